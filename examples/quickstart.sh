@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Trains a Feedback Transformer on real text in a few minutes on a CPU, from a bare clone:
+#
+#   bash examples/quickstart.sh [--text FILE] [--updates N] [--out DIR]
+#
+# Without --text it reads what every machine has: the Python standard library's own sources, as bytes.
+# PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment: see environment.sh.
+set -euo pipefail
+
+text= updates=600 out=runs/quickstart
+while [ $# -gt 0 ]; do
+    case $1 in
+        --text | --updates | --out)
+            [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
+            declare "${1#--}=$2"
+            shift 2
+            ;;
+        *) echo "error: $1: unknown option; there are --text FILE, --updates N and --out DIR" >&2; exit 2 ;;
+    esac
+done
+if [ -n "$text" ]; then
+    [ -s "$text" ] || { echo "error: --text $text: no such file, or it is empty" >&2; exit 2; }
+    text=$(cd "$(dirname "$text")" && pwd)/$(basename "$text")
+fi
+case $updates in '' | *[!0-9]* | 0) echo "error: --updates $updates: give a number of updates, 1 or more" >&2; exit 2 ;; esac
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. examples/environment.sh
+make_environment
+mkdir -p "$out"
+
+echo "== Data: bytes of ${text:-the Python standard library}"
+if [ -n "$text" ]; then
+    python -m fb_fairseq.preprocess_bytes --text "$text" --split 90,5,5 --destdir "$out/data" | tee "$out/data.log"
+else
+    # Every 20th module to validate on, and every 20th to test on.
+    python - "$out/sources" <<'PY'
+import pathlib, sys, sysconfig
+library = pathlib.Path(sysconfig.get_paths()["stdlib"])
+modules = [path for path in sorted(library.glob("*.py")) if path.stat().st_size]
+splits = {"train": [], "valid": [], "test": []}
+for i, path in enumerate(modules):
+    splits[{18: "valid", 19: "test"}.get(i % 20, "train")].append(str(path))
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+for split, paths in splits.items():
+    (folder / split).write_text("\n".join(paths))
+PY
+    files() { tr '\n' ' ' <"$out/sources/$1"; }
+    python -m fb_fairseq.preprocess_bytes --destdir "$out/data" \
+        --trainpref $(files train) --validpref $(files valid) --testpref $(files test) | tee "$out/data.log"
+fi
+
+echo "== Training, $updates updates"
+rm -rf "$out/checkpoints" "$out/tensorboard"
+fairseq-train "$out/data" --user-dir fb_fairseq --task streaming_lm \
+    --arch feedback_transformer_lm --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 \
+    --decoder-attention-heads 4 --decoder-normalize-before --attention-span 64 \
+    --tokens-per-sample 32 --batch-size 64 --valid-streams 32 --criterion lm_loss \
+    --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1.0 \
+    --max-update "$updates" --validate-interval-updates 150 --save-interval-updates 300 --keep-interval-updates 1 \
+    --no-epoch-checkpoints --cpu --seed 1 --log-format tqdm --log-interval 10 \
+    --save-dir "$out/checkpoints" --tensorboard-logdir "$out/tensorboard" >"$out/train.log" || {
+    tail -n 20 "$out/train.log"
+    fail "training stopped; $out/train.log says more"
+}
+
+echo
+echo "== Evaluation on the test split"
+fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams 32 \
+    --tokens-per-sample 32 --path "$out/checkpoints/checkpoint_best.pt" --cpu >"$out/eval.log" 2>&1 || {
+    tail -n 20 "$out/eval.log"
+    fail "evaluation stopped; $out/eval.log says more"
+}
+python -m fb_fairseq.plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
+    --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
+
+# fairseq-eval-lm says bits per token; the bits of </s> belong to the bytes of its document.
+awk -v bits="$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$out/eval.log")" -F '[ ,:]+' '
+    /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$out/data.log"
+echo "It took $((SECONDS / 60)) min $((SECONDS % 60)) s. Model: $out/checkpoints/checkpoint_best.pt"

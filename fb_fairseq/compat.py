@@ -1,0 +1,88 @@
+"""fairseq on a current stack: what a plugin can mend, mended when it is imported; and silence about the rest.
+
+Each function says what breaks without it. Checkpoint handling is mended in ``fb_fairseq/checkpoints.py``.
+"""
+
+import argparse
+import collections
+import logging
+import typing
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import omegaconf
+import torch
+
+
+def allow_checkpoint_classes() -> None:
+    """Let ``torch.load`` read the plain classes that fairseq puts into checkpoints and broadcasts.
+
+    torch >= 2.6 loads weights only; fairseq saves an argparse.Namespace (named architectures), numpy scalars
+    (``--eval-bleu``), and broadcasts OmegaConf containers when two processes resume.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    from fairseq.distributed.utils import _TensorPlaceholder
+
+    core = getattr(np, "_core", None) or np.core
+    dtypes = {type(np.dtype(t)) for t in (np.float64, np.float32, np.float16, np.int64, np.int32, np.bool_, "U1")}
+    omegaconf_classes = [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.AnyNode]
+    omegaconf_classes += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
+    torch.serialization.add_safe_globals(
+        [argparse.Namespace, np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar]
+        + sorted(dtypes, key=str)
+        + omegaconf_classes
+        + [_TensorPlaceholder, typing.Any, collections.defaultdict, dict, list, int]
+    )
+
+
+def mend_encoder_fast_path() -> None:
+    """Keep encoder layers that were loaded from a checkpoint off torch's fused path.
+
+    On left-padded batches it fails: ``Mask Type should be defined``.
+    """
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    load = TransformerEncoderLayerBase._load_from_state_dict
+    if getattr(load, "mended", False):
+        return
+
+    def load_and_stay_plain(self, *args, **kwargs):
+        load(self, *args, **kwargs)
+        self.load_to_BT = False
+
+    load_and_stay_plain.mended = True
+    TransformerEncoderLayerBase._load_from_state_dict = load_and_stay_plain
+
+
+def restore_numpy_long() -> None:
+    """fairseq's break mode ``eos`` and length buckets use ``np.compat.long``, which numpy 2 has no more."""
+    if not hasattr(np, "compat"):
+        np.compat = SimpleNamespace(long=int)
+
+
+def quiet_warnings() -> None:
+    """Warnings of fairseq's own code, about which a user can do nothing."""
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX
+    for message in (
+        r".*pin_memory.*",
+        r".*torch\.cuda\.amp\..*is deprecated.*",
+        r".*mismatched key_padding_mask.*",
+        r".*torch\.jit\.script.* is deprecated.*",
+        r".*nested tensors is in prototype stage.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def mend() -> None:
+    quiet_warnings()
+    allow_checkpoint_classes()
+    mend_encoder_fast_path()
+    restore_numpy_long()
+    from fb_fairseq import checkpoints
+
+    checkpoints.install()
+
+
+mend()

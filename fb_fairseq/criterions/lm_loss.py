@@ -1,0 +1,73 @@
+"""``--criterion lm_loss``: cross-entropy with the measures that language models are reported in."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+
+
+def bits_per_byte(meters) -> float:
+    return round(float(meters["total_bits"].sum / meters["total_bytes"].sum), 4)
+
+
+@register_criterion("lm_loss", dataclass=FairseqDataclass)
+class LanguageModelLoss(FairseqCriterion):
+    """Sum of the targets' negative log-likelihoods; padding is not counted.
+
+    Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%), the unrounded totals
+    ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits, those of ``</s>`` too, divided by
+    the number of bytes.
+    """
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.byte_data = getattr(task, "byte_data", False)
+        self.eos = task.target_dictionary.eos()
+
+    def forward(self, model, sample, reduce=True):
+        """Returns the loss in nats, the number of targets, and what is logged."""
+        net_output = model(**sample["net_input"])
+        log_probs = model.get_normalized_probs(net_output, log_probs=True, sample=sample)
+        target = model.get_targets(sample, net_output)
+        counted = target.ne(self.padding_idx)
+        # Each token's loss is fp32; the sum that is reported must not lose digits over a long validation.
+        losses = F.nll_loss(
+            log_probs.flatten(0, -2), target.flatten(), ignore_index=self.padding_idx, reduction="none"
+        )
+        loss = losses.sum() if reduce else losses
+        logged = {
+            "loss": losses.detach().double().sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": target.shape[0],
+            "sample_size": sample["ntokens"],
+            "correct": (log_probs.argmax(-1).eq(target) & counted).sum(),
+        }
+        if self.byte_data:
+            logged["bytes"] = (counted & target.ne(self.eos)).sum()
+        return loss, logged["sample_size"], logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs) -> None:
+        def total(name):
+            return sum(float(log.get(name, 0)) for log in logging_outputs)
+
+        bits, tokens = total("loss") / math.log(2), total("ntokens")
+        if tokens == 0:
+            return
+        metrics.log_scalar("loss", bits / tokens, tokens, round=3)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+        metrics.log_scalar("accuracy", 100 * total("correct") / tokens, tokens, round=2)
+        # As tensors, because fairseq prints numbers with six digits, and tensors with all.
+        metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=900)
+        metrics.log_scalar_sum("total_tokens", torch.tensor(int(tokens)), priority=900)
+        if total("bytes"):
+            metrics.log_scalar_sum("total_bytes", torch.tensor(int(total("bytes"))), priority=900)
+            metrics.log_derived("bpb", bits_per_byte)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

@@ -1,0 +1,7 @@
+"""fairseq's side of the models: configurations, registered architectures, names in checkpoints.
+
+Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
+"""
+
+from fb_fairseq import compat  # noqa: F401  mends fairseq before anything else of it is used
+from fb_fairseq.models import feedback_transformer_lm, relative_transformer_lm  # noqa: F401

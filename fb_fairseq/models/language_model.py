@@ -1,0 +1,184 @@
+"""What the language models share: configuration, decoder, checkpoint checks."""
+
+import math
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import List, Optional
+
+import torch.nn as nn
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from fairseq.modules import LearnedPositionalEmbedding
+from omegaconf import II
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.ops.layers import ACTIVATIONS, draw_dropout, dropout
+
+
+def option(default, help: str):
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class LanguageModelConfig(FairseqDataclass):
+    """Options of every language model here. Names are fairseq's where the thing is the same."""
+
+    activation_fn: ChoiceEnum(list(ACTIVATIONS)) = option("relu", "activation function of the feed-forward sublayer")
+    dropout: float = option(0.0, "dropout of each sublayer's output, before it is added to its input")
+    attention_dropout: float = option(0.0, "dropout of attention weights")
+    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
+    embedding_dropout: float = option(0.0, "dropout of the embedding layer's output")
+    output_dropout: float = option(0.0, "dropout of the last sublayer's output")
+    decoder_layers: int = option(6, "number of layers")
+    decoder_embed_dim: int = option(512, "model width")
+    decoder_ffn_embed_dim: int = option(2048, "width of the feed-forward sublayer")
+    decoder_attention_heads: int = option(8, "number of attention heads")
+    decoder_head_dim: int = option(0, "width of a head; 0: model width / heads")
+    decoder_normalize_before: bool = option(False, "apply layer norm before each sublayer (pre-norm)")
+    no_decoder_final_norm: bool = option(False, "no layer norm after the last layer (pre-norm only)")
+    share_decoder_input_output_embed: bool = option(
+        False,
+        "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D) as fairseq's; "
+        "else N(0, 1), unscaled, and an output layer with bias)",
+    )
+    attention_span: int = option(512, "how many steps back attention reaches, across blocks")
+    relative_positions: ChoiceEnum(["key", "key-value", "none"]) = option(
+        "key", "learned relative positions for keys, or keys and values; none: fairseq's absolute positions"
+    )
+    decoder_learned_pos: bool = option(
+        False, "learn the absolute positions of --relative-positions none (not on endless streams)"
+    )
+    decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
+    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
+    tokens_per_sample: int = II("task.tokens_per_sample")
+
+
+def transformer_options(cfg) -> TransformerOptions:
+    """The options of the stack of layers; what a model does not have keeps its default.
+
+    Raises:
+        UserError: an option is out of range; the message names it.
+    """
+    values = {f.name: getattr(cfg, f.name) for f in fields(TransformerOptions) if hasattr(cfg, f.name)}
+    plain = {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
+    try:
+        return TransformerOptions(**plain)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+class LanguageModelDecoder(FairseqIncrementalDecoder):
+    """Embedding, a stack of layers, output projection.
+
+    A subclass also inherits a ``fb_fairseq.modules.stack.TransformerStack``, which does what lies between.
+    """
+
+    def __init__(self, cfg: LanguageModelConfig, dictionary):
+        super().__init__(dictionary)
+        self.build(transformer_options(cfg))
+        V, D = len(dictionary), cfg.decoder_embed_dim
+        self.embedding_dropout = cfg.embedding_dropout
+        self.embed_tokens = nn.Embedding(V, D, padding_idx=dictionary.pad())
+        self.output_projection = nn.Linear(D, V, bias=not cfg.share_decoder_input_output_embed)
+        self.embed_scale = 1.0
+        if cfg.share_decoder_input_output_embed:
+            self.embed_scale = math.sqrt(D)
+            self.embed_tokens.weight.data.div_(self.embed_scale)
+            self.output_projection.weight = self.embed_tokens.weight
+        self.absolute_positions = self.options.relative_positions == "none"
+        self.embed_positions = None
+        if self.absolute_positions and cfg.decoder_learned_pos:
+            positions = cfg.tokens_per_sample + dictionary.pad() + 1
+            self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
+            nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
+
+    def forward(
+        self, prev_output_tokens, encoder_out=None, incremental_state=None, features_only=False, stream=None, **_
+    ):
+        """Predict the next token after each.
+
+        Args:
+            prev_output_tokens: [B, T]; padding, if any, on the right.
+            stream (BlockPlace, optional): where the streams' state is read and written; without it each row
+                is an independent sample.
+
+        Returns:
+            Logits [B, T, V] (with ``features_only`` features [B, T, D]) and a dict with ``state``.
+        """
+        features, extra = self.extract_features(prev_output_tokens, stream=stream)
+        return (features if features_only else self.output_layer(features)), extra
+
+    def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
+        state = stream.read() if stream is not None else None
+        x_BTD = self.embed_tokens(prev_output_tokens) * self.embed_scale
+        if self.absolute_positions:
+            x_BTD = x_BTD + self._position_embeddings(prev_output_tokens, state.position if state else 0)
+        x_TBD = x_BTD.transpose(0, 1)
+        p = self.embedding_dropout if self.training else 0.0
+        x_TBD = dropout(x_TBD, draw_dropout(p, x_TBD.shape, x_TBD))
+        y_TBD, state = self.run_block(x_TBD, state)
+        if stream is not None:
+            stream.write(state)
+        return y_TBD.transpose(0, 1), {"state": state}
+
+    def _position_embeddings(self, tokens, start: int):
+        if self.embed_positions is not None:
+            return self.embed_positions(tokens)
+        return sinusoidal_positions(start, tokens.shape[1], self.embed_tokens.weight[0])
+
+    def output_layer(self, features, **_):
+        return self.output_projection(features)
+
+    def max_positions(self) -> int:
+        """How long a sample may be: any length, but for learned absolute positions."""
+        return self.embed_positions.max_positions if self.embed_positions is not None else int(1e9)
+
+
+class StreamingLanguageModel(FairseqLanguageModel):
+    """A language model for endless streams; also trains on independent samples (``--task language_modeling``)."""
+
+    decoder_class = None
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        if cfg.decoder_layers_to_keep:
+            cfg.decoder_layers = len(parse_layers(cfg.decoder_layers_to_keep))
+        if cfg.relative_positions == "none" and cfg.decoder_learned_pos and getattr(task, "endless_streams", False):
+            raise UserError(
+                "--decoder-learned-pos: a learned table cannot reach the end of a stream; leave it out "
+                "(fixed sinusoids), or use --relative-positions key"
+            )
+        return cls(cls.decoder_class(cfg, task.target_dictionary))
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        self._check_dictionary(state_dict)
+        kept = getattr(model_cfg, "decoder_layers_to_keep", None) if model_cfg is not None else None
+        if kept:
+            self._prune(state_dict, parse_layers(kept))
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+    def _check_dictionary(self, state_dict):
+        saved, own = state_dict.get("decoder.embed_tokens.weight"), self.decoder.embed_tokens.weight
+        if saved is not None and len(saved) != len(own):
+            raise UserError(
+                f"dict.txt: the checkpoint's model was trained with a dictionary of {len(saved)} symbols, the data's "
+                f"has {len(own)}; give data that was prepared with the same dict.txt (fairseq-preprocess --srcdict)"
+            )
+
+    def _prune(self, state_dict, kept: List[int]):
+        layers = 1 + max(int(name.split(".")[2]) for name in state_dict if name.startswith("decoder.layers."))
+        if max(kept) >= layers:
+            raise UserError(f"--decoder-layers-to-keep {kept}: the checkpoint has the layers 0 to {layers - 1}")
+        name = "decoder.memory.layer_weights"
+        if name in state_dict:
+            state_dict[name] = self.decoder.memory.keep_layers(state_dict[name], kept)
+
+
+def parse_layers(text: str) -> List[int]:
+    """Layer numbers from 0, sorted, of ``0,2,5``."""
+    try:
+        return sorted(int(layer) for layer in text.split(","))
+    except ValueError:
+        raise UserError(f"--decoder-layers-to-keep {text}: give layer numbers from 0, as 0,2,5") from None

@@ -1,0 +1,66 @@
+"""The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.modules.memory import FeedbackMemory
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.feedback_reference import (
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    feedback_block,
+)
+
+
+class FeedbackTransformer(TransformerStack):
+    """The Feedback Transformer's layers and memory (v3 §3.3); see ``TransformerStack.run_block``."""
+
+    def build(self, options: TransformerOptions) -> None:
+        super().build(options, own_keys=options.memory_projections == "per-layer")
+        self.memory = FeedbackMemory(options)
+
+    def weights(self, device: torch.device) -> FeedbackWeights:
+        memory = self.memory
+        projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
+        return FeedbackWeights(
+            layers=[layer.weights() for layer in self.layers],
+            projections=projections,
+            mix_KN=memory.mix(device),
+            positions=self.positions.weights(),
+        )
+
+    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        options = self.options
+        state = StreamState.entering(state, self.memory.memories, options.attention_span, x_TBD)
+        out_TBD, memory_KTBD = feedback_block(
+            x_TBD,
+            state.memory_KCBD,
+            self.weights(x_TBD.device),
+            FeedbackOptions(
+                heads=options.decoder_attention_heads,
+                span=options.attention_span,
+                activation=options.activation_fn,
+                normalize_before=options.decoder_normalize_before,
+            ),
+            self._draw_dropouts(x_TBD),
+            self.draw_active_layers(),
+        )
+        return self.finish(out_TBD), state.extended(memory_KTBD, options.attention_span)
+
+    def _draw_dropouts(self, x_TBD: Tensor) -> FeedbackDropouts:
+        o = self.options
+        T, B, D = x_TBD.shape
+        L = len(self.layers)
+        return FeedbackDropouts(
+            attention_LTBHS=self.draw(
+                o.attention_dropout, (L, T, B, o.decoder_attention_heads, o.attention_span), x_TBD
+            ),
+            hidden_LTBF=self.draw(o.activation_dropout, (L, T, B, o.decoder_ffn_embed_dim), x_TBD),
+            attention_residual_LTBD=self.draw(o.dropout, (L, T, B, D), x_TBD),
+            ffn_residual_LTBD=self.draw(o.dropout, (L, T, B, D), x_TBD),
+        )

@@ -1,0 +1,65 @@
+"""A layer's parameters, under fairseq's names."""
+
+import math
+
+import torch.nn as nn
+
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.ops.layers import Affine, Layer, Projection
+
+
+def affine(module: nn.Module) -> Affine:
+    """The weight and bias of an ``nn.Linear`` or ``nn.LayerNorm``."""
+    return Affine(module.weight, module.bias)
+
+
+class SelfAttention(nn.Module):
+    """Projections of one layer's attention; keys and values only where each layer has its own."""
+
+    def __init__(self, options: TransformerOptions, own_keys: bool):
+        super().__init__()
+        width = options.decoder_attention_heads * options.head_dim
+        if own_keys:
+            self.k_proj = nn.Linear(options.decoder_embed_dim, width)
+            self.v_proj = nn.Linear(options.decoder_embed_dim, width)
+        self.q_proj = nn.Linear(options.decoder_embed_dim, width)
+        self.out_proj = nn.Linear(width, options.decoder_embed_dim)
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and feed-forward sublayer. ``ops`` does the arithmetic.
+
+    Initialised as published: torch's defaults; with pre-norm, what feeds the residual connections is divided
+    by sqrt(2 L).
+    """
+
+    def __init__(self, options: TransformerOptions, own_keys: bool):
+        super().__init__()
+        D = options.decoder_embed_dim
+        self.normalize_before = options.decoder_normalize_before
+        self.self_attn = SelfAttention(options, own_keys)
+        self.self_attn_layer_norm = nn.LayerNorm(D)
+        self.fc1 = nn.Linear(D, options.decoder_ffn_embed_dim)
+        self.fc2 = nn.Linear(options.decoder_ffn_embed_dim, D)
+        self.final_layer_norm = nn.LayerNorm(D)
+        if self.normalize_before:
+            for module in (self.self_attn.out_proj, self.fc2):
+                module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
+
+    def weights(self) -> Layer:
+        return Layer(
+            query=affine(self.self_attn.q_proj),
+            out=affine(self.self_attn.out_proj),
+            attn_norm=affine(self.self_attn_layer_norm),
+            fc1=affine(self.fc1),
+            fc2=affine(self.fc2),
+            ffn_norm=affine(self.final_layer_norm),
+        )
+
+    def projection(self) -> Projection:
+        """This layer's own key and value projections; the memory goes through the attention's norm."""
+        return Projection(
+            norm=affine(self.self_attn_layer_norm) if self.normalize_before else None,
+            key=affine(self.self_attn.k_proj),
+            value=affine(self.self_attn.v_proj),
+        )

@@ -1,0 +1,76 @@
+"""The sizes and switches of a stack of layers, checked when they are put together."""
+
+from dataclasses import dataclass
+
+from fb_fairseq.ops.layers import ACTIVATIONS
+
+COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
+
+
+@dataclass(frozen=True)
+class TransformerOptions:
+    """Options of ``FeedbackTransformer`` and ``RelativeTransformer``; the names are the command line's.
+
+    Raises:
+        ValueError: an option is out of range; the message names it.
+    """
+
+    decoder_layers: int = 6
+    decoder_embed_dim: int = 512
+    decoder_ffn_embed_dim: int = 2048
+    decoder_attention_heads: int = 8
+    decoder_head_dim: int = 0  # 0: embed_dim / heads
+    decoder_normalize_before: bool = True
+    no_decoder_final_norm: bool = False
+    activation_fn: str = "relu"
+    attention_span: int = 512
+    relative_positions: str = "key"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    output_dropout: float = 0.0
+    decoder_layerdrop: float = 0.0
+    memory_composition: str = "weighted"
+    memory_projections: str = "shared"
+
+    def __post_init__(self):
+        def check(good, name, problem):
+            if not good:
+                value = getattr(self, name)
+                raise ValueError(f"--{name.replace('_', '-')} {value}: {problem}")
+
+        for name in ("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"):
+            check(getattr(self, name) >= 1, name, "give 1 or more")
+        check(self.decoder_head_dim >= 0, "decoder_head_dim", "give a width, or 0 for embed_dim / heads")
+        check(
+            self.decoder_head_dim or self.decoder_embed_dim % self.decoder_attention_heads == 0,
+            "decoder_attention_heads",
+            f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
+            "give a number that does, or the width of a head with --decoder-head-dim",
+        )
+        check(self.attention_span >= 1, "attention_span", "a step needs at least 1 step before it to attend to")
+        check(self.activation_fn in ACTIVATIONS, "activation_fn", f"unknown, choose of {', '.join(ACTIVATIONS)}")
+        choices = ("key", "key-value", "none")
+        check(self.relative_positions in choices, "relative_positions", f"unknown, choose of {', '.join(choices)}")
+        for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout", "decoder_layerdrop"):
+            check(0 <= getattr(self, name) < 1, name, "give a probability below 1")
+        choices = ("shared", "per-layer")
+        check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
+        self._check_composition(check)
+
+    def _check_composition(self, check):
+        kind, _, layer = self.memory_composition.partition(":")
+        check(
+            kind in ("weighted", "average", "same-and-lower", "previous") and not layer or kind == "layer",
+            "memory_composition",
+            f"unknown, choose of {COMPOSITIONS}",
+        )
+        check(
+            kind != "layer" or layer.isdigit() and int(layer) <= self.decoder_layers,
+            "memory_composition",
+            f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
+        )
+
+    @property
+    def head_dim(self) -> int:
+        return self.decoder_head_dim or self.decoder_embed_dim // self.decoder_attention_heads

@@ -1,0 +1,52 @@
+"""The papers' own baseline: a Transformer with cached context and relative positions, parallel over the block."""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.attention import block_attention
+from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query
+
+
+class RelativeTransformer(TransformerStack):
+    """The baseline's layers (v3 §3.1, §7.6); see ``TransformerStack.run_block``.
+
+    It carries the inputs of its layers at the last S steps, and no step attends to itself.
+    """
+
+    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        span = self.options.attention_span
+        state = StreamState.entering(state, len(self.layers), span, x_TBD)
+        inputs = []
+        for layer, carried_CBD, active in zip(self.layers, state.memory_KCBD, self.draw_active_layers()):
+            inputs.append(x_TBD)
+            if active:
+                x_TBD = self._run_layer(layer, x_TBD, carried_CBD)
+        return self.finish(x_TBD), state.extended(torch.stack(inputs), span)
+
+    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor) -> Tensor:
+        o = self.options
+        T, B, D = x_TBD.shape
+        weights, heads, before = layer.weights(), o.decoder_attention_heads, o.decoder_normalize_before
+        # The last step of the block is nobody's context yet.
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), heads)
+        attended = block_attention(
+            project_query(x_TBD, weights, heads, before),
+            keys,
+            values,
+            o.attention_span,
+            self.positions.weights(),
+            self.draw(o.attention_dropout, (B, heads, T, o.attention_span), x_TBD),
+        )
+        x_TBD = attention_residual(x_TBD, attended, weights, before, self.draw(o.dropout, (T, B, D), x_TBD))
+        return feed_forward(
+            x_TBD,
+            weights,
+            o.activation_fn,
+            before,
+            self.draw(o.activation_dropout, (T, B, o.decoder_ffn_embed_dim), x_TBD),
+            self.draw(o.dropout, (T, B, D), x_TBD),
+        )

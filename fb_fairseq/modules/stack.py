@@ -1,0 +1,63 @@
+"""What the stacks of layers share."""
+
+from typing import List, Optional, Tuple
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+
+from fb_fairseq.modules.layer import TransformerLayer, affine
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.positions import RelativePositions
+from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm
+
+
+class TransformerStack(nn.Module):
+    """Layers, positions, final norm, and which layers LayerDrop runs.
+
+    Without options nothing is built yet: a fairseq decoder, which has a constructor of its own, is a stack too
+    and calls ``build`` itself. So its parameters carry fairseq's names.
+    """
+
+    def __init__(self, options: Optional[TransformerOptions] = None):
+        super().__init__()
+        if options is not None:
+            self.build(options)
+
+    def build(self, options: TransformerOptions, own_keys: bool = True) -> None:
+        self.options = options
+        self.layers = nn.ModuleList(TransformerLayer(options, own_keys) for _ in range(options.decoder_layers))
+        self.positions = RelativePositions(options)
+        final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
+        self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
+
+    def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
+        """A dropout mask in training, else None."""
+        return draw_dropout(p if self.training else 0.0, shape, like)
+
+    def draw_active_layers(self) -> List[bool]:
+        """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
+        if not self.training or self.options.decoder_layerdrop == 0:
+            return [True] * len(self.layers)
+        return (torch.rand(len(self.layers)) >= self.options.decoder_layerdrop).tolist()
+
+    def finish(self, x_TBD: Tensor) -> Tensor:
+        """Dropout of the last sublayer's output, and the final norm."""
+        x_TBD = dropout(x_TBD, self.draw(self.options.output_dropout, x_TBD.shape, x_TBD))
+        return layer_norm(x_TBD, self.layer_norm and affine(self.layer_norm))
+
+    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        """Run the layers over a block of embeddings.
+
+        Args:
+            x_TBD: T steps of B streams.
+            state: what the streams carry in; None at their start.
+
+        Returns:
+            The top layer's outputs [T, B, D] after the final norm, and the state after the block.
+        """
+        raise NotImplementedError
+
+    def forward(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        return self.run_block(x_TBD, state)

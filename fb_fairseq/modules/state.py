@@ -1,0 +1,100 @@
+"""A stream's state goes into a model and comes out; nothing of a stream lies on a module.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Optional
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class StreamState:
+    """What B streams carry from one block to the next: constants, without gradient.
+
+    memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback memory:
+        the memories m (K = 1, or L where every layer has its own). Relative Transformer: the inputs of its L layers.
+    position: how many steps of the stream came before.
+    """
+
+    memory_KCBD: Tensor
+    position: int = 0
+
+    @staticmethod
+    def entering(state: Optional["StreamState"], memories: int, span: int, x_TBD: Tensor) -> "StreamState":
+        """The state that a block of these embeddings starts with, in their type and on their device.
+
+        Args:
+            state: what the block before left; None at the start of streams. Slots beyond the span are left away.
+            memories: K of the model.
+
+        Raises:
+            ValueError: the state is another model's, or of other streams.
+        """
+        K, (B, D) = memories, x_TBD.shape[1:]
+        if state is None:
+            return StreamState(x_TBD.new_zeros(K, 0, B, D))
+        shape = state.memory_KCBD.shape
+        if (shape[0], shape[2], shape[3]) != (K, B, D):
+            raise ValueError(
+                f"the streams' memory has {shape[0]} vectors a step, {shape[2]} streams and width {shape[3]}; "
+                f"the model needs {K}, {B} and {D}: start with an empty memory (--reset-dataloader)"
+            )
+        return StreamState(state.memory_KCBD[:, -span:].to(x_TBD), state.position)
+
+    def extended(self, new_KTBD: Tensor, span: int) -> "StreamState":
+        """The state after a block whose steps left these memories."""
+        memory = torch.cat([self.memory_KCBD, new_KTBD.detach()], 1)[:, -span:]
+        # A copy of its own: the slice would keep all of the block alive.
+        return StreamState(memory.clone(), self.position + new_KTBD.shape[1])
+
+
+@dataclass(frozen=True)
+class BlockPlace:
+    """Where in its split a block of a group of streams stands, and where its state is kept.
+
+    fairseq hands this object through ``net_input`` untouched, where it rebuilds dicts and tuples.
+    """
+
+    store: "StateStore" = field(repr=False)
+    split: str
+    epoch: int
+    group: int
+    offset: int  # steps of the stream before this block
+
+    def read(self) -> Optional[StreamState]:
+        """The state before this block; None at the start of a stream."""
+        return self.store.read(self.group, self.offset)
+
+    def write(self, state: StreamState) -> None:
+        """Keep the state after this block for the next one."""
+        self.store.write(self.group, state)
+
+
+class StateStore:
+    """The states of one pass over one split, by group of streams and offset.
+
+    The state before a block stays until the next block is read: a block that is run twice (gradient overflow,
+    out of memory) starts twice from the same state.
+    """
+
+    def __init__(self):
+        self._states: Dict[int, Dict[int, StreamState]] = {}
+
+    def read(self, group: int, offset: int) -> Optional[StreamState]:
+        states = self._states.get(group, {})
+        for passed in [o for o in states if o < offset]:
+            del states[passed]
+        return states.get(offset)
+
+    def write(self, group: int, state: StreamState) -> None:
+        self._states.setdefault(group, {})[state.position] = state
+
+    def at(self, offset: int) -> Dict[int, StreamState]:
+        """The states before the blocks at that offset, by group, for a checkpoint."""
+        return {group: states[offset] for group, states in sorted(self._states.items()) if offset in states}
+
+    def __deepcopy__(self, memo: Any) -> "StateStore":
+        return self

@@ -1,0 +1,93 @@
+"""Attention of each step to the S steps before it, never to itself.
+
+Of C context slots the newest lies 1 step before the query, the oldest C steps. Scores are
+``q · (k_c + u_d) / sqrt(E)`` with a relative position embedding u_d of the distance d
+(Shaw et al. 2018; Feedback Transformer v3 §7.6), values ``v_c``, or ``v_c + w_d`` (All-attention, Eq. 4).
+Attention over nothing is zero. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
+
+
+class Positions(NamedTuple):
+    """Relative position embeddings; row d - 1 belongs to distance d. None where there are none."""
+
+    key_SE: Optional[Tensor] = None
+    value_SE: Optional[Tensor] = None
+
+
+def step_attention(
+    q_BHE: Tensor, k_CBHE: Tensor, v_CBHE: Tensor, positions: Positions, mask_BHS: Optional[Dropout] = None
+) -> Tensor:
+    """One step's queries over C <= S slots: [B, H, E]."""
+    C = k_CBHE.shape[0]
+    if C == 0:
+        return torch.zeros_like(q_BHE)
+    scores_BHC = torch.einsum("bhe,cbhe->bhc", q_BHE, k_CBHE)
+    if positions.key_SE is not None:
+        scores_BHC = scores_BHC + q_BHE @ positions.key_SE[:C].flip(0).t()
+    scores_BHC = scores_BHC * q_BHE.shape[-1] ** -0.5
+    weights_BHC = torch.softmax(at_least_fp32(scores_BHC), -1).to(scores_BHC.dtype)
+    if mask_BHS is not None:
+        weights_BHC = dropout(weights_BHC, Dropout(mask_BHS.keep[..., -C:], mask_BHS.scale))
+    out_BHE = torch.einsum("bhc,cbhe->bhe", weights_BHC, v_CBHE)
+    if positions.value_SE is not None:
+        out_BHE = out_BHE + weights_BHC @ positions.value_SE[:C].flip(0)
+    return out_BHE
+
+
+def block_attention(
+    q_TBHE: Tensor,
+    k_CBHE: Tensor,
+    v_CBHE: Tensor,
+    span: int,
+    positions: Positions,
+    mask_BHTS: Optional[Dropout] = None,
+) -> Tensor:
+    """The queries of T steps at once: [T, B, H, E].
+
+    The C slots end one step before the last query: query t reaches the slots up to C - T + t.
+    """
+    T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
+    if C == 0:
+        return torch.zeros_like(q_TBHE)
+    q_BHTE = q_TBHE.permute(1, 2, 0, 3)
+    scores_BHTC = torch.einsum("bhte,cbhe->bhtc", q_BHTE, k_CBHE)
+    if positions.key_SE is not None:
+        scores_BHTC = scores_BHTC + by_slot(q_BHTE @ positions.key_SE.flip(0).t(), C)
+    scores_BHTC = scores_BHTC * q_BHTE.shape[-1] ** -0.5
+    reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
+    # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
+    scores_BHTC = at_least_fp32(scores_BHTC).masked_fill(~reached_TC, torch.finfo(torch.float32).min)
+    weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0).to(q_BHTE.dtype)
+    if mask_BHTS is not None:
+        weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
+    out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)
+    if positions.value_SE is not None:
+        out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
+    return out_BHTE.permute(2, 0, 1, 3)
+
+
+def by_slot(x_TS: Tensor, slots: int) -> Tensor:
+    """From distance to slot: column s of row t (distance S - s) goes to slot s + t; then the last ``slots`` columns.
+
+    Slots that a row does not reach get zero. Shape [..., T, S] to [..., T, slots].
+    """
+    T, S = x_TS.shape[-2:]
+    width = S + T - 1
+    shifted = F.pad(x_TS, (0, T)).flatten(-2)[..., : T * width].unflatten(-1, (T, width))
+    return shifted[..., width - slots :] if slots <= width else F.pad(shifted, (slots - width, 0))
+
+
+def by_distance(x_TC: Tensor, span: int) -> Tensor:
+    """The inverse of ``by_slot``: [..., T, C] to [..., T, S], column s for distance S - s."""
+    T, C = x_TC.shape[-2:]
+    width = span + T - 1
+    x_TC = F.pad(x_TC, (width - C, 0))  # a negative pad crops slots that no query reaches
+    return F.pad(x_TC.flatten(-2), (0, T)).unflatten(-1, (T, width + 1))[..., :span]

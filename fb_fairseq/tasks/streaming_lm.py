@@ -1,0 +1,149 @@
+"""``--task streaming_lm``: language modeling on endless streams, with the memory carried from block to block."""
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from omegaconf import II
+
+from fb_fairseq.byte_codec import is_byte_dictionary
+from fb_fairseq.errors import UserError
+from fb_fairseq.models.language_model import option
+from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
+from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
+from fb_fairseq.tasks.streams import Corpus, StreamDataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class StreamingLMConfig(FairseqDataclass):
+    data: Optional[str] = option(None, "folder(s) of binarised data and dict.txt; a:b are shards, one an epoch")
+    tokens_per_sample: int = option(128, "steps of a block: how far gradients reach back (M in the papers)")
+    valid_streams: int = option(
+        8, "streams of validation and evaluation over all processes; each starts with an empty memory"
+    )
+    save_stream_memory: ChoiceEnum([*TYPES, "none"]) = option(
+        "exact",
+        "how to save the streams' memory beside checkpoint_last.pt. exact: a resumed run equals an uninterrupted one. "
+        "bfloat16, float16: half of the disk, and a small difference after a resume. none: nothing, and after a resume "
+        "in mid-epoch each stream starts with an empty memory",
+    )
+    # fairseq's own options that streams depend on, or that have no meaning on them
+    update_freq: Any = II("optimization.update_freq")
+    skip_remainder_batch: Any = II("optimization.skip_remainder_batch")
+    train_subset: Any = II("dataset.train_subset")
+    batch_size: Any = II("dataset.batch_size")
+    batch_size_valid: Any = II("dataset.batch_size_valid")
+    max_tokens: Any = II("dataset.max_tokens")
+    max_tokens_valid: Any = II("dataset.max_tokens_valid")
+    dataset_impl: Any = II("dataset.dataset_impl")
+
+
+@register_task("streaming_lm", dataclass=StreamingLMConfig)
+class StreamingLMTask(LanguageModelingTask):
+    """The corpus is cut into ``--batch-size`` streams a process (times ``--update-freq``), read side by side.
+
+    Prompts, dictionaries and inference are ``language_modeling``'s.
+    """
+
+    endless_streams = True  # models without a limit of positions are asked for
+
+    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary):
+        super().__init__(cfg, dictionary, targets=["future"])
+        self.byte_data = is_byte_dictionary(dictionary)
+        self.restored_from = ""
+        self.memory_files = MemoryFiles(self, cfg.save_stream_memory)
+
+    @classmethod
+    def setup_task(cls, cfg: StreamingLMConfig, **kwargs):
+        refuse_meaningless(cfg)
+        path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
+        if not os.path.isfile(path):
+            raise UserError(
+                f"{path}: no such file; give the folder that fairseq-preprocess or fb_fairseq.preprocess_bytes wrote"
+            )
+        dictionary = Dictionary.load(path)
+        logger.info(f"dictionary: {len(dictionary)} types")
+        return cls(cfg, dictionary)
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """Load a split; with sharded data ``a:b`` the shard of that epoch.
+
+        Raises:
+            UserError: the split is missing or empty.
+        """
+        folders = utils.split_paths(self.args.data)
+        path = os.path.join(folders[(epoch - 1) % len(folders)], split)
+
+        def refuse(why):
+            another = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
+            raise UserError(f"{path}: the split is {why}; {another}")
+
+        if os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0:
+            refuse("empty")  # fairseq cannot map an empty file
+        dataset = data_utils.load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, combine=combine)
+        if dataset is None:
+            refuse("missing")
+        corpus = Corpus(dataset, self.dictionary.eos())
+        if len(corpus) == 0:
+            refuse("empty")
+        self.datasets[split] = StreamDataset(split, corpus, self.dictionary.pad())
+
+    def get_batch_iterator(
+        self, dataset, num_shards=1, shard_id=0, num_workers=0, epoch=1, data_buffer_size=0, seed=1, **_
+    ):
+        """Training streams for the training split, else ``--valid-streams`` of them; see ``StreamLayout``."""
+        if dataset.split == self.args.train_subset:
+            if not self.args.batch_size:
+                raise UserError("--batch-size: give the number of streams of each process")
+            frequencies = self.args.update_freq
+            groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
+            streams, option_name = self.args.batch_size * groups, "--batch-size x processes x --update-freq"
+        else:
+            groups, streams, option_name = num_shards, self.args.valid_streams, "--valid-streams"
+        if num_workers > 1:
+            logger.info(f"--num-workers {num_workers} has no effect: streams are slices of a mapped file, read here")
+        return StreamBatchIterator(
+            dataset.arrange(streams, groups, self.args.tokens_per_sample, option_name),
+            memory_files=self.memory_files,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=0,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            seed=seed,
+        )
+
+    def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, max_tokens=None, **kwargs):
+        """``fairseq-eval-lm``'s batches: those of the trainer's validation."""
+        if context_window:
+            raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
+        if batch_size:
+            raise UserError("--batch-size has no meaning in evaluation on streams: give --valid-streams")
+        dataset = StreamDataset("", dataset.corpus, dataset.pad) if dataset.split == self.args.train_subset else dataset
+        kwargs.pop("max_positions", None)
+        return self.get_batch_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
+
+
+def refuse_meaningless(cfg: StreamingLMConfig) -> None:
+    """Raise a UserError that names an option which would do nothing, or harm, on streams."""
+    instead = "a batch is --batch-size streams of --tokens-per-sample steps"
+    if cfg.max_tokens:
+        raise UserError(f"--max-tokens has no meaning on streams: {instead}")
+    if cfg.max_tokens_valid:
+        raise UserError(f"--max-tokens-valid has no meaning on streams: {instead}")
+    if cfg.batch_size_valid not in (None, cfg.batch_size):
+        raise UserError("--batch-size-valid has no meaning on streams: give --valid-streams")
+    if cfg.skip_remainder_batch:
+        raise UserError("--skip-remainder-batch would leave targets out of every epoch; leave it away")
+    if cfg.tokens_per_sample < 1:
+        raise UserError(f"--tokens-per-sample {cfg.tokens_per_sample}: give the steps of a block, 1 or more")
+    if cfg.valid_streams < 1:
+        raise UserError(f"--valid-streams {cfg.valid_streams}: give 1 or more")

@@ -1,0 +1,28 @@
+"""Package of fb_fairseq. There is nothing to compile."""
+
+from setuptools import find_packages, setup
+
+with open("README.md", encoding="utf-8") as readme:
+    long_description = readme.read()
+
+setup(
+    name="fb_fairseq",
+    version="0.1.0",
+    description="Feedback Transformer and All-attention networks for fairseq",
+    long_description=long_description,
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
+    # fairseq 0.12.2 does not run on 3.11, and fairseq-fixed has ready wheels for 3.12.
+    python_requires=">=3.8,!=3.11.*,<3.13",
+    install_requires=[
+        'fairseq==0.12.2; python_version<"3.11"',
+        'fairseq-fixed==0.12.3.1; python_version>="3.12"',
+        "torch>=2.0",
+        "numpy",
+    ],
+    extras_require={
+        "plot": ["matplotlib", "tensorboard"],
+        "test": ["pytest"],
+    },
+)

@@ -1,0 +1,42 @@
+"""Data for whole commands: a made-up text, so that no file from outside is needed."""
+
+import random
+
+import pytest
+import torch
+
+from fb_fairseq import preprocess_bytes
+
+
+def made_up_text(length: int, seed: int) -> bytes:
+    """Words of a small made-up language, with lines."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choice("aeioubcdlmnst") for _ in range(draw.randint(2, 7))) for _ in range(60)]
+    text = ""
+    while len(text) < length:
+        text += draw.choice(words) + draw.choice([" ", " ", " ", ".\n"])
+    return text[:length].encode()
+
+
+@pytest.fixture(scope="session")
+def byte_data(tmp_path_factory):
+    """Folder of binarised bytes: train 3000, valid 400 in two documents, valid1 150, test 301."""
+    folder = tmp_path_factory.mktemp("bytes")
+    parts = {"train": [3000], "valid": [300, 98], "valid1": [149], "test": [300]}
+    preprocess_bytes.binarise(
+        {
+            split: [made_up_text(size, seed + 1) for seed, size in enumerate(sizes)]
+            for split, sizes in parts.items()
+        },
+        str(folder),
+    )
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Runs in this process and as processes of their own compute with the same number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

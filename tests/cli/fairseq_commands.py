@@ -1,0 +1,136 @@
+"""Runs fairseq's commands: in this process where that serves (fairseq takes 5 s to import), else as a user would."""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+from unittest import mock
+
+from tests.conftest import REPOSITORY
+
+PLUGIN = str(REPOSITORY / "fb_fairseq")
+
+
+def run(command: str, *arguments) -> str:
+    """Run ``fairseq-<command> --user-dir …`` in this process. Returns its log; raises what it raises."""
+    import importlib
+
+    from fairseq import checkpoint_utils
+    from fairseq_cli import train
+
+    import fb_fairseq.models  # noqa: F401  --user-dir does this where the package is not imported yet
+    import fb_fairseq.tasks  # noqa: F401
+
+    module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
+    for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):  # where fairseq keeps its best
+        function.__dict__.pop("best", None)
+    arguments = [str(argument) for argument in arguments]
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with mock.patch.object(sys, "argv", [f"fairseq-{command}", *arguments, "--user-dir", PLUGIN]):
+            with contextlib.redirect_stdout(log):
+                module.cli_main()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    return log.getvalue()
+
+
+def start(command: str, *arguments, processes: int = 1, **options) -> subprocess.Popen:
+    """Start ``fairseq-<command> --user-dir …`` as a process of its own, or as several under torchrun."""
+    program = [os.path.join(os.path.dirname(sys.executable), f"fairseq-{command}")]
+    if processes > 1:
+        port = str(random.randint(20000, 50000))
+        program = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)] + [
+            "--master_port", port, *program,
+        ]
+        arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        [*program, *map(str, arguments), "--user-dir", PLUGIN],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options,
+    )
+
+
+def finish(process: subprocess.Popen, timeout: int = 240) -> str:
+    """Wait for it. Returns its output; fails with it where the command failed."""
+    output, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, output[-3000:]
+    return output
+
+
+def options(values: dict) -> list:
+    """Command line of ``{"decoder_layers": 2, "cpu": True, …}``; False and None are left out."""
+    line = []
+    for name, value in values.items():
+        if value is True:
+            line.append(f"--{name.replace('_', '-')}")
+        elif value is not False and value is not None:
+            line += [f"--{name.replace('_', '-')}", str(value)]
+    return line
+
+
+TINY_MODEL = dict(
+    arch="feedback_transformer_lm",
+    decoder_layers=2,
+    decoder_embed_dim=16,
+    decoder_ffn_embed_dim=24,
+    decoder_attention_heads=2,
+    decoder_normalize_before=True,
+    attention_span=10,
+)
+TRAINING = dict(
+    task="streaming_lm",
+    tokens_per_sample=7,
+    batch_size=4,
+    valid_streams=3,
+    criterion="lm_loss",
+    optimizer="adam",
+    lr=0.01,
+    clip_norm=1.0,
+    cpu=True,
+    log_format="json",
+    log_interval=5,
+    num_workers=0,
+    ignore_unused_valid_subsets=True,
+)
+
+
+def train(data, save_dir, **changes) -> str:
+    """Train a tiny model in this process."""
+    return run("train", *training_arguments(data, save_dir, **changes))
+
+
+def training_arguments(data, save_dir, **changes) -> list:
+    return [data, "--save-dir", save_dir, *options({**TINY_MODEL, **TRAINING, **changes})]
+
+
+def json_logs(log: str, tag: str) -> list:
+    """The values logged under a tag with ``--log-format json``."""
+    return [json.loads(found) for found in re.findall(rf"\| {tag} \| (\{{.*\}})", log)]
+
+
+def parameters(checkpoint) -> dict:
+    """A checkpoint's parameters, loaded as weights only."""
+    import torch
+
+    return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+
+
+def assert_same_parameters(one, other) -> None:
+    """Bit-equal."""
+    one, other = parameters(one), parameters(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].equal(other[name]), name

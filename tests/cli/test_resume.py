@@ -1,0 +1,186 @@
+"""A run that is stopped or killed and resumed equals an uninterrupted one; what cannot be continued is refused."""
+
+import random
+import time
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import assert_same_parameters, finish, start, train, training_arguments
+
+# Dropout and LayerDrop too: fairseq seeds them by update.
+RUN = dict(
+    max_update=130,
+    save_interval_updates=3,
+    keep_interval_updates=2,
+    no_epoch_checkpoints=True,
+    disable_validation=True,
+    dropout=0.1,
+    attention_dropout=0.1,
+    decoder_layerdrop=0.2,
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(byte_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(byte_data, folder, **RUN)
+    torch.set_num_threads(threads)
+    return folder
+
+
+def kill_and_resume(byte_data, folder, uninterrupted, seed, processes=1, **changes):
+    """Kill a run at a random moment after its first checkpoint; let another one finish."""
+    draw = random.Random(seed)
+    arguments = training_arguments(byte_data, folder, **{**RUN, **changes})
+    process = start("train", *arguments, processes=processes)
+    deadline = time.time() + 60
+    while not (folder / "checkpoint_last.pt").exists() and time.time() < deadline and process.poll() is None:
+        time.sleep(0.005)
+    time.sleep(draw.uniform(0, 1.5))
+    process.kill()
+    process.wait()
+    log = train(byte_data, folder, **{**RUN, **changes})
+    assert "Loaded checkpoint" in log and "no memory of the streams" not in log
+    assert_same_parameters(folder / "checkpoint_last.pt", uninterrupted / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_and_resumed(byte_data, tmp_path, uninterrupted, seed):
+    kill_and_resume(byte_data, tmp_path, uninterrupted, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_killed_and_resumed_many(byte_data, tmp_path, uninterrupted, seed):
+    kill_and_resume(byte_data, tmp_path, uninterrupted, seed)
+
+
+def test_killed_while_checkpoint_last_is_copied(byte_data, tmp_path, monkeypatch):
+    """fairseq copies checkpoint_last.pt; what stood there before survives a copy that breaks off."""
+    import shutil
+
+    train(byte_data, tmp_path, max_update=4, save_interval_updates=2, disable_validation=True)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+
+    def break_off(source, target):
+        with open(target, "wb") as file:
+            file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        train(byte_data, tmp_path, max_update=6, save_interval_updates=2, disable_validation=True)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_epochs_start_with_an_empty_memory(byte_data, tmp_path):
+    """Stopped at an epoch's end, nothing of the streams is needed: the number of streams may change."""
+    common = dict(disable_validation=True, no_epoch_checkpoints=True)
+    train(byte_data, tmp_path / "a", max_epoch=2, **common)
+    train(byte_data, tmp_path / "b", max_epoch=1, **common)
+    assert not list((tmp_path / "b").glob("stream_memory.*"))
+    train(byte_data, tmp_path / "b", max_epoch=2, **common)
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+    train(byte_data, tmp_path / "b", max_epoch=3, batch_size=6, **common)
+
+
+STOPPED = dict(max_update=20, disable_validation=True, no_epoch_checkpoints=True)
+RESUMED = {**STOPPED, "max_update": 30}
+
+
+def test_streams_may_be_shared_out_differently(byte_data, tmp_path):
+    """Batch size x update frequency is what counts; blocks of another length may continue where they fit."""
+    train(byte_data, tmp_path / "a", **STOPPED, batch_size=6)
+    train(byte_data, tmp_path / "b", **STOPPED, batch_size=6)
+    train(byte_data, tmp_path / "a", **RESUMED, batch_size=6)
+    log = train(byte_data, tmp_path / "b", **RESUMED, batch_size=2, update_freq=3)
+    assert "no memory of the streams" not in log
+    one, other = (torch.load(tmp_path / f"{n}/checkpoint_last.pt")["model"] for n in "ab")
+    for name in one:
+        if not name.endswith("k_proj.bias"):  # softmax does not see it, and Adam blows its rounding errors up
+            torch.testing.assert_close(one[name], other[name], atol=1e-5, rtol=1e-5, msg=name)
+    log = train(byte_data, tmp_path / "a", **{**STOPPED, "max_update": 32}, batch_size=6, tokens_per_sample=14)
+    assert "no memory of the streams" not in log
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(batch_size=5), r"--batch-size x processes x --update-freq is 5 streams.*4.*--reset-dataloader"),
+        (dict(tokens_per_sample=9), r"--tokens-per-sample 9 does not divide the 140 steps"),
+        (dict(train_subset="valid"), r"valid split \(550 tokens\).*3001 tokens.*--reset-dataloader"),
+        (dict(attention_span=9), r"--attention-span 10 \(not 9\)"),
+        (dict(arch="relative_transformer_lm"), r"holds a feedback_transformer_lm.*--arch feedback_transformer_lm"),
+        (dict(decoder_layers=3), r"--decoder-layers 2 \(not 3\)"),
+        (dict(memory_projections="per-layer"), r"--memory-projections shared \(not per-layer\)"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(byte_data, tmp_path_factory, changes, message):
+    folder = tmp_path_factory.getbasetemp() / "stopped"
+    if not folder.exists():
+        train(byte_data, folder, **STOPPED)
+    before = {path.name: path.stat().st_mtime for path in folder.iterdir()}
+    with pytest.raises(UserError, match=message) as error:
+        train(byte_data, folder, **{**RESUMED, **changes})
+    assert "\n" not in str(error.value)
+    assert before == {path.name: path.stat().st_mtime for path in folder.iterdir()}, "nothing is lost"
+
+
+def test_reset_dataloader_starts_the_epoch_anew(byte_data, tmp_path):
+    train(byte_data, tmp_path, **STOPPED)
+    train(byte_data, tmp_path, **RESUMED, batch_size=5, reset_dataloader=True)
+
+
+def test_span_without_parameters_may_change(byte_data, tmp_path):
+    """With absolute positions the span has no parameters: memory is cut, or grows."""
+    train(byte_data, tmp_path, **STOPPED, relative_positions="none")
+    for updates, span in ((24, 4), (28, 25)):
+        changes = dict(relative_positions="none", attention_span=span, max_update=updates)
+        assert "no memory" not in train(byte_data, tmp_path, **{**STOPPED, **changes})
+
+
+@pytest.mark.parametrize("kind,size", [("exact", 4), ("bfloat16", 2), ("float16", 2), ("none", None)])
+def test_memory_files(byte_data, tmp_path, kind, size):
+    train(byte_data, tmp_path, **STOPPED, save_interval_updates=5, save_stream_memory=kind)
+    files = sorted(path.name for path in tmp_path.glob("stream_memory.*"))
+    assert files == ([] if size is None else ["stream_memory.15.rank0.pt", "stream_memory.20.rank0.pt"])
+    if size:
+        memory = torch.load(tmp_path / files[-1], weights_only=True)["memory"]
+        assert memory.shape == (1, 10, 4, 16) and memory.element_size() == size
+    log = train(byte_data, tmp_path, **RESUMED, save_stream_memory=kind)
+    assert ("no memory of the streams" in log) == (kind == "none")
+
+
+def test_unreadable_memory_file(byte_data, tmp_path):
+    train(byte_data, tmp_path, **STOPPED)
+    (tmp_path / "stream_memory.20.rank0.pt").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="stream_memory.20.rank0.pt.*remove the file"):
+        train(byte_data, tmp_path, **RESUMED)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_broken_checkpoint_names_an_earlier_good_one(byte_data, tmp_path, damage):
+    train(byte_data, tmp_path, **STOPPED, save_interval_updates=5, keep_interval_updates=2)
+    last = tmp_path / "checkpoint_last.pt"
+    content = bytearray(last.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 0xFF
+    last.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
+    (tmp_path / "checkpoint_1_20.pt").write_bytes(b"also broken")
+    with pytest.raises(UserError, match=r"checkpoint_last.pt: .*corrupt.*checkpoint_1_15.pt.*--restore-file") as error:
+        train(byte_data, tmp_path, **RESUMED)
+    assert "\n" not in str(error.value)
+    assert "no memory" not in train(byte_data, tmp_path, **RESUMED, restore_file=tmp_path / "checkpoint_1_15.pt")
+
+
+def test_the_last_line_of_a_refused_command(byte_data, tmp_path):
+    """What a user sees: exit status 1 and, last, one line that says it all."""
+    train(byte_data, tmp_path, **STOPPED)
+    process = start("train", *training_arguments(byte_data, tmp_path, **RESUMED, batch_size=3))
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output.strip().splitlines()[-1].startswith("fb_fairseq.errors.UserError: --batch-size x processes")

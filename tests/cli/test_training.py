@@ -1,0 +1,154 @@
+"""fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
+
+import math
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import (
+    assert_same_parameters,
+    finish,
+    json_logs,
+    parameters,
+    run,
+    start,
+    train,
+    training_arguments,
+)
+
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+
+
+def load(checkpoint, data):
+    """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
+    from fairseq import checkpoint_utils
+
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": str(data)}
+    )
+    return models[0].eval(), task
+
+
+def loss_by_hand(checkpoint, data, split, streams):
+    """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
+    model, task = load(checkpoint, data)
+    model.double()
+    task.load_dataset(split)
+    corpus = task.dataset(split).corpus
+    bits, n = 0.0, len(corpus)
+    for b in range(streams):
+        tokens = corpus[b * n // streams - 1 : (b + 1) * n // streams]
+        logits = model(tokens[None, :-1])[0]
+        bits -= logits.log_softmax(-1)[0].gather(1, tokens[1:, None]).sum().item() / math.log(2)
+    return bits, n
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
+    log = train(byte_data, tmp_path, arch=arch, max_epoch=2, valid_subset="valid,valid1", no_epoch_checkpoints=True)
+    losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
+    assert losses[-1] < losses[0] - 1.5, "it learns"
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    for split in ("valid", "valid1"):
+        logged = json_logs(log, split)[-1]
+        bits, tokens = loss_by_hand(checkpoint, byte_data, split, 3)
+        assert float(logged[f"{split}_total_tokens"]) == tokens
+        assert float(logged[f"{split}_total_bits"]) == pytest.approx(bits, rel=1e-6)
+        documents = {"valid": 2, "valid1": 1}[split]
+        assert float(logged[f"{split}_bpb"]) == pytest.approx(bits / (tokens - documents), abs=6e-5)
+    from fairseq_cli import eval_lm
+    from unittest import mock
+
+    results = []
+    with mock.patch.object(eval_lm, "eval_lm", side_effect=lambda f=eval_lm.eval_lm, **kw: results.append(f(**kw)) or results[-1]):
+        run("eval-lm", byte_data, "--task", "streaming_lm", "--path", checkpoint, "--gen-subset", "valid", "--cpu",
+            "--valid-streams", 3, "--tokens-per-sample", 7)
+    bits, tokens = loss_by_hand(checkpoint, byte_data, "valid", 3)
+    assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
+
+
+def test_epoch_counts_every_target_once(byte_data, tmp_path):
+    """3001 tokens in 8 streams fit no block of 7."""
+    log = train(byte_data, tmp_path, max_epoch=1, update_freq=2, disable_validation=True, no_save=True)
+    (epoch,) = json_logs(log, "train")
+    assert float(epoch["train_total_tokens"]) == 3001 and float(epoch["train_total_bytes"]) == 3000
+
+
+def test_stock_criterion_and_stock_task(byte_data, tmp_path):
+    ours = train(byte_data, tmp_path / "a", max_update=30)
+    stock = train(byte_data, tmp_path / "b", max_update=30, criterion="cross_entropy")
+    assert json_logs(ours, "valid")[-1]["valid_loss"] == json_logs(stock, "valid")[-1]["valid_loss"]
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+    samples = train(
+        byte_data, tmp_path / "c", max_update=30, task="language_modeling", valid_streams=None, tokens_per_sample=40
+    )
+    assert float(json_logs(samples, "valid")[-1]["valid_loss"]) < 6
+    log = run("eval-lm", byte_data, "--path", tmp_path / "c/checkpoint_last.pt", "--gen-subset", "valid", "--cpu")
+    assert "Loss (base 2)" in log
+
+
+def test_workers_and_buffers_change_nothing(byte_data, tmp_path):
+    train(byte_data, tmp_path / "a", max_update=20, num_workers=0, data_buffer_size=0)
+    train(byte_data, tmp_path / "b", max_update=20, num_workers=2)
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+
+
+def test_validation_leaves_training_alone(byte_data, tmp_path):
+    """Validating in mid-epoch, on two subsets, changes neither memory nor parameters."""
+    train(byte_data, tmp_path / "a", max_update=40, disable_validation=True)
+    train(byte_data, tmp_path / "b", max_update=40, validate_interval_updates=7, valid_subset="valid,valid1")
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+
+
+def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
+    """In blocks of one step nothing but the carried memory tells of the past."""
+    log = train(byte_data, tmp_path, max_epoch=2, tokens_per_sample=1, batch_size=60, disable_validation=True)
+    unigram = 4.1  # bits a byte of this text without context: 4.05
+    assert float(json_logs(log, "train")[-1]["train_loss"]) < unigram - 0.3
+
+
+def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
+    from fb_fairseq import preprocess_bytes
+    from tests.cli.conftest import made_up_text
+
+    other = tmp_path / "other"
+    preprocess_bytes.binarise({"train": [made_up_text(500, 9)]}, str(other), append_eos=False)
+    log = train(f"{byte_data}:{other}", tmp_path / "ck", max_epoch=3, no_epoch_checkpoints=True)
+    assert [float(entry["train_total_tokens"]) for entry in json_logs(log, "train")] == [3001, 500, 3001]
+
+
+def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
+    """They train, stop in mid-epoch, resume; and so does one process from their checkpoint."""
+    common = dict(batch_size=3, save_interval_updates=15, disable_validation=True, no_epoch_checkpoints=True)
+    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=45, **common), processes=2))
+    middle = tmp_path / "two/checkpoint_1_30.pt"
+    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=75, **common), processes=2))
+    train(byte_data, tmp_path / "one", max_update=45, update_freq=2, **common)
+    assert_same_parameters(middle, tmp_path / "one/checkpoint_1_30.pt")
+    train(byte_data, tmp_path / "one", max_update=75, update_freq=2, **common)
+    assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
+
+
+def test_more_processes_than_validation_streams(byte_data, tmp_path):
+    """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
+    arguments = training_arguments(byte_data, tmp_path, max_update=4, valid_streams=1, batch_size=2)
+    output = finish(start("train", *arguments, processes=2))
+    assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
+
+
+def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
+    train(byte_data, tmp_path, max_update=6, save_interval_updates=3)
+    assert parameters(tmp_path / "checkpoint_last.pt")["decoder.memory.layer_weights"].shape == (3,)
+    for path in tmp_path.glob("stream_memory.*"):
+        torch.load(path, weights_only=True)
+
+
+def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
+    train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
+    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+              "--gen-subset", "valid1", "--model-overrides", "{'decoder_layers_to_keep': '0,2'}")
+    assert "Loss (base 2)" in log
+    with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
+        run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+            "--gen-subset", "valid1", "--model-overrides", "{'decoder_layers_to_keep': '0,3'}")

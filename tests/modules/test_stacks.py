@@ -1,0 +1,249 @@
+"""The two stacks: one answer however a stream is cut, causality, span, and one function where they must agree."""
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from tests.modules.options import random_cuts, random_options, randomise
+
+STACKS = [FeedbackTransformer, RelativeTransformer]
+B, STEPS = 3, 17
+
+
+def build(stack, options):
+    model = stack(options)
+    randomise(model)
+    return model
+
+
+def run(model, x_TBD, cuts, state=None):
+    outputs = []
+    for block in x_TBD.split(cuts):
+        y, state = model(block, state)
+        outputs.append(y)
+    return torch.cat(outputs), state
+
+
+def check_one_answer(stack, seed):
+    torch.manual_seed(seed)
+    options = random_options(seed)
+    model = build(stack, options)
+    x = torch.randn(STEPS, B, options.decoder_embed_dim)
+    full, state = run(model, x, [STEPS])
+    for cuts in (random_cuts(seed, STEPS), [1] * STEPS):
+        y, other = run(model, x, cuts)
+        torch.testing.assert_close(y, full, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(other.memory_KCBD, state.memory_KCBD, atol=1e-5, rtol=1e-5)
+        assert other.position == STEPS and other.memory_KCBD.shape[1] == min(STEPS, options.attention_span)
+    # Each stream alone.
+    y, _ = run(model, x[:, 1:2], [STEPS])
+    torch.testing.assert_close(y, full[:, 1:2], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("seed", range(12))
+def test_full_equals_blocks_equals_steps(stack, seed, empty_is_nan):
+    check_one_answer(stack, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", STACKS)
+def test_full_equals_blocks_equals_steps_many(stack, empty_is_nan):
+    for seed in range(1000, 1200):
+        check_one_answer(stack, seed)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("seed", range(6))
+def test_causal(stack, seed):
+    options = random_options(seed)
+    model = build(stack, options)
+    x = torch.randn(STEPS, B, options.decoder_embed_dim)
+    changed = x.clone()
+    changed[9:] = torch.randn_like(changed[9:])
+    before, after = (run(model, inputs, [6, 11])[0] for inputs in (x, changed))
+    torch.testing.assert_close(before[:9], after[:9], atol=0, rtol=0)
+    assert (before[9:] - after[9:]).abs().amax((1, 2)).gt(1e-4).all()
+
+
+@pytest.mark.parametrize("span", [1, 2, 5])
+@pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2)])
+def test_span_is_exact(span, stack, reach):
+    """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer else."""
+    options = random_options(
+        3, decoder_layers=2, attention_span=span, memory_composition="layer:0", activation_fn="gelu"
+    )
+    model = build(stack, options).double()
+    x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double, requires_grad=True)
+    y, _ = model(x)
+    (gradient,) = torch.autograd.grad(y[-1].pow(2).sum(), x)
+    reached = [t for t in range(STEPS) if gradient[t].abs().max() > 0]
+    assert reached == list(range(STEPS - 1 - reach * span, STEPS))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_no_step_attends_to_itself(stack):
+    """The first step of a stream attends to nothing: attention gives zero, whatever values and keys."""
+    options = random_options(1, decoder_layers=2, memory_projections="per-layer")
+    model = build(stack, options)
+    x = torch.randn(1, B, options.decoder_embed_dim)
+    before = model(x)[0]
+    for layer in model.layers:
+        torch.nn.init.normal_(layer.self_attn.v_proj.weight)
+        torch.nn.init.normal_(layer.self_attn.k_proj.weight)
+    torch.testing.assert_close(model(x)[0], before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("positions", ["key", "key-value", "none"])
+def test_previous_composition_is_the_baseline(before, positions):
+    """Two implementations, one function: outputs, states and every gradient, carried context included."""
+    options = random_options(
+        5,
+        decoder_layers=3,
+        attention_span=6,
+        relative_positions=positions,
+        decoder_normalize_before=before,
+        memory_composition="previous",
+        memory_projections="per-layer",
+    )
+    one, other = build(FeedbackTransformer, options).double(), RelativeTransformer(options).double()
+    other.load_state_dict(one.state_dict())
+    x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)
+    seed = torch.randn_like(x)
+    gradients = []
+    states = []
+    for model in (one, other):
+        y, state = run(model, x, [8, 9])
+        states.append(state.memory_KCBD)
+        (y * seed).sum().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(*states)
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(
+            gradient, gradients[1][name], msg=lambda text, name=name: f"gradient of {name}: {text}"
+        )
+
+
+def test_layerdrop_hands_the_input_on_alike():
+    """With the same layers dropped, previous composition is still the baseline; a run without layers is the input."""
+    options = random_options(
+        5, decoder_layers=3, decoder_layerdrop=0.5, memory_composition="previous", memory_projections="per-layer"
+    )
+    one, other = build(FeedbackTransformer, options), RelativeTransformer(options)
+    other.load_state_dict(one.state_dict())
+    x = torch.randn(STEPS, B, options.decoder_embed_dim)
+    outputs = []
+    for seed in range(5):
+        for model in (one, other):
+            torch.manual_seed(seed)
+            outputs.append(model(x)[0])
+        torch.testing.assert_close(outputs[-2], outputs[-1], atol=1e-5, rtol=1e-5)
+    assert len({y.sum().item() for y in outputs[::2]}) > 1, "other layers are dropped in other blocks"
+    model.eval()
+    torch.testing.assert_close(model(x)[0], model(x)[0], atol=0, rtol=0)
+
+
+def test_carried_memory_is_constant_but_projections_learn_from_it():
+    """DESIGN: norm and projections are applied to the carried vectors in each block and learn from them."""
+    options = random_options(
+        2, decoder_layers=2, decoder_normalize_before=True, memory_composition="weighted", memory_projections="shared"
+    )
+    model = build(FeedbackTransformer, options).double()
+    D = options.decoder_embed_dim
+    carried = torch.randn(1, 4, B, D, dtype=torch.double)
+    x = torch.randn(1, B, D, dtype=torch.double)
+    y, state = model(x, StreamState(carried, 4))
+    y.pow(2).sum().backward()
+    # A single step sees carried memory only, so these gradients come from it alone.
+    for parameter in (model.memory.k_proj.weight, model.memory.v_proj.weight, model.memory.layer_norm.weight):
+        assert parameter.grad.abs().max() > 1e-8
+    assert not state.memory_KCBD.requires_grad
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("composition", ["weighted", "same-and-lower"])
+def test_gradcheck(stack, composition):
+    options = TransformerOptions(
+        decoder_layers=2,
+        decoder_embed_dim=6,
+        decoder_ffn_embed_dim=7,
+        decoder_attention_heads=2,
+        decoder_head_dim=5,
+        attention_span=3,
+        activation_fn="gelu",
+        relative_positions="key-value",
+        memory_composition=composition,
+    )
+    model = build(stack, options).double()
+    names = [name for name, _ in model.named_parameters()]
+    x = torch.randn(4, 2, 6, dtype=torch.double, requires_grad=True)
+    K = 2 if stack is RelativeTransformer or composition == "same-and-lower" else 1
+    state = StreamState(torch.randn(K, 2, 2, 6, dtype=torch.double), 2)
+
+    def outputs(x, *parameters):
+        y, _ = torch.func.functional_call(model, dict(zip(names, parameters)), (x, state))
+        return y
+
+    assert torch.autograd.gradcheck(outputs, (x, *model.parameters()), fast_mode=True)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_dropouts_act_in_training_only(stack):
+    for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout"):
+        options = random_options(4, decoder_layers=2, attention_span=6, **{name: 0.5})
+        model = build(stack, options)
+        x = torch.randn(STEPS, B, options.decoder_embed_dim)
+        torch.manual_seed(1)
+        one = model(x)[0]
+        torch.manual_seed(2)
+        assert not torch.equal(one, model(x)[0]), name
+        model.eval()
+        torch.testing.assert_close(model(x)[0], model(x)[0], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_dropout_keeps_the_mean(stack):
+    """Kept values are scaled up: over many draws the output's mean is that without dropout (a linear layer stack)."""
+    options = random_options(4, decoder_layers=1, activation_fn="linear", decoder_normalize_before=True,
+                             no_decoder_final_norm=True, attention_span=6, activation_dropout=0.3,
+                             relative_positions="key", memory_projections="per-layer")
+    model = build(stack, options).double()
+    x = torch.randn(3, 1, options.decoder_embed_dim, dtype=torch.double)
+    many = x.repeat(1, 4000, 1)
+    mean = model(many)[0].mean(1)
+    model.eval()
+    torch.testing.assert_close(mean[:1], model(x)[0][:1, 0], atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "values,names",
+    [
+        (dict(decoder_embed_dim=10, decoder_attention_heads=4), ["--decoder-attention-heads 4", "--decoder-head-dim"]),
+        (dict(attention_span=0), ["--attention-span 0"]),
+        (dict(memory_composition="topmost"), ["--memory-composition topmost", "same-and-lower"]),
+        (dict(memory_composition="layer:7"), ["--memory-composition layer:7", "layer:6"]),
+        (dict(memory_composition="layer:x"), ["--memory-composition layer:x"]),
+        (dict(memory_composition="average:2"), ["--memory-composition average:2"]),
+        (dict(memory_projections="both"), ["--memory-projections both"]),
+        (dict(activation_fn="sine"), ["--activation-fn sine", "relu"]),
+        (dict(relative_positions="query"), ["--relative-positions query"]),
+        (dict(decoder_layers=0), ["--decoder-layers 0"]),
+        (dict(attention_dropout=1.0), ["--attention-dropout 1.0"]),
+    ],
+)
+def test_bad_options_are_named(values, names):
+    with pytest.raises(ValueError) as error:
+        TransformerOptions(**values)
+    for name in names:
+        assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_state_of_another_model_is_refused():
+    one = FeedbackTransformer(random_options(1, memory_composition="average"))
+    x = torch.randn(4, B, one.options.decoder_embed_dim)
+    state = RelativeTransformer(random_options(1, decoder_layers=3))(x)[1]
+    with pytest.raises(ValueError, match="memory"):
+        one(x, state)

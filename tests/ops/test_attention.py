@@ -1,0 +1,94 @@
+"""Block attention against attention one step at a time, which is checked against a loop over slots."""
+
+import math
+
+import pytest
+import torch
+
+from fb_fairseq.ops.attention import Positions, block_attention, by_distance, by_slot, step_attention
+from fb_fairseq.ops.layers import Dropout
+
+B, T, S, H, E = 2, 5, 4, 3, 6
+
+
+def tensors(*shapes):
+    return [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes]
+
+
+def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
+    """Slot by slot, as the formula stands in the paper."""
+    out = torch.zeros_like(q_BHE)
+    C = len(k_CBHE)
+    for b in range(B):
+        for h in range(H):
+            scores = []
+            for c in range(C):
+                key = k_CBHE[c, b, h]
+                if positions.key_SE is not None:
+                    key = key + positions.key_SE[C - c - 1]
+                scores.append((q_BHE[b, h] * key).sum() / math.sqrt(E))
+            if not scores:
+                continue
+            exp = torch.stack(scores).exp()
+            weights = exp / exp.sum()
+            for c in range(C):
+                value = v_CBHE[c, b, h]
+                if positions.value_SE is not None:
+                    value = value + positions.value_SE[C - c - 1]
+                share = weights[c] if keep_BHC is None else weights[c] * keep_BHC[b, h, c] * 2
+                out[b, h] = out[b, h] + share * value
+    return out
+
+
+@pytest.mark.parametrize("kind", ["none", "key", "key-value"])
+@pytest.mark.parametrize("slots", [0, 1, 3, S])
+def test_step_is_the_formula(kind, slots, empty_is_nan):
+    q, k, v, u, w = tensors((B, H, E), (slots, B, H, E), (slots, B, H, E), (S, E), (S, E))
+    positions = Positions(u if "key" in kind else None, w if "value" in kind else None)
+    keep_BHS = torch.rand(B, H, S) > 0.5
+    for mask in (None, Dropout(keep_BHS, 2.0)):
+        keep = None if mask is None else keep_BHS[..., S - slots :]
+        torch.testing.assert_close(step_attention(q, k, v, positions, mask), by_hand(q, k, v, positions, keep))
+
+
+@pytest.mark.parametrize("kind", ["none", "key", "key-value"])
+@pytest.mark.parametrize("carried", [0, 2, S])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
+    C = carried + T - 1
+    q, k, v, u, w = leaves = tensors((T, B, H, E), (C, B, H, E), (C, B, H, E), (S, E), (S, E))
+    positions = Positions(u if "key" in kind else None, w if "value" in kind else None)
+    mask = Dropout(torch.rand(B, H, T, S) > 0.5, 2.0) if dropped else None
+    block = block_attention(q, k, v, S, positions, mask)
+    steps = []
+    for t in range(T):
+        window = slice(max(0, carried + t - S), carried + t)
+        at_t = mask and Dropout(mask.keep[:, :, t], mask.scale)
+        steps.append(step_attention(q[t], k[window], v[window], positions, at_t))
+    steps = torch.stack(steps)
+    torch.testing.assert_close(block, steps)
+    seed = torch.randn_like(block)
+    used = [x for x, use in zip(leaves, (True, True, True, "key" in kind, "value" in kind)) if use]
+    for name, one, other in zip("qkvuw", *(torch.autograd.grad(y, used, seed) for y in (block, steps))):
+        torch.testing.assert_close(one, other, msg=lambda text, name=name: f"gradient of {name}: {text}")
+        assert one.isfinite().all()
+
+
+def test_by_slot_places_each_distance():
+    x_TS = torch.arange(1.0, 1 + T * S).view(T, S)
+    placed = by_slot(x_TS, S + T - 1)
+    for t in range(T):
+        assert placed[t, t : t + S].tolist() == x_TS[t].tolist()
+        assert placed[t, :t].sum() == 0 and placed[t, t + S :].sum() == 0
+    assert by_distance(placed, S).equal(x_TS)
+    assert by_distance(by_slot(x_TS, 6), S)[T - 1].equal(x_TS[T - 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_softmax_is_fp32(dtype):
+    """Scores 40 apart in a long context: the sum of weights stays 1 to half precision."""
+    k = torch.zeros(300, 1, 1, E, dtype=dtype)
+    v = torch.ones(300, 1, 1, E, dtype=dtype)
+    out = step_attention(torch.ones(1, 1, E, dtype=dtype), k, v, Positions())
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.float(), torch.ones(1, 1, E), atol=5e-3, rtol=0)

@@ -1,0 +1,64 @@
+"""Figures from logs of both kinds and from checkpoints."""
+
+import json
+
+import pytest
+import torch
+
+from fb_fairseq import plot
+
+pytest.importorskip("matplotlib")
+
+LOG = """2026-11-20 10:00:00 | INFO | fairseq_cli.train | {'_name': None, 'loss': 3}
+2026-11-20 10:00:01 | INFO | train_inner | {"epoch": 1, "loss": "7.5", "bpb": "7.25", "num_updates": "10"}
+2026-11-20 10:00:02 | INFO | train_inner | {"epoch": 1, "loss": "5.5", "bpb": "5.25", "num_updates": "20"}
+2026-11-20 10:00:03 | INFO | valid | {"epoch": 1, "valid_loss": "6", "valid_bpb": "5.75", "valid_num_updates": "20"}
+"""
+
+
+def test_json_log(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    assert plot.read_log(str(path), "bpb") == {"train_inner": [(10, 7.25), (20, 5.25)], "valid": [(20, 5.75)]}
+    assert plot.read_log(str(path), "accuracy") == {}
+
+
+def test_tensorboard(tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    for tag in ("train_inner", "valid"):
+        with tensorboard.SummaryWriter(str(tmp_path / tag)) as writer:
+            writer.add_scalar("bpb", 2.5, 10)
+    assert plot.read_log(str(tmp_path), "bpb") == {"train_inner": [(10, 2.5)], "valid": [(10, 2.5)]}
+
+
+def checkpoint(path, logits):
+    torch.save({"model": {"decoder.memory.layer_weights": logits}}, path)
+    return str(path)
+
+
+def test_figure(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(LOG)
+    weights = checkpoint(tmp_path / "a.pt", torch.tensor([0.0, 1.0, 2.0]))
+    assert plot.layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
+    out = tmp_path / "figure.png"
+    plot.main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--curves", "nowhere"], "nowhere: no such file"),
+        (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: no ppl"),
+        (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
+        ([], "--curves, --layer-weights"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    (tmp_path / "train.log").write_text(LOG)
+    torch.save({"model": {}}, tmp_path / "plain.pt")
+    with pytest.raises(SystemExit):
+        plot.main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "x.png").exists()
