@@ -5,7 +5,9 @@ Each function says what breaks without it. Checkpoint handling is mended in ``fb
 
 import argparse
 import collections
+import functools
 import logging
+import os
 import typing
 import warnings
 from types import SimpleNamespace
@@ -15,13 +17,16 @@ import omegaconf
 import torch
 
 
+LOADS_WEIGHTS_ONLY = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+
+
 def allow_checkpoint_classes() -> None:
     """Let ``torch.load`` read the plain classes that fairseq puts into checkpoints and broadcasts.
 
     torch >= 2.6 loads weights only; fairseq saves an argparse.Namespace (named architectures), numpy scalars
     (``--eval-bleu``), and broadcasts OmegaConf containers when two processes resume.
     """
-    if not hasattr(torch.serialization, "add_safe_globals"):
+    if not LOADS_WEIGHTS_ONLY:
         return
     from fairseq.distributed.utils import _TensorPlaceholder
 
@@ -62,6 +67,33 @@ def restore_numpy_long() -> None:
         np.compat = SimpleNamespace(long=int)
 
 
+def mend_torchrun() -> None:
+    """Let processes that torchrun started find each other on a machine without GPUs.
+
+    fairseq-fixed divides by the number of GPUs there; and, its world size being 1 by default, it has each process
+    train alone and overwrite the others' checkpoints.
+    """
+    from fairseq.distributed import utils
+
+    infer = utils.infer_init_method
+    if hasattr(infer, "__wrapped__"):
+        return
+
+    @functools.wraps(infer)
+    def infer_init_method(cfg, *args, **kwargs):
+        started = all(name in os.environ for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"))
+        if started and cfg.distributed_init_method is None:
+            cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
+            if torch.cuda.device_count() == 0:
+                cfg.distributed_init_method = "env://"
+                cfg.distributed_rank = int(os.environ["RANK"])
+                cfg.distributed_no_spawn = True
+                return
+        infer(cfg, *args, **kwargs)
+
+    utils.infer_init_method = infer_init_method
+
+
 def quiet_warnings() -> None:
     """Warnings of fairseq's own code, about which a user can do nothing."""
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX
@@ -70,6 +102,7 @@ def quiet_warnings() -> None:
         r".*torch\.cuda\.amp\..*is deprecated.*",
         r".*mismatched key_padding_mask.*",
         r".*torch\.jit\.script.* is deprecated.*",
+        r"(?s).*is validated against ConfigStore schema.*",
         r".*nested tensors is in prototype stage.*",
     ):
         warnings.filterwarnings("ignore", message=message)
@@ -80,6 +113,7 @@ def mend() -> None:
     allow_checkpoint_classes()
     mend_encoder_fast_path()
     restore_numpy_long()
+    mend_torchrun()
     from fb_fairseq import checkpoints
 
     checkpoints.install()

@@ -6,7 +6,6 @@ from checkpoints. A name may stand before a path: ``Feedback=runs/a/checkpoint_b
 
 import argparse
 import json
-import math
 import os
 from typing import Dict, List, Tuple
 
@@ -19,22 +18,23 @@ def read_log(path: str, metric: str) -> Dict[str, Curve]:
 
 
 def read_json_log(path: str, metric: str) -> Dict[str, Curve]:
-    """From a log file of ``--log-format json``; fairseq prefixes end-of-epoch values with their tag."""
+    """From a log of ``--log-format json``, a file of ``--log-file`` or the terminal's.
+
+    fairseq prefixes the values of an epoch or a validation with the tag, those within an epoch with nothing.
+    """
     curves: Dict[str, Curve] = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
-            parts = line.rstrip("\n").split(" | ", 3)
-            if len(parts) < 4 or not parts[3].startswith("{"):
-                continue
             try:
-                values = json.loads(parts[3])
-            except json.JSONDecodeError:
-                continue  # the configuration is logged as a Python dict
-            tag = parts[2].strip()
-            prefix = "" if tag == "train_inner" else f"{tag}_"
-            if prefix + metric in values:
-                point = float(values[f"{prefix}num_updates"]), float(values[prefix + metric])
-                curves.setdefault(tag, []).append(point)
+                values = json.loads(line[line.index("{") :])
+            except ValueError:
+                continue  # no values here; the configuration is logged as a Python dict
+            for key in values:
+                if key.endswith("num_updates"):
+                    prefix = key[: -len("num_updates")]
+                    if prefix + metric in values:
+                        point = float(values[key]), float(values[prefix + metric])
+                        curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
     return curves
 
 

@@ -18,6 +18,7 @@ def pytest_configure(config):
     for kind in ("Deprecation", "Future", "Syntax"):  # fairseq's own
         config.addinivalue_line("filterwarnings", f"ignore::{kind}Warning")
     config.addinivalue_line("filterwarnings", "ignore:.*pin_memory.*")
+    config.addinivalue_line("filterwarnings", "ignore:(?s).*ConfigStore schema.*")
 
 
 def pytest_collection_modifyitems(config, items):

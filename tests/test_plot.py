@@ -1,7 +1,5 @@
 """Figures from logs of both kinds and from checkpoints."""
 
-import json
-
 import pytest
 import torch
 
@@ -16,9 +14,11 @@ LOG = """2026-11-20 10:00:00 | INFO | fairseq_cli.train | {'_name': None, 'loss'
 """
 
 
-def test_json_log(tmp_path):
+@pytest.mark.parametrize("log", [LOG, "".join(line.split(" | ")[-1] + "\n" for line in LOG.splitlines())])
+def test_json_log(tmp_path, log):
+    """As the terminal shows it, and as ``--log-file`` has it."""
     path = tmp_path / "train.log"
-    path.write_text(LOG)
+    path.write_text(log)
     assert plot.read_log(str(path), "bpb") == {"train_inner": [(10, 7.25), (20, 5.25)], "valid": [(20, 5.75)]}
     assert plot.read_log(str(path), "accuracy") == {}
 

@@ -1,0 +1,57 @@
+"""lm_loss: what it adds up."""
+
+import argparse
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+
+from fb_fairseq.criterions import LanguageModelLoss
+from fb_fairseq.preprocess_bytes import byte_dictionary
+
+
+class Fixed(torch.nn.Module):
+    """A model with given logits."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, src_tokens):
+        return self.logits, {}
+
+    def get_normalized_probs(self, net_output, log_probs, sample=None):
+        return F.log_softmax(net_output[0], -1)
+
+    def get_targets(self, sample, net_output):
+        return sample["target"]
+
+
+@pytest.fixture
+def criterion():
+    return LanguageModelLoss(argparse.Namespace(target_dictionary=byte_dictionary(), byte_data=True))
+
+
+def test_sums(criterion):
+    target = torch.tensor([[10, 11, 2], [12, 1, 1]])  # five bytes and </s>, of which two are padding
+    logits = torch.randn(2, 3, 260)
+    logits[0, 0, 10] = 50  # one right
+    sample = {"target": target, "ntokens": 4, "net_input": {"src_tokens": target}}
+    loss, size, logged = criterion(Fixed(logits), sample)
+    by_hand = -sum(
+        logits[b, t].log_softmax(0)[target[b, t]].item() for b, t in ((0, 0), (0, 1), (0, 2), (1, 0))
+    )
+    assert loss.item() == pytest.approx(by_hand, rel=1e-6) and size == 4
+    assert logged["correct"] == 1 and logged["bytes"] == 3 and logged["loss"].dtype == torch.double
+    with metrics.aggregate(new_root=True) as agg:
+        LanguageModelLoss.reduce_metrics([logged, logged])
+        values = agg.get_smoothed_values()
+    bits = by_hand / math.log(2)
+    assert values["loss"] == pytest.approx(bits / 4, abs=6e-4)
+    assert values["ppl"] == pytest.approx(2 ** (bits / 4), rel=1e-3)
+    assert values["accuracy"] == 25
+    assert values["total_bits"].item() == pytest.approx(2 * bits, rel=1e-6)
+    assert values["total_tokens"] == 8 and values["total_bytes"] == 6
+    assert values["bpb"] == pytest.approx(bits / 3, abs=6e-5)

@@ -1,0 +1,172 @@
+"""The decoders inside fairseq: names, padding, positions, embeddings, pruning."""
+
+import argparse
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.models.feedback_transformer_lm import (
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+)
+from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
+from fb_fairseq.modules import BlockPlace, StateStore
+from tests.modules.options import randomise
+
+MODELS = {
+    FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel: RelativeTransformerLMConfig,
+}
+SIZES = dict(
+    decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=5,
+    tokens_per_sample=30,
+)
+
+
+def dictionary(words=20):
+    result = Dictionary()
+    for i in range(words):
+        result.add_symbol(f"word{i}")
+    return result
+
+
+def build(model, task=None, **changes):
+    cfg = MODELS[model](**{**SIZES, **changes})
+    words = dictionary()
+    return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
+
+
+def tokens(batch, steps):
+    return torch.randint(4, 24, (batch, steps))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_names_are_fairseqs(model):
+    """Whatever a vanilla transformer_lm has, is here under the same name and with the same shape."""
+    from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+
+    cfg = TransformerLanguageModelConfig(
+        decoder_layers=2, decoder_embed_dim=12, decoder_input_dim=12, decoder_output_dim=12, decoder_ffn_embed_dim=20,
+        decoder_attention_heads=3, decoder_normalize_before=True, decoder_learned_pos=True, max_target_positions=30,
+        tokens_per_sample=30, add_bos_token=False, tpu=False,
+    )
+    words = dictionary()
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    vanilla = TransformerLanguageModel.build_model(cfg, task).state_dict()
+    changes = dict(relative_positions="none", decoder_learned_pos=True, decoder_normalize_before=True)
+    if model is FeedbackTransformerLanguageModel:
+        changes["memory_projections"] = "per-layer"
+    own = build(model, **changes).state_dict()
+    vanilla.pop("decoder.version")
+    assert {name: value.shape for name, value in own.items() if name in vanilla} == {
+        name: value.shape for name, value in vanilla.items()
+    }
+    new = {name for name in own if name not in vanilla}
+    memory = {"decoder.memory.layer_weights"} if model is FeedbackTransformerLanguageModel else set()
+    assert new == {"decoder.output_projection.bias"} | memory
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("positions", ["key", "key-value", "none"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_sentence_alone_and_in_a_padded_batch(model, positions, learned):
+    decoder = build(model, relative_positions=positions, decoder_learned_pos=learned).eval()
+    randomise(decoder)
+    batch = tokens(3, 9)
+    for row, length in enumerate((9, 4, 6)):
+        batch[row, length:] = 1
+    logits = decoder(batch, src_lengths=torch.tensor([9, 4, 6]))[0]
+    for row, length in enumerate((9, 4, 6)):
+        alone = decoder(batch[row : row + 1, :length])[0]
+        torch.testing.assert_close(logits[row : row + 1, :length], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("positions", ["key", "none"])
+def test_cutting_a_stream_changes_nothing(model, positions):
+    """Absolute positions too go on where the block before ended."""
+    decoder = build(model, relative_positions=positions).eval()
+    randomise(decoder)
+    batch = tokens(2, 23)
+    full = decoder(batch)[0]
+    for cuts in ([7, 7, 7, 2], [1] * 23):
+        store, offset, outputs = StateStore(), 0, []
+        for block in batch.split(cuts, 1):
+            outputs.append(decoder(block, stream=BlockPlace(store, "train", 1, 0, offset))[0])
+            offset += block.shape[1]
+        torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
+
+
+def test_sinusoids_are_fairseqs():
+    from fairseq.modules import SinusoidalPositionalEmbedding
+
+    for width in (12, 13):
+        theirs = SinusoidalPositionalEmbedding(width, 1, init_size=50)(tokens(1, 40))[0]
+        from fb_fairseq.modules.positions import sinusoidal_positions
+
+        ours = torch.cat([sinusoidal_positions(0, 17, theirs[0]), sinusoidal_positions(17, 23, theirs[0])])
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_initialisation(model):
+    """N(0, 1) embeddings, unscaled, with an output layer of its own; tied: fairseq's N(0, 1/D), scaled by sqrt(D)."""
+    torch.manual_seed(1)
+    changes = dict(decoder_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True, decoder_layers=8)
+    free = build(model, **changes).decoder
+    assert free.embed_tokens.weight[4:].std().item() == pytest.approx(1, abs=0.05)
+    assert free.positions.key.std().item() == pytest.approx(1, abs=0.1)
+    assert free.embed_scale == 1 and free.output_projection.bias is not None
+    # torch's default is uniform with variance 1 / (3 fan_in); divided by sqrt(2 L) = 4 where it feeds the residual
+    default = (1 / (3 * 256)) ** 0.5
+    attention = free.layers[0].self_attn
+    assert attention.q_proj.weight.std().item() == pytest.approx(default, rel=0.05)
+    assert attention.out_proj.weight.std().item() == pytest.approx(default / 4, rel=0.05)
+    assert free.layers[3].fc2.weight.std().item() == pytest.approx((1 / (3 * 20)) ** 0.5 / 4, rel=0.05)
+    tied = build(model, share_decoder_input_output_embed=True, **changes).decoder
+    assert tied.output_projection.weight is tied.embed_tokens.weight and tied.output_projection.bias is None
+    assert (tied.embed_tokens.weight[4:].std() * tied.embed_scale).item() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("composition", ["weighted", "same-and-lower"])
+def test_layers_to_keep(composition):
+    """A pruned model is the full one with the other layers' weights left out of the memory."""
+    changes = dict(memory_composition=composition, memory_projections="per-layer")
+    full = build(FeedbackTransformerLanguageModel, **{**changes, "decoder_layers": 3})
+    randomise(full)
+    state = full.state_dict()
+    cfg = FeedbackTransformerLMConfig(**{**SIZES, **changes, "decoder_layers": 3, "decoder_layers_to_keep": "0,2"})
+    words = dictionary()
+    pruned = FeedbackTransformerLanguageModel.build_model(
+        cfg, argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    )
+    cfg.arch = "feedback_transformer_lm"
+    pruned.load_state_dict(dict(state), model_cfg=cfg)
+    assert len(pruned.decoder.layers) == 2
+    assert pruned.decoder.layers[1].fc1.weight.equal(full.decoder.layers[2].fc1.weight)
+    weights = state["decoder.memory.layer_weights"]
+    expected = weights[[0, 1, 3]] if composition == "weighted" else weights[[0, 2]][:, [0, 1, 3]]
+    assert pruned.decoder.memory.layer_weights.equal(expected)
+    cfg.decoder_layers_to_keep = "0,5"
+    with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
+        pruned.load_state_dict(dict(state), model_cfg=cfg)
+
+
+def test_learned_positions_are_refused_on_streams():
+    words = dictionary()
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words, endless_streams=True)
+    with pytest.raises(UserError, match="--decoder-learned-pos"):
+        build(RelativeTransformerLanguageModel, task, relative_positions="none", decoder_learned_pos=True)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_ignoring_incremental_state_is_right(model):
+    """fairseq's generator hands the whole prefix over, so a decoder without a cache is slow, not wrong."""
+    decoder = build(model).eval()
+    batch = tokens(2, 6)
+    full = decoder(batch)[0]
+    for step in range(1, 7):
+        last = decoder.decoder(batch[:, :step], incremental_state={})[0][:, -1]
+        torch.testing.assert_close(last, full[:, step - 1], atol=1e-5, rtol=1e-5)
