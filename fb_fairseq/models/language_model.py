@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import List, Optional
 
+import torch
 import torch.nn as nn
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
@@ -14,6 +15,7 @@ from omegaconf import II
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.modules.ring import STORAGES, MemoryRing
 from fb_fairseq.ops.layers import ACTIVATIONS, draw_dropout, dropout
 
 
@@ -49,6 +51,11 @@ class LanguageModelConfig(FairseqDataclass):
     )
     decoder_learned_pos: bool = option(
         False, "learn the absolute positions of --relative-positions none (not on endless streams)"
+    )
+    memory_storage: ChoiceEnum(list(STORAGES)) = option(
+        "keys-values",
+        "what decoding keeps of a step: its keys and values, or only the vectors they are projected from (less memory, "
+        "more time)",
     )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
@@ -87,6 +94,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
             self.embed_scale = math.sqrt(D)
             self.embed_tokens.weight.data.div_(self.embed_scale)
             self.output_projection.weight = self.embed_tokens.weight
+        self.memory_storage = str(cfg.memory_storage)
         self.absolute_positions = self.options.relative_positions == "none"
         self.embed_positions = None
         if self.absolute_positions and cfg.decoder_learned_pos:
@@ -101,32 +109,53 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
 
         Args:
             prev_output_tokens: [B, T]; padding, if any, on the right.
+            incremental_state (dict, optional): decoding; only tokens that are new since the last call are run.
             stream (BlockPlace, optional): where the streams' state is read and written; without it each row
                 is an independent sample.
 
         Returns:
-            Logits [B, T, V] (with ``features_only`` features [B, T, D]) and a dict with ``state``.
+            Logits [B, T, V] (with ``features_only`` features [B, T, D]), in decoding those of the new tokens only, and
+            a dict.
         """
-        features, extra = self.extract_features(prev_output_tokens, stream=stream)
+        if incremental_state is not None:
+            features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
+        else:
+            features, extra = self.extract_features(prev_output_tokens, stream=stream)
         return (features if features_only else self.output_layer(features)), extra
 
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         state = stream.read() if stream is not None else None
-        x_BTD = self.embed_tokens(prev_output_tokens) * self.embed_scale
-        if self.absolute_positions:
-            x_BTD = x_BTD + self._position_embeddings(prev_output_tokens, state.position if state else 0)
-        x_TBD = x_BTD.transpose(0, 1)
-        p = self.embedding_dropout if self.training else 0.0
-        x_TBD = dropout(x_TBD, draw_dropout(p, x_TBD.shape, x_TBD))
+        x_TBD = self._embed(prev_output_tokens, state.position if state else 0).transpose(0, 1)
         y_TBD, state = self.run_block(x_TBD, state)
         if stream is not None:
             stream.write(state)
-        return y_TBD.transpose(0, 1), {"state": state}
+        return y_TBD.transpose(0, 1), {"attn": None, "state": state}
 
-    def _position_embeddings(self, tokens, start: int):
+    def extract_features_step_by_step(self, prev_output_tokens, incremental_state):
+        """Features [B, t, D] of the t tokens that the ring in ``incremental_state`` has not seen yet."""
+        ring = self.get_incremental_state(incremental_state, "ring")
+        if ring is None:
+            ring = MemoryRing(self.options.attention_span, self.memory_storage)
+            self.set_incremental_state(incremental_state, "ring", ring)
+        new_tokens = prev_output_tokens[:, ring.position :]
+        x_BTD = self._embed(new_tokens, ring.position)
+        y_BTD = torch.stack([self.run_step(x_BD, ring) for x_BD in x_BTD.unbind(1)], 1)
+        return y_BTD, {"attn": None}
+
+    def reorder_incremental_state(self, incremental_state, new_order):
+        ring = self.get_incremental_state(incremental_state, "ring")
+        if ring is not None:
+            ring.reorder(new_order)
+
+    def _embed(self, tokens, start: int):
+        """[B, T] tokens at the positions from ``start`` on to [B, T, D]."""
+        x_BTD = self.embed_tokens(tokens) * self.embed_scale
         if self.embed_positions is not None:
-            return self.embed_positions(tokens)
-        return sinusoidal_positions(start, tokens.shape[1], self.embed_tokens.weight[0])
+            first = self.dictionary.pad() + 1 + start
+            x_BTD = x_BTD + self.embed_positions.weight[first : first + tokens.shape[1]]
+        elif self.absolute_positions:
+            x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
+        return dropout(x_BTD, draw_dropout(self.embedding_dropout if self.training else 0.0, x_BTD.shape, x_BTD))
 
     def output_layer(self, features, **_):
         return self.output_projection(features)

@@ -7,11 +7,13 @@ Parameters carry fairseq's names wherever a vanilla Transformer has the same par
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
+from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import BlockPlace, StateStore, StreamState
 
 __all__ = [
     "BlockPlace",
     "FeedbackTransformer",
+    "MemoryRing",
     "RelativeTransformer",
     "StateStore",
     "StreamState",

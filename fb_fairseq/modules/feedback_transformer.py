@@ -9,12 +9,7 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback_reference import (
-    FeedbackDropouts,
-    FeedbackOptions,
-    FeedbackWeights,
-    feedback_block,
-)
+from fb_fairseq.ops.feedback_reference import FeedbackDropouts, FeedbackWeights, feedback_block
 
 
 class FeedbackTransformer(TransformerStack):
@@ -24,7 +19,7 @@ class FeedbackTransformer(TransformerStack):
         super().build(options, own_keys=options.memory_projections == "per-layer")
         self.memory = FeedbackMemory(options)
 
-    def weights(self, device: torch.device) -> FeedbackWeights:
+    def loop_weights(self, device: torch.device) -> FeedbackWeights:
         memory = self.memory
         projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
         return FeedbackWeights(
@@ -40,13 +35,8 @@ class FeedbackTransformer(TransformerStack):
         out_TBD, memory_KTBD = feedback_block(
             x_TBD,
             state.memory_KCBD,
-            self.weights(x_TBD.device),
-            FeedbackOptions(
-                heads=options.decoder_attention_heads,
-                span=options.attention_span,
-                activation=options.activation_fn,
-                normalize_before=options.decoder_normalize_before,
-            ),
+            self.loop_weights(x_TBD.device),
+            self.loop_options(),
             self._draw_dropouts(x_TBD),
             self.draw_active_layers(),
         )

@@ -8,6 +8,7 @@ from torch import Tensor
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
+from fb_fairseq.ops.feedback_reference import FeedbackWeights
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query
 
 
@@ -16,6 +17,16 @@ class RelativeTransformer(TransformerStack):
 
     It carries the inputs of its layers at the last S steps, and no step attends to itself.
     """
+
+    def loop_weights(self, device: torch.device) -> FeedbackWeights:
+        """Step by step, the baseline is the Feedback Transformer of ``previous`` composition."""
+        L = len(self.layers)
+        return FeedbackWeights(
+            layers=[layer.weights() for layer in self.layers],
+            projections=[layer.projection() for layer in self.layers],
+            mix_KN=torch.eye(L, L + 1, device=device),
+            positions=self.positions.weights(),
+        )
 
     def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         span = self.options.attention_span

@@ -9,8 +9,10 @@ from torch import Tensor
 from fb_fairseq.modules.layer import TransformerLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
+from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm
+from fb_fairseq.ops.feedback_reference import FeedbackOptions, FeedbackWeights, feedback_step
+from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm, project_query
 
 
 class TransformerStack(nn.Module):
@@ -42,10 +44,10 @@ class TransformerStack(nn.Module):
             return [True] * len(self.layers)
         return (torch.rand(len(self.layers)) >= self.options.decoder_layerdrop).tolist()
 
-    def finish(self, x_TBD: Tensor) -> Tensor:
-        """Dropout of the last sublayer's output, and the final norm."""
-        x_TBD = dropout(x_TBD, self.draw(self.options.output_dropout, x_TBD.shape, x_TBD))
-        return layer_norm(x_TBD, self.layer_norm and affine(self.layer_norm))
+    def finish(self, x: Tensor) -> Tensor:
+        """Dropout of the last sublayer's output [..., D], and the final norm."""
+        x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
+        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
 
     def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         """Run the layers over a block of embeddings.
@@ -58,6 +60,36 @@ class TransformerStack(nn.Module):
             The top layer's outputs [T, B, D] after the final norm, and the state after the block.
         """
         raise NotImplementedError
+
+    def loop_weights(self, device: torch.device) -> FeedbackWeights:
+        """The weights that a step needs."""
+        raise NotImplementedError
+
+    def loop_options(self) -> FeedbackOptions:
+        return FeedbackOptions(
+            heads=self.options.decoder_attention_heads,
+            span=self.options.attention_span,
+            activation=self.options.activation_fn,
+            normalize_before=self.options.decoder_normalize_before,
+        )
+
+    def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+        """Run the layers over one step of B streams, and keep what it leaves in the ring.
+
+        Returns:
+            The top layer's output [B, D] after the final norm, as ``run_block`` gives it.
+        """
+        weights, options = self.loop_weights(x_BD.device), self.loop_options()
+        out_BD, memory_KBD = feedback_step(
+            x_BD,
+            project_query(x_BD, weights.layers[0], options.heads, options.normalize_before),
+            ring.contexts(weights, options, x_BD),
+            weights.positions.of_slots(ring.distances(x_BD.device)),
+            weights,
+            options,
+        )
+        ring.push(memory_KBD, weights, options)
+        return self.finish(out_BD)
 
     def forward(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         return self.run_block(x_TBD, state)

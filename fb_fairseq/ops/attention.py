@@ -21,24 +21,37 @@ class Positions(NamedTuple):
     key_SE: Optional[Tensor] = None
     value_SE: Optional[Tensor] = None
 
+    def of_slots(self, distances_C: Tensor) -> "Positions":
+        """The rows of slots at these distances from the query: [C, E]."""
+        return Positions(*(None if table is None else table[distances_C - 1] for table in self))
+
+    def of_window(self, slots: int) -> "Positions":
+        """The rows of C slots in the order of their steps, the newest last."""
+        return Positions(*(None if table is None else table[:slots].flip(0) for table in self))
+
 
 def step_attention(
     q_BHE: Tensor, k_CBHE: Tensor, v_CBHE: Tensor, positions: Positions, mask_BHS: Optional[Dropout] = None
 ) -> Tensor:
-    """One step's queries over C <= S slots: [B, H, E]."""
+    """One step's queries over C <= S slots, in any order: [B, H, E].
+
+    Args:
+        positions: of these slots, see ``Positions.of_window`` and ``of_slots``.
+        mask_BHS: the last C columns are the slots'.
+    """
     C = k_CBHE.shape[0]
     if C == 0:
         return torch.zeros_like(q_BHE)
     scores_BHC = torch.einsum("bhe,cbhe->bhc", q_BHE, k_CBHE)
     if positions.key_SE is not None:
-        scores_BHC = scores_BHC + q_BHE @ positions.key_SE[:C].flip(0).t()
+        scores_BHC = scores_BHC + q_BHE @ positions.key_SE.t()
     scores_BHC = scores_BHC * q_BHE.shape[-1] ** -0.5
     weights_BHC = torch.softmax(at_least_fp32(scores_BHC), -1).to(scores_BHC.dtype)
     if mask_BHS is not None:
         weights_BHC = dropout(weights_BHC, Dropout(mask_BHS.keep[..., -C:], mask_BHS.scale))
     out_BHE = torch.einsum("bhc,cbhe->bhe", weights_BHC, v_CBHE)
     if positions.value_SE is not None:
-        out_BHE = out_BHE + weights_BHC @ positions.value_SE[:C].flip(0)
+        out_BHE = out_BHE + weights_BHC @ positions.value_SE
     return out_BHE
 
 

@@ -40,6 +40,13 @@ class FeedbackOptions(NamedTuple):
     normalize_before: bool
 
 
+class Context(NamedTuple):
+    """Keys and values of C slots."""
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+
+
 class FeedbackDropouts(NamedTuple):
     """Masks drawn before the loop; None where nothing is dropped."""
 
@@ -70,47 +77,76 @@ def feedback_block(
     Returns:
         The top layer's outputs x^L [T, B, D], and the memories of the block [K, T, B, D].
     """
-    L, K, P = len(weights.layers), weights.mix_KN.shape[0], len(weights.projections)
-    active = active or [True] * L
-    sets = max(K, P)  # of keys and values: one for all layers, or one a layer
-
-    def project(memory, i):
-        return project_memory(memory[i if K > 1 else 0], weights.projections[i if P > 1 else 0], options.heads)
-
-    contexts = [project(memory_KCBD, i) for i in range(sets)]
     first_queries = project_query(x_TBD, weights.layers[0], options.heads, options.normalize_before)
+    contexts = project_context(memory_KCBD, weights, options)
     outputs: List[Tensor] = []
     memories: List[Tensor] = []
     for t in range(x_TBD.shape[0]):
-        x_BD = x_TBD[t]
-        representations = [x_BD]
-        for l, layer in enumerate(weights.layers):
-            if active[l]:
-                masks = dropouts.at(l, t)
-                keys, values = contexts[l if sets > 1 else 0]
-                query = (
-                    first_queries[t]
-                    if l == 0
-                    else project_query(x_BD, layer, options.heads, options.normalize_before)
-                )
-                attended = step_attention(query, keys, values, weights.positions, masks.attention_LTBHS)
-                x_BD = attention_residual(
-                    x_BD, attended, layer, options.normalize_before, masks.attention_residual_LTBD
-                )
-                x_BD = feed_forward(
-                    x_BD,
-                    layer,
-                    options.activation,
-                    options.normalize_before,
-                    masks.hidden_LTBF,
-                    masks.ffn_residual_LTBD,
-                )
-            representations.append(x_BD)
-        memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
+        x_BD, memory_KBD = feedback_step(
+            x_TBD[t],
+            first_queries[t],
+            contexts,
+            weights.positions.of_window(len(contexts[0].keys_CBHE)),
+            weights,
+            options,
+            dropouts,
+            t,
+            active,
+        )
+        new = project_context(memory_KBD[:, None], weights, options)
         contexts = [
-            tuple(torch.cat([old, new[None]])[-options.span :] for old, new in zip(contexts[i], project(memory_KBD, i)))
-            for i in range(sets)
+            Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))
+            for old, added in zip(contexts, new)
         ]
         outputs.append(x_BD)
         memories.append(memory_KBD)
     return torch.stack(outputs), torch.stack(memories, 1)
+
+
+def feedback_step(
+    x_BD: Tensor,
+    first_query_BHE: Tensor,
+    contexts: Sequence[Context],
+    positions: Positions,
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    step: int = 0,
+    active: Optional[Sequence[bool]] = None,
+) -> Tuple[Tensor, Tensor]:
+    """One step: its embedding through all layers, and what it leaves in memory.
+
+    Args:
+        first_query_BHE: layer 1's queries, which depend on the embedding alone.
+        contexts: the steps before, from ``project_context``; slots in any order.
+        positions: of these slots.
+
+    Returns:
+        The top layer's output [B, D], and the step's memories [K, B, D].
+    """
+    before = options.normalize_before
+    representations = [x_BD]
+    for l, layer in enumerate(weights.layers):
+        if active is None or active[l]:
+            masks = dropouts.at(l, step)
+            keys_CBHE, values_CBHE = contexts[l if len(contexts) > 1 else 0]
+            query_BHE = first_query_BHE if l == 0 else project_query(x_BD, layer, options.heads, before)
+            attended = step_attention(query_BHE, keys_CBHE, values_CBHE, positions, masks.attention_LTBHS)
+            x_BD = attention_residual(x_BD, attended, layer, before, masks.attention_residual_LTBD)
+            x_BD = feed_forward(
+                x_BD, layer, options.activation, before, masks.hidden_LTBF, masks.ffn_residual_LTBD
+            )
+        representations.append(x_BD)
+    memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
+    return x_BD, memory_KBD
+
+
+def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+    """Keys and values of memories: one set for all layers, or one a layer where memories or projections are."""
+    K, P = len(memory_KCBD), len(weights.projections)
+    return [
+        Context(
+            *project_memory(memory_KCBD[i if K > 1 else 0], weights.projections[i if P > 1 else 0], options.heads)
+        )
+        for i in range(max(K, P))
+    ]

@@ -1,6 +1,7 @@
 """The decoders inside fairseq: names, padding, positions, embeddings, pruning."""
 
 import argparse
+import dataclasses
 
 import pytest
 import torch
@@ -162,11 +163,54 @@ def test_learned_positions_are_refused_on_streams():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_ignoring_incremental_state_is_right(model):
-    """fairseq's generator hands the whole prefix over, so a decoder without a cache is slow, not wrong."""
-    decoder = build(model).eval()
-    batch = tokens(2, 6)
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(relative_positions="key-value"),
+        dict(relative_positions="none"),
+        dict(relative_positions="none", decoder_learned_pos=True),
+        dict(decoder_normalize_before=True, memory_projections="per-layer"),
+        dict(memory_composition="same-and-lower", attention_span=1),
+        dict(memory_composition="previous", attention_span=30),
+    ],
+)
+def test_decoding_equals_the_full_forward(model, storage, changes):
+    """One token at a time, and a prompt at once with single steps after it."""
+    known = {f.name for f in dataclasses.fields(MODELS[model])}
+    changes = {name: value for name, value in changes.items() if name in known}
+    decoder = build(model, memory_storage=storage, **changes).eval()
+    randomise(decoder)
+    batch = tokens(2, 23)
     full = decoder(batch)[0]
-    for step in range(1, 7):
-        last = decoder.decoder(batch[:, :step], incremental_state={})[0][:, -1]
-        torch.testing.assert_close(last, full[:, step - 1], atol=1e-5, rtol=1e-5)
+    for prompt in (1, 9):
+        state, outputs = {}, []
+        for length in [prompt, *range(prompt + 1, 24)]:
+            outputs.append(decoder.decoder(batch[:, :length], incremental_state=state)[0])
+        torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+def test_reordering_with_repeated_indices(storage):
+    """Each row goes on as if it had always been where it is now; rows can be dropped and doubled."""
+    decoder = build(FeedbackTransformerLanguageModel, memory_storage=storage).eval()
+    randomise(decoder)
+    batch, order = tokens(3, 8), torch.tensor([2, 0, 2, 2])
+    state = {}
+    decoder.decoder(batch, incremental_state=state)
+    decoder.decoder.reorder_incremental_state_scripting(state, order)
+    longer = torch.cat([batch[order], tokens(4, 3)], 1)
+    steps = decoder.decoder(longer, incremental_state=state)[0]
+    torch.testing.assert_close(steps, decoder(longer)[0][:, 8:], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model,memories", [(FeedbackTransformerLanguageModel, 1), (RelativeTransformerLanguageModel, 2)])
+def test_size_of_the_state(model, memories):
+    """O(S) for shared projections, O(L S) for the baseline; vectors are half of keys and values."""
+    S, B, D = 5, 3, 12
+    for storage, factor in (("keys-values", 2), ("vectors", 1)):
+        decoder = build(model, memory_storage=storage).eval().decoder
+        state = {}
+        for length in (9, 18):  # it does not grow once it is there
+            decoder(tokens(B, length), incremental_state=state)
+            assert decoder.get_incremental_state(state, "ring").nbytes() == factor * memories * S * B * D * 4

@@ -48,7 +48,7 @@ def test_step_is_the_formula(kind, slots, empty_is_nan):
     keep_BHS = torch.rand(B, H, S) > 0.5
     for mask in (None, Dropout(keep_BHS, 2.0)):
         keep = None if mask is None else keep_BHS[..., S - slots :]
-        torch.testing.assert_close(step_attention(q, k, v, positions, mask), by_hand(q, k, v, positions, keep))
+        torch.testing.assert_close(step_attention(q, k, v, positions.of_window(slots), mask), by_hand(q, k, v, positions, keep))
 
 
 @pytest.mark.parametrize("kind", ["none", "key", "key-value"])
@@ -64,7 +64,8 @@ def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
     for t in range(T):
         window = slice(max(0, carried + t - S), carried + t)
         at_t = mask and Dropout(mask.keep[:, :, t], mask.scale)
-        steps.append(step_attention(q[t], k[window], v[window], positions, at_t))
+        in_window = positions.of_window(len(k[window]))
+        steps.append(step_attention(q[t], k[window], v[window], in_window, at_t))
     steps = torch.stack(steps)
     torch.testing.assert_close(block, steps)
     seed = torch.randn_like(block)
@@ -72,6 +73,14 @@ def test_block_equals_steps(kind, carried, dropped, empty_is_nan):
     for name, one, other in zip("qkvuw", *(torch.autograd.grad(y, used, seed) for y in (block, steps))):
         torch.testing.assert_close(one, other, msg=lambda text, name=name: f"gradient of {name}: {text}")
         assert one.isfinite().all()
+
+
+def test_slots_in_any_order():
+    q, k, v, u, w = tensors((B, H, E), (3, B, H, E), (3, B, H, E), (S, E), (S, E))
+    positions = Positions(u, w)
+    in_order = step_attention(q, k, v, positions.of_window(3))
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(step_attention(q, k[order], v[order], positions.of_slots(3 - order)), in_order)
 
 
 def test_by_slot_places_each_distance():

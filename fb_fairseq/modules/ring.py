@@ -1,0 +1,65 @@
+"""What decoding one step at a time keeps of the past: S slots, made once, overwritten in a circle.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import List, Optional
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, project_context
+
+STORAGES = ("keys-values", "vectors")
+
+
+class MemoryRing:
+    """The last S steps of B streams. Step t lies in slot t mod S.
+
+    Args:
+        storage: ``keys-values``: projected once, fast. ``vectors``: the memories alone, projected again at each step
+            (v1 §5.3); with shared projections half of the bytes.
+    """
+
+    def __init__(self, span: int, storage: str = "keys-values"):
+        self.span = span
+        self.storage = storage
+        self.position = 0  # steps seen
+        # keys-values: keys and values of each set [S, B, H, E]; vectors: the memories of each step [S, B, D], K of them
+        self.buffers: Optional[List[Tensor]] = None
+
+    def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
+        """Keep a step's memories in place of the oldest."""
+        if self.storage == "vectors":
+            new = list(memory_KBD)
+        else:
+            contexts = project_context(memory_KBD[:, None], weights, options)
+            new = [slots[0] for context in contexts for slots in context]
+        if self.buffers is None:
+            self.buffers = [x.new_empty(self.span, *x.shape) for x in new]
+        for buffer, x in zip(self.buffers, new):
+            buffer[self.position % self.span] = x
+        self.position += 1
+
+    def contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
+        """Keys and values of the slots that hold a step, as ``feedback_step`` takes them."""
+        if self.buffers is None:
+            empty_KCBD = x_BD.new_zeros(weights.mix_KN.shape[0], 0, *x_BD.shape)
+            return project_context(empty_KCBD, weights, options)
+        filled = [buffer[: self.position] for buffer in self.buffers]
+        if self.storage == "vectors":
+            return project_context(torch.stack(filled), weights, options)
+        return [Context(*pair) for pair in zip(filled[::2], filled[1::2])]
+
+    def distances(self, device: torch.device) -> Tensor:
+        """How many steps back each filled slot lies from the step to come: [C]."""
+        slots = torch.arange(min(self.position, self.span), device=device)
+        return (self.position - 1 - slots) % self.span + 1
+
+    def reorder(self, order: Tensor) -> None:
+        """Take the streams in another order; some more than once, some no more (beam search)."""
+        if self.buffers is not None:
+            self.buffers = [buffer.index_select(1, order) for buffer in self.buffers]
+
+    def nbytes(self) -> int:
+        return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers or [])
