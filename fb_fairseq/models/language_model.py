@@ -7,6 +7,7 @@ from typing import List, Optional
 
 import torch
 import torch.nn as nn
+from fairseq.data.encoders import build_bpe
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from fairseq.modules import LearnedPositionalEmbedding
@@ -180,6 +181,18 @@ class StreamingLanguageModel(FairseqLanguageModel):
                 "(fixed sinusoids), or use --relative-positions key"
             )
         return cls(cls.decoder_class(cfg, task.target_dictionary))
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """fairseq's hub interface, with ``sample`` and ``score``; byte models read and write plain text.
+
+            model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
+            model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
+        """
+        hub = super().from_pretrained(*args, **kwargs)
+        if hub.bpe is None and getattr(hub.task, "byte_data", False):
+            hub.bpe = build_bpe("byte_codec")
+        return hub
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         self._check_dictionary(state_dict)

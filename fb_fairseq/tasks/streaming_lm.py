@@ -15,6 +15,7 @@ from omegaconf import II
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.language_model import option
+from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
 from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
 from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
 from fb_fairseq.tasks.streams import Corpus, StreamDataset
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 class StreamingLMConfig(FairseqDataclass):
     data: Optional[str] = option(None, "folder(s) of binarised data and dict.txt; a:b are shards, one an epoch")
     tokens_per_sample: int = option(128, "steps of a block: how far gradients reach back (M in the papers)")
+    sample_break_mode: ChoiceEnum(["none", "eos"]) = option(
+        "none", "none: streams. eos: each line (document) of the data is a sample, for fairseq-generate: a prompt"
+    )
     valid_streams: int = option(
         8, "streams of validation and evaluation over all processes; each starts with an empty memory"
     )
@@ -63,7 +67,6 @@ class StreamingLMTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, cfg: StreamingLMConfig, **kwargs):
-        refuse_meaningless(cfg)
         path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
@@ -94,12 +97,22 @@ class StreamingLMTask(LanguageModelingTask):
         corpus = Corpus(dataset, self.dictionary.eos())
         if len(corpus) == 0:
             refuse("empty")
-        self.datasets[split] = StreamDataset(split, corpus, self.dictionary.pad())
+        if str(self.args.sample_break_mode) == "eos":
+            self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
+        else:
+            self.datasets[split] = StreamDataset(split, corpus, self.dictionary.pad())
 
-    def get_batch_iterator(
+    def get_batch_iterator(self, dataset, *args, **kwargs):
+        """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
+        if isinstance(dataset, StreamDataset):
+            return self._stream_iterator(dataset, *args, **kwargs)
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def _stream_iterator(
         self, dataset, num_shards=1, shard_id=0, num_workers=0, epoch=1, data_buffer_size=0, seed=1, **_
     ):
-        """Training streams for the training split, else ``--valid-streams`` of them; see ``StreamLayout``."""
+        """Training streams for the training split, else ``--valid-streams`` of them."""
+        refuse_meaningless(self.args)
         if dataset.split == self.args.train_subset:
             if not self.args.batch_size:
                 raise UserError("--batch-size: give the number of streams of each process")
@@ -130,6 +143,45 @@ class StreamingLMTask(LanguageModelingTask):
         dataset = StreamDataset("", dataset.corpus, dataset.pad) if dataset.split == self.args.train_subset else dataset
         kwargs.pop("max_positions", None)
         return self.get_batch_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
+
+    def build_bpe(self, args):
+        """``--bpe``; byte data brings its own codec, with escapes, because fairseq's commands work by lines."""
+        bpe = super().build_bpe(args)
+        return LineByteCodec() if self.byte_data and (bpe is None or isinstance(bpe, ByteCodec)) else bpe
+
+    def get_interactive_tokens_and_lengths(self, lines, encode_fn):
+        """The tokens of prompts.
+
+        Raises:
+            UserError: a prompt holds a symbol that is not in the dictionary (``<unk>`` itself is).
+        """
+        for number, line in enumerate(lines, 1):
+            for symbol in encode_fn(line).split():
+                if symbol not in self.source_dictionary:
+                    raise UserError(
+                        f"prompt {number}: {symbol!r} is not in dict.txt; tokenise prompts like the training text, and "
+                        f"write {self.source_dictionary.unk_word} for a word that is unknown"
+                    )
+        return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Go on from prompts; see ``LanguageModelingTask.inference_step``.
+
+        Raises:
+            UserError: a sample is a block of a stream, or a prompt does not fit ``--max-len-b``.
+        """
+        if "place" in sample:
+            raise UserError("--sample-break-mode eos is needed with fairseq-generate: each line of the data is a prompt")
+        prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
+        length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)
+        if hasattr(generator, "max_len_b"):
+            room = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
+            if length >= room:
+                raise UserError(
+                    f"--max-len-b: {room} tokens are allowed (--max-len-a x prompt + --max-len-b) and a prompt, which "
+                    f"counts, has {length}; give more"
+                )
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
 
 def refuse_meaningless(cfg: StreamingLMConfig) -> None:

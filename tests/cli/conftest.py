@@ -33,7 +33,7 @@ def byte_data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """Runs in this process and as processes of their own compute with the same number of threads."""
     threads = torch.get_num_threads()

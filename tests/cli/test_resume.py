@@ -25,10 +25,7 @@ RUN = dict(
 @pytest.fixture(scope="module")
 def uninterrupted(byte_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     train(byte_data, folder, **RUN)
-    torch.set_num_threads(threads)
     return folder
 
 

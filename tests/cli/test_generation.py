@@ -1,0 +1,204 @@
+"""Generating from prompts with fairseq's commands and its hub interface."""
+
+import itertools
+import math
+import re
+import shutil
+
+import pytest
+import torch
+
+from fb_fairseq import byte_codec, preprocess_bytes
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import run, train
+
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(byte_data, tmp_path_factory):
+    """A checkpoint of each model, trained a little."""
+    result = {}
+    for arch in MODELS:
+        folder = tmp_path_factory.mktemp(arch)
+        train(byte_data, folder, arch=arch, max_update=60, disable_validation=True, no_epoch_checkpoints=True)
+        result[arch] = folder / "checkpoint_last.pt"
+    return result
+
+
+def interactive(data, checkpoint, folder, prompts, *options):
+    """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
+    (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
+    log = run("interactive", data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input",
+              folder / "prompts", *options)
+    return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]
+
+
+def hub(checkpoint, data):
+    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+
+    return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
+
+
+def log_probs(model, dictionary, tokens):
+    """Log-probabilities of what comes after ``</s>`` and these tokens, by a full forward."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[dictionary.eos(), *tokens]]))[0][0, -1]
+    return logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+def test_greedy_is_the_full_forwards_argmax(byte_data, checkpoints, tmp_path, arch, storage):
+    """Prompts of different lengths in one batch; a prompt holds a newline."""
+    prompts = [r"al\nb", "a", "mi\\x20no "]
+    out = interactive(
+        byte_data, checkpoints[arch], tmp_path, prompts, "--beam", 1, "--max-len-b", 30, "--buffer-size", 3,
+        "--batch-size", 3, "--model-overrides", f"{{'memory_storage': '{storage}'}}",
+    )
+    interface = hub(checkpoints[arch], byte_data)
+    model, dictionary = interface.models[0], interface.tgt_dict
+    for prompt, line in zip(prompts, out):
+        tokens = [dictionary.index(symbol) for symbol in byte_codec.encode(byte_codec.unescape(prompt.strip()))]
+        while len(tokens) < 30:
+            scores = log_probs(model, dictionary, tokens)
+            scores[dictionary.pad()] = -math.inf
+            if scores.argmax() == dictionary.eos():
+                break
+            tokens.append(int(scores.argmax()))
+        assert byte_codec.unescape(line) == byte_codec.decode(dictionary[i] for i in tokens)
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_beam_equals_exhaustive_search(tmp_path, arch):
+    """Three symbols, sequences of four, a beam wide enough to hold them all."""
+    from fairseq.data import Dictionary
+    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+    from tests.cli.test_training import load
+
+    dictionary = Dictionary()
+    for symbol in "abc":
+        dictionary.add_symbol(symbol)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    torch.manual_seed(3)
+    builder = MMapIndexedDatasetBuilder(str(tmp_path / "train.bin"))
+    for _ in range(60):
+        builder.add_item(torch.cat([torch.randint(4, 7, (int(torch.randint(1, 4, ())),)), torch.tensor([2])]).int())
+    builder.finalize(str(tmp_path / "train.idx"))
+    for end in ("bin", "idx"):
+        shutil.copy(tmp_path / f"train.{end}", tmp_path / f"valid.{end}")
+    train(tmp_path, tmp_path / "ck", arch=arch, max_update=40, disable_validation=True, batch_size=2)
+    model, task = load(tmp_path / "ck/checkpoint_last.pt", tmp_path)
+
+    def total(tokens):
+        with torch.no_grad():
+            scores = model(torch.tensor([[2, *tokens[:-1]]]))[0].log_softmax(-1)
+        return scores[0].gather(1, torch.tensor(tokens)[:, None]).sum().item()
+
+    prompt = [5]
+    # Symbols 0 and 3 (<s>, <unk>) may be generated too; </s> ends, at the latest after four tokens.
+    candidates = [
+        [*prompt, *middle, 2] for length in range(0, 4) for middle in itertools.product((0, 3, 4, 5, 6), repeat=length)
+    ]
+    best = max(candidates, key=total)
+    from fairseq.dataclass.configs import GenerationConfig
+
+    generator = task.build_generator(
+        [model], GenerationConfig(beam=200, max_len_b=4, unnormalized=True, nbest=1, unkpen=0)
+    )
+    sample = next(iter(task.get_batch_iterator(
+        task.build_dataset_for_inference([torch.tensor([*prompt, 2])], [2]), max_sentences=1
+    ).next_epoch_itr(shuffle=False)))
+    found = task.inference_step(generator, [model], sample)[0][0]
+    assert found["tokens"].tolist() == best
+    assert found["score"].item() == pytest.approx(total(best), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sampling", "--beam", 1],
+        ["--sampling", "--sampling-topk", 3, "--temperature", 0.7, "--beam", 2, "--nbest", 2],
+        ["--sampling", "--sampling-topp", 0.8, "--beam", 1],
+        ["--beam", 4, "--lenpen", 0.8],
+        ["--diverse-beam-groups", 2, "--beam", 4],
+    ],
+)
+def test_search_strategies(byte_data, checkpoints, tmp_path, options):
+    out = interactive(byte_data, checkpoints[MODELS[0]], tmp_path, ["ab", "c"], "--max-len-b", 20, *options)
+    assert out[0].startswith("ab") and out[1].startswith("c")
+
+
+def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, checkpoints, tmp_path):
+    documents = [b"one\ntwo ", b"b"]
+    preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
+    arguments = [tmp_path, "--task", "streaming_lm", "--path", checkpoints[MODELS[0]], "--cpu", "--max-len-b", 25,
+                 "--beam", 2, "--required-batch-size-multiple", 1]
+    log = run("generate", *arguments, "--sample-break-mode", "eos")
+    found = dict(re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", log, re.M))
+    assert sorted(found) == ["0", "1"], "no prompt is left out"
+    for number, document in enumerate(documents):
+        assert byte_codec.unescape(found[str(number)]).startswith(document)
+    log = run("generate", *arguments, "--sample-break-mode", "eos", "--prefix-size", 2)
+    assert re.findall(r"^D-0\t[^\t]*\t(.*)$", log, re.M)[0].startswith("on")
+    with pytest.raises(UserError, match="--sample-break-mode eos"):
+        run("generate", *arguments)
+
+
+def test_hub_interface(byte_data, checkpoints):
+    """Plain text in and out, newlines included; scores are the full forward's."""
+    interface = hub(checkpoints[MODELS[0]], byte_data)
+    assert interface.sample("al\nb", beam=2, max_len_b=20).startswith("al\nb")
+    one, other = interface.sample(["a", "dee ba"], sampling=True, max_len_b=20)
+    assert one.startswith("a") and other.startswith("dee ba")
+    scored = interface.score("ab\n")
+    dictionary = interface.tgt_dict
+    tokens = [dictionary.index(symbol) for symbol in ("a", "b", "<0x0A>")]
+    for i, score in enumerate(scored["positional_scores"][:3].tolist()):
+        expected = log_probs(interface.models[0], dictionary, tokens[:i])[tokens[i]].item()
+        assert score == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "prompt,options,message",
+    [
+        ("a" * 30, ["--max-len-b", 30], "--max-len-b: 30 tokens.*has 30; give more"),
+        (r"a\q", [], r"unknown escape \\q.*xHH"),
+    ],
+)
+def test_bad_prompts(byte_data, checkpoints, tmp_path, prompt, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        interactive(byte_data, checkpoints[MODELS[0]], tmp_path, [prompt], *options)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_words_are_named(byte_data, checkpoints):
+    """(In bytes none is unknown.)"""
+    task = hub(checkpoints[MODELS[0]], byte_data).task
+    with pytest.raises(UserError, match="prompt 2: 'word' is not in dict.txt.*<unk>"):
+        task.get_interactive_tokens_and_lengths(["a <unk>", "b word"], lambda line: line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", MODELS)
+def test_endless_stream(byte_data, checkpoints, arch):
+    """20,000 tokens: the state has one size from the span on, and nothing else grows."""
+    import gc
+    import tracemalloc
+
+    decoder = hub(checkpoints[arch], byte_data).models[0].decoder
+    state, sizes = {}, []
+    tokens = torch.randint(4, 260, (2, 20_000))
+    with torch.no_grad():
+        for length in range(1, 20_001):
+            out = decoder(tokens[:, :length], incremental_state=state)[0]
+            if length in (2_000, 20_000):
+                if not tracemalloc.is_tracing():
+                    tracemalloc.start()
+                gc.collect()
+                sizes.append(decoder.get_incremental_state(state, "ring").nbytes())
+                grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert out.shape == (2, 1, 260) and out.isfinite().all()
+    assert sizes[0] == sizes[1] and grown < 100_000
