@@ -25,6 +25,10 @@ elif version in ((3, 8), (3, 9), (3, 10), (3, 12)) and headers:
 PY
 }
 
+version_of() {
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
+}
+
 find_python() {
     local compiler=no candidate support
     if command -v cc >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then compiler=yes; fi
@@ -68,6 +72,10 @@ make_environment() {
         else
             "$found_python" -m venv "$venv" || fail "$venv could not be made (Debian: apt install python3-venv)"
         fi
+    fi
+    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of "$venv/bin/python")" ]; then
+        fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"), but $venv was made with" \
+            "$(version_of "$venv/bin/python"); name another folder with FB_FAIRSEQ_VENV=DIR, or remove that one"
     fi
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$stamp" ]; then
         echo "Installing fb_fairseq and what it needs into $venv (several GB with CUDA's libraries, some minutes)"

@@ -7,7 +7,8 @@
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment: see environment.sh.
 set -euo pipefail
 
-text= updates=600 out=runs/quickstart
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+text= updates=600 out=$repository/runs/quickstart
 while [ $# -gt 0 ]; do
     case $1 in
         --text | --updates | --out)
@@ -23,8 +24,14 @@ if [ -n "$text" ]; then
     text=$(cd "$(dirname "$text")" && pwd)/$(basename "$text")
 fi
 case $updates in '' | *[!0-9]* | 0) echo "error: --updates $updates: give a number of updates, 1 or more" >&2; exit 2 ;; esac
+mkdir -p "$(dirname "$out")"
+out=$(cd "$(dirname "$out")" && pwd)/$(basename "$out")
+if [ -e "$out/checkpoints" ] && [ ! -e "$out/quickstart.log" ]; then
+    echo "error: --out $out: checkpoints that the quickstart did not make lie there; give another folder" >&2
+    exit 2
+fi
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$repository"
 . examples/environment.sh
 make_environment
 mkdir -p "$out"
@@ -60,9 +67,9 @@ fairseq-train "$out/data" --user-dir fb_fairseq --task streaming_lm \
     --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1.0 \
     --max-update "$updates" --validate-interval-updates 150 --save-interval-updates 300 --keep-interval-updates 1 \
     --no-epoch-checkpoints --cpu --seed 1 --log-format tqdm --log-interval 10 \
-    --save-dir "$out/checkpoints" --tensorboard-logdir "$out/tensorboard" >"$out/train.log" || {
-    tail -n 20 "$out/train.log"
-    fail "training stopped; $out/train.log says more"
+    --save-dir "$out/checkpoints" --tensorboard-logdir "$out/tensorboard" >"$out/quickstart.log" || {
+    tail -n 20 "$out/quickstart.log"
+    fail "training stopped; $out/quickstart.log says more"
 }
 
 echo

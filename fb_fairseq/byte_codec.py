@@ -57,4 +57,4 @@ def escape(data: bytes) -> str:
 
 def is_byte_dictionary(dictionary) -> bool:
     """Whether a fairseq dictionary is this codec's, so that bits per byte can be told."""
-    return all(symbol in dictionary for symbol in ("<0x0A>", "<0x20>", "<0xFF>", "~"))
+    return list(dictionary.symbols[dictionary.nspecial :]) == SYMBOLS

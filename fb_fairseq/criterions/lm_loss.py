@@ -16,11 +16,12 @@ def bits_per_byte(meters) -> float:
 
 @register_criterion("lm_loss", dataclass=FairseqDataclass)
 class LanguageModelLoss(FairseqCriterion):
-    """Sum of the targets' negative log-likelihoods; padding is not counted.
+    """Sum of the targets' negative log-likelihoods; padding is not counted. In training, plus the span penalty.
 
     Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%), the unrounded totals
     ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits, those of ``</s>`` too, divided by
-    the number of bytes.
+    the number of bytes. Of a model with adaptive spans, their average and maximum in steps; in validation the
+    memory's layer weights.
     """
 
     def __init__(self, task):
@@ -39,6 +40,8 @@ class LanguageModelLoss(FairseqCriterion):
             log_probs.flatten(0, -2), target.flatten(), ignore_index=self.padding_idx, reduction="none"
         )
         loss = losses.sum() if reduce else losses
+        if "span_penalty" in net_output[1]:
+            loss = loss + sample["ntokens"] * net_output[1]["span_penalty"]  # fairseq divides by the sample size
         logged = {
             "loss": losses.detach().double().sum(),
             "ntokens": sample["ntokens"],
@@ -46,6 +49,9 @@ class LanguageModelLoss(FairseqCriterion):
             "sample_size": sample["ntokens"],
             "correct": (log_probs.argmax(-1).eq(target) & counted).sum(),
         }
+        measures = net_output[1].get("logged", {})
+        if measures:
+            logged.update({f"measure_{name}": value.detach() for name, value in measures.items()}, measured=1)
         if self.byte_data:
             logged["bytes"] = (counted & target.ne(self.eos)).sum()
         return loss, logged["sample_size"], logged
@@ -61,6 +67,10 @@ class LanguageModelLoss(FairseqCriterion):
         metrics.log_scalar("loss", bits / tokens, tokens, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
         metrics.log_scalar("accuracy", 100 * total("correct") / tokens, tokens, round=2)
+        for name in logging_outputs[0]:
+            if name.startswith("measure_"):
+                digits = 1 if name.endswith("span") else 4
+                metrics.log_scalar(name[len("measure_") :], total(name) / total("measured"), 1, 800, round=digits)
         # As tensors, because fairseq prints numbers with six digits, and tensors with all.
         metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=900)
         metrics.log_scalar_sum("total_tokens", torch.tensor(int(tokens)), priority=900)

@@ -16,8 +16,8 @@ from omegaconf import II
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.modules.ring import STORAGES, MemoryRing
-from fb_fairseq.ops.layers import ACTIVATIONS, draw_dropout, dropout
+from fb_fairseq.modules.ring import STORAGES
+from fb_fairseq.ops.layers import ACTIVATIONS, dropout
 
 
 def option(default, help: str):
@@ -47,6 +47,10 @@ class LanguageModelConfig(FairseqDataclass):
         "else N(0, 1), unscaled, and an output layer with bias)",
     )
     attention_span: int = option(512, "how many steps back attention reaches, across blocks")
+    adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
+    adaptive_span_loss: float = option(0.0, "loss of one step of mean span a layer, in nats a token")
+    adaptive_span_ramp: int = option(32, "steps over which a head's attention fades out at the end of its span")
+    adaptive_span_init: float = option(0.0, "spans at the start, as a fraction of --attention-span")
     relative_positions: ChoiceEnum(["key", "key-value", "none"]) = option(
         "key", "learned relative positions for keys, or keys and values; none: fairseq's absolute positions"
     )
@@ -87,7 +91,6 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.build(transformer_options(cfg))
         V, D = len(dictionary), cfg.decoder_embed_dim
-        self.embedding_dropout = cfg.embedding_dropout
         self.embed_tokens = nn.Embedding(V, D, padding_idx=dictionary.pad())
         self.output_projection = nn.Linear(D, V, bias=not cfg.share_decoder_input_output_embed)
         self.embed_scale = 1.0
@@ -126,17 +129,31 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
 
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         state = stream.read() if stream is not None else None
-        x_TBD = self._embed(prev_output_tokens, state.position if state else 0).transpose(0, 1)
+        x_TBD = self._embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
         y_TBD, state = self.run_block(x_TBD, state)
         if stream is not None:
-            stream.write(state)
-        return y_TBD.transpose(0, 1), {"attn": None, "state": state}
+            stream.write(state, len(x_TBD))
+        return y_TBD.transpose(0, 1), {"attn": None, "state": state, **self._report()}
+
+    def _report(self):
+        """What ``lm_loss`` adds to the loss, and logs: spans, and in validation the memory's layer weights."""
+        report = {}
+        if self.options.adaptive_span:
+            lengths = torch.stack([layer.self_attn.adaptive_span.lengths() for layer in self.layers])
+            report["logged"] = {"avg_span": lengths.mean(), "max_span": lengths.max()}
+            if self.training:
+                report["span_penalty"] = self.span_penalty()
+        weights = getattr(getattr(self, "memory", None), "layer_weights", None)
+        if weights is not None and weights.dim() == 1 and not self.training:
+            shares = {f"layer_weight_{l}": share for l, share in enumerate(torch.softmax(weights.float(), 0))}
+            report.setdefault("logged", {}).update(shares)
+        return report
 
     def extract_features_step_by_step(self, prev_output_tokens, incremental_state):
         """Features [B, t, D] of the t tokens that the ring in ``incremental_state`` has not seen yet."""
         ring = self.get_incremental_state(incremental_state, "ring")
         if ring is None:
-            ring = MemoryRing(self.options.attention_span, self.memory_storage)
+            ring = self.new_ring(self.memory_storage)
             self.set_incremental_state(incremental_state, "ring", ring)
         new_tokens = prev_output_tokens[:, ring.position :]
         x_BTD = self._embed(new_tokens, ring.position)
@@ -156,7 +173,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
             x_BTD = x_BTD + self.embed_positions.weight[first : first + tokens.shape[1]]
         elif self.absolute_positions:
             x_BTD = x_BTD + sinusoidal_positions(start, tokens.shape[1], x_BTD[0, 0])
-        return dropout(x_BTD, draw_dropout(self.embedding_dropout if self.training else 0.0, x_BTD.shape, x_BTD))
+        return dropout(x_BTD, self.draw(self.options.embedding_dropout, x_BTD.shape, x_BTD))
 
     def output_layer(self, features, **_):
         return self.output_projection(features)
@@ -180,7 +197,21 @@ class StreamingLanguageModel(FairseqLanguageModel):
                 "--decoder-learned-pos: a learned table cannot reach the end of a stream; leave it out "
                 "(fixed sinusoids), or use --relative-positions key"
             )
+        if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
+            require_lm_loss(task, "--adaptive-span-loss")
         return cls(cls.decoder_class(cfg, task.target_dictionary))
+
+    def clamp_spans(self) -> None:
+        self.decoder.clamp_spans()
+
+    def span_parameters(self):
+        """The z of adaptive spans, of which optimizers may keep copies."""
+        return [parameter for name, parameter in self.named_parameters() if name.endswith("adaptive_span.z")]
+
+    def set_num_updates(self, num_updates):
+        """fairseq calls this before each update: spans that the one before brought out of [0, 1] go back."""
+        super().set_num_updates(num_updates)
+        self.clamp_spans()
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -216,6 +247,20 @@ class StreamingLanguageModel(FairseqLanguageModel):
         name = "decoder.memory.layer_weights"
         if name in state_dict:
             state_dict[name] = self.decoder.memory.keep_layers(state_dict[name], kept)
+
+
+def require_lm_loss(task, option_name: str) -> None:
+    """Have the task refuse criterions that would leave this option out."""
+    build = getattr(task, "build_criterion", None)
+
+    def build_criterion(cfg, *args, **kwargs):
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        if name != "lm_loss":
+            raise UserError(f"--criterion {name} leaves {option_name} out; use --criterion lm_loss")
+        return build(cfg, *args, **kwargs)
+
+    if build is not None:
+        task.build_criterion = build_criterion
 
 
 def parse_layers(text: str) -> List[int]:

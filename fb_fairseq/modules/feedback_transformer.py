@@ -1,6 +1,6 @@
 """The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
 
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -19,28 +19,31 @@ class FeedbackTransformer(TransformerStack):
         super().build(options, own_keys=options.memory_projections == "per-layer")
         self.memory = FeedbackMemory(options)
 
-    def loop_weights(self, device: torch.device) -> FeedbackWeights:
+    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
         memory = self.memory
         projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
         return FeedbackWeights(
-            layers=[layer.weights() for layer in self.layers],
+            layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
             projections=projections,
             mix_KN=memory.mix(device),
             positions=self.positions.weights(),
         )
 
     def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        options = self.options
-        state = StreamState.entering(state, self.memory.memories, options.attention_span, x_TBD)
+        reaches = self.reaches()
+        state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
+        weights = self.loop_weights(x_TBD.device, reaches)
         out_TBD, memory_KTBD = feedback_block(
             x_TBD,
-            state.memory_KCBD,
-            self.loop_weights(x_TBD.device),
-            self.loop_options(),
+            state.memory_KCBD[:, -max(reaches) :],
+            weights,
+            self.loop_options(max(reaches)),
             self._draw_dropouts(x_TBD),
             self.draw_active_layers(),
         )
-        return self.finish(out_TBD), state.extended(memory_KTBD, options.attention_span)
+        # A block of one step does not use what it leaves; DistributedDataParallel wants a gradient of every parameter.
+        out_TBD = out_TBD + 0 * weights.mix_KN.sum()
+        return self.finish(out_TBD), state.extended(memory_KTBD, self.kept_steps(reaches))
 
     def _draw_dropouts(self, x_TBD: Tensor) -> FeedbackDropouts:
         o = self.options

@@ -5,6 +5,7 @@ import math
 import torch.nn as nn
 
 from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.span import AdaptiveSpan
 from fb_fairseq.ops.layers import Affine, Layer, Projection
 
 
@@ -24,6 +25,7 @@ class SelfAttention(nn.Module):
             self.v_proj = nn.Linear(options.decoder_embed_dim, width)
         self.q_proj = nn.Linear(options.decoder_embed_dim, width)
         self.out_proj = nn.Linear(width, options.decoder_embed_dim)
+        self.adaptive_span = AdaptiveSpan(options) if options.adaptive_span else None
 
 
 class TransformerLayer(nn.Module):
@@ -46,7 +48,9 @@ class TransformerLayer(nn.Module):
             for module in (self.self_attn.out_proj, self.fc2):
                 module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
 
-    def weights(self) -> Layer:
+    def weights(self, reach: int) -> Layer:
+        """The weights, with spans for ``reach`` steps back."""
+        span = self.self_attn.adaptive_span
         return Layer(
             query=affine(self.self_attn.q_proj),
             out=affine(self.self_attn.out_proj),
@@ -54,6 +58,7 @@ class TransformerLayer(nn.Module):
             fc1=affine(self.fc1),
             fc2=affine(self.fc2),
             ffn_norm=affine(self.final_layer_norm),
+            span_mask_HS=span.mask(reach) if span is not None else None,
         )
 
     def projection(self) -> Projection:

@@ -20,18 +20,23 @@ class TransformerOptions:
     decoder_ffn_embed_dim: int = 2048
     decoder_attention_heads: int = 8
     decoder_head_dim: int = 0  # 0: embed_dim / heads
-    decoder_normalize_before: bool = True
+    decoder_normalize_before: bool = False
     no_decoder_final_norm: bool = False
     activation_fn: str = "relu"
     attention_span: int = 512
     relative_positions: str = "key"
     dropout: float = 0.0
+    embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     output_dropout: float = 0.0
     decoder_layerdrop: float = 0.0
     memory_composition: str = "weighted"
     memory_projections: str = "shared"
+    adaptive_span: bool = False
+    adaptive_span_loss: float = 0.0
+    adaptive_span_ramp: int = 32
+    adaptive_span_init: float = 0.0
 
     def __post_init__(self):
         def check(good, name, problem):
@@ -52,11 +57,19 @@ class TransformerOptions:
         check(self.activation_fn in ACTIVATIONS, "activation_fn", f"unknown, choose of {', '.join(ACTIVATIONS)}")
         choices = ("key", "key-value", "none")
         check(self.relative_positions in choices, "relative_positions", f"unknown, choose of {', '.join(choices)}")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout", "decoder_layerdrop"):
+        for name in [name for name in vars(self) if name.endswith(("dropout", "layerdrop"))]:
             check(0 <= getattr(self, name) < 1, name, "give a probability below 1")
         choices = ("shared", "per-layer")
         check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
         self._check_composition(check)
+        check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "give the steps over which a span fades out")
+        check(0 <= self.adaptive_span_init <= 1, "adaptive_span_init", "give a fraction of --attention-span")
+        check(self.adaptive_span_loss >= 0, "adaptive_span_loss", "give 0 or more")
+        check(
+            self.adaptive_span or self.adaptive_span_loss == 0,
+            "adaptive_span_loss",
+            "has no effect without --adaptive-span; give that too",
+        )
 
     def _check_composition(self, check):
         kind, _, layer = self.memory_composition.partition(":")

@@ -1,6 +1,6 @@
 """The papers' own baseline: a Transformer with cached context and relative positions, parallel over the block."""
 
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -18,39 +18,40 @@ class RelativeTransformer(TransformerStack):
     It carries the inputs of its layers at the last S steps, and no step attends to itself.
     """
 
-    def loop_weights(self, device: torch.device) -> FeedbackWeights:
+    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
         """Step by step, the baseline is the Feedback Transformer of ``previous`` composition."""
         L = len(self.layers)
         return FeedbackWeights(
-            layers=[layer.weights() for layer in self.layers],
+            layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
             projections=[layer.projection() for layer in self.layers],
             mix_KN=torch.eye(L, L + 1, device=device),
             positions=self.positions.weights(),
         )
 
     def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        span = self.options.attention_span
-        state = StreamState.entering(state, len(self.layers), span, x_TBD)
+        reaches = self.reaches()
+        state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []
-        for layer, carried_CBD, active in zip(self.layers, state.memory_KCBD, self.draw_active_layers()):
+        for l, active in enumerate(self.draw_active_layers()):
             inputs.append(x_TBD)
             if active:
-                x_TBD = self._run_layer(layer, x_TBD, carried_CBD)
-        return self.finish(x_TBD), state.extended(torch.stack(inputs), span)
+                x_TBD = self._run_layer(self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l])
+        return self.finish(x_TBD), state.extended(torch.stack(inputs), self.kept_steps(reaches))
 
-    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor) -> Tensor:
+    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
         o = self.options
         T, B, D = x_TBD.shape
-        weights, heads, before = layer.weights(), o.decoder_attention_heads, o.decoder_normalize_before
+        weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before
         # The last step of the block is nobody's context yet.
         keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
             keys,
             values,
-            o.attention_span,
-            self.positions.weights(),
-            self.draw(o.attention_dropout, (B, heads, T, o.attention_span), x_TBD),
+            reach,
+            self.positions.weights().reaching(reach),
+            self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
+            weights.span_mask_HS,
         )
         x_TBD = attention_residual(x_TBD, attended, weights, before, self.draw(o.dropout, (T, B, D), x_TBD))
         return feed_forward(

@@ -8,7 +8,7 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, project_context
+from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, Window, project_context
 
 STORAGES = ("keys-values", "vectors")
 
@@ -34,15 +34,26 @@ class MemoryRing:
             new = list(memory_KBD)
         else:
             contexts = project_context(memory_KBD[:, None], weights, options)
-            new = [slots[0] for context in contexts for slots in context]
+            new = [slots[0].to(memory_KBD.dtype) for context in contexts for slots in context]
         if self.buffers is None:
             self.buffers = [x.new_empty(self.span, *x.shape) for x in new]
         for buffer, x in zip(self.buffers, new):
             buffer[self.position % self.span] = x
         self.position += 1
 
-    def contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
-        """Keys and values of the slots that hold a step, as ``feedback_step`` takes them."""
+    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
+        """What each layer attends to: the slots that hold a step."""
+        contexts = self._contexts(weights, options, x_BD)
+        slots_C = torch.arange(min(self.position, self.span), device=x_BD.device)
+        distances_C = (self.position - 1 - slots_C) % self.span + 1  # from the step to come
+        positions = weights.positions.of_slots(distances_C)
+        windows = []
+        for l, layer in enumerate(weights.layers):
+            mask = None if layer.span_mask_HS is None else layer.span_mask_HS[:, distances_C - 1]
+            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask))
+        return windows
+
+    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
         if self.buffers is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KN.shape[0], 0, *x_BD.shape)
             return project_context(empty_KCBD, weights, options)
@@ -50,11 +61,6 @@ class MemoryRing:
         if self.storage == "vectors":
             return project_context(torch.stack(filled), weights, options)
         return [Context(*pair) for pair in zip(filled[::2], filled[1::2])]
-
-    def distances(self, device: torch.device) -> Tensor:
-        """How many steps back each filled slot lies from the step to come: [C]."""
-        slots = torch.arange(min(self.position, self.span), device=device)
-        return (self.position - 1 - slots) % self.span + 1
 
     def reorder(self, order: Tensor) -> None:
         """Take the streams in another order; some more than once, some no more (beam search)."""

@@ -10,6 +10,7 @@ from fb_fairseq.modules.layer import TransformerLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
+from fb_fairseq.modules.span import MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback_reference import FeedbackOptions, FeedbackWeights, feedback_step
 from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm, project_query
@@ -33,6 +34,31 @@ class TransformerStack(nn.Module):
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
+
+    def reaches(self) -> List[int]:
+        """How many steps back each layer attends: S, or its longest head's adaptive span."""
+        if not self.options.adaptive_span:
+            return [self.options.attention_span] * len(self.layers)
+        return reaches([layer.self_attn.adaptive_span for layer in self.layers])
+
+    def kept_steps(self, reaches: List[int]) -> int:
+        """How many steps of memory are carried to the next block."""
+        return min(self.options.attention_span, max(reaches) + (MARGIN if self.training else 0))
+
+    def new_ring(self, storage: str) -> MemoryRing:
+        """An empty memory for decoding step by step."""
+        return MemoryRing(max(self.reaches()), storage)
+
+    def span_penalty(self) -> Tensor:
+        """``λ S mean(z)`` of each layer, added up: nats for each target, for the training loss."""
+        means = torch.stack([layer.self_attn.adaptive_span.z.float().mean() for layer in self.layers])
+        return self.options.adaptive_span_loss * self.options.attention_span * means.sum()
+
+    def clamp_spans(self) -> None:
+        """Bring z back to [0, 1]; after each optimizer step."""
+        if self.options.adaptive_span:
+            for layer in self.layers:
+                layer.self_attn.adaptive_span.clamp()
 
     def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
         """A dropout mask in training, else None."""
@@ -61,14 +87,14 @@ class TransformerStack(nn.Module):
         """
         raise NotImplementedError
 
-    def loop_weights(self, device: torch.device) -> FeedbackWeights:
-        """The weights that a step needs."""
+    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
+        """The weights that a step needs, with each layer's spans as far as it reaches."""
         raise NotImplementedError
 
-    def loop_options(self) -> FeedbackOptions:
+    def loop_options(self, span: int) -> FeedbackOptions:
         return FeedbackOptions(
             heads=self.options.decoder_attention_heads,
-            span=self.options.attention_span,
+            span=span,
             activation=self.options.activation_fn,
             normalize_before=self.options.decoder_normalize_before,
         )
@@ -79,12 +105,12 @@ class TransformerStack(nn.Module):
         Returns:
             The top layer's output [B, D] after the final norm, as ``run_block`` gives it.
         """
-        weights, options = self.loop_weights(x_BD.device), self.loop_options()
+        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
+        options = self.loop_options(ring.span)
         out_BD, memory_KBD = feedback_step(
             x_BD,
             project_query(x_BD, weights.layers[0], options.heads, options.normalize_before),
-            ring.contexts(weights, options, x_BD),
-            weights.positions.of_slots(ring.distances(x_BD.device)),
+            ring.windows(weights, options, x_BD),
             weights,
             options,
         )

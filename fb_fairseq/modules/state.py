@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 import torch
 from torch import Tensor
@@ -16,11 +16,9 @@ class StreamState:
 
     memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback memory:
         the memories m (K = 1, or L where every layer has its own). Relative Transformer: the inputs of its L layers.
-    position: how many steps of the stream came before.
     """
 
     memory_KCBD: Tensor
-    position: int = 0
 
     @staticmethod
     def entering(state: Optional["StreamState"], memories: int, span: int, x_TBD: Tensor) -> "StreamState":
@@ -42,13 +40,13 @@ class StreamState:
                 f"the streams' memory has {shape[0]} vectors a step, {shape[2]} streams and width {shape[3]}; "
                 f"the model needs {K}, {B} and {D}: start with an empty memory (--reset-dataloader)"
             )
-        return StreamState(state.memory_KCBD[:, -span:].to(x_TBD), state.position)
+        return StreamState(state.memory_KCBD[:, -span:].to(x_TBD))
 
     def extended(self, new_KTBD: Tensor, span: int) -> "StreamState":
         """The state after a block whose steps left these memories."""
         memory = torch.cat([self.memory_KCBD, new_KTBD.detach()], 1)[:, -span:]
         # A copy of its own: the slice would keep all of the block alive.
-        return StreamState(memory.clone(), self.position + new_KTBD.shape[1])
+        return StreamState(memory.clone())
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,12 @@ class BlockPlace:
     offset: int  # steps of the stream before this block
 
     def read(self) -> Optional[StreamState]:
-        """The state before this block; None at the start of a stream."""
+        """The state before this block; None at the start of a stream, and where it was lost: memory starts empty."""
         return self.store.read(self.group, self.offset)
 
-    def write(self, state: StreamState) -> None:
-        """Keep the state after this block for the next one."""
-        self.store.write(self.group, state)
+    def write(self, state: StreamState, steps: int) -> None:
+        """Keep the state after this block, of that many steps, for the next one."""
+        self.store.write(self.group, self.offset + steps, state)
 
 
 class StateStore:
@@ -89,12 +87,9 @@ class StateStore:
             del states[passed]
         return states.get(offset)
 
-    def write(self, group: int, state: StreamState) -> None:
-        self._states.setdefault(group, {})[state.position] = state
+    def write(self, group: int, offset: int, state: StreamState) -> None:
+        self._states.setdefault(group, {})[offset] = state
 
     def at(self, offset: int) -> Dict[int, StreamState]:
         """The states before the blocks at that offset, by group, for a checkpoint."""
         return {group: states[offset] for group, states in sorted(self._states.items()) if offset in states}
-
-    def __deepcopy__(self, memo: Any) -> "StateStore":
-        return self

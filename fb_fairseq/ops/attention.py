@@ -3,6 +3,7 @@
 Of C context slots the newest lies 1 step before the query, the oldest C steps. Scores are
 ``q · (k_c + u_d) / sqrt(E)`` with a relative position embedding u_d of the distance d
 (Shaw et al. 2018; Feedback Transformer v3 §7.6), values ``v_c``, or ``v_c + w_d`` (All-attention, Eq. 4).
+Weights are ``mask exp(score) / Σ mask exp(score)``, the mask 1, or the head's adaptive span (Sukhbaatar et al. 2019).
 Attention over nothing is zero. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
@@ -21,6 +22,10 @@ class Positions(NamedTuple):
     key_SE: Optional[Tensor] = None
     value_SE: Optional[Tensor] = None
 
+    def reaching(self, span: int) -> "Positions":
+        """The rows of the distances 1 to ``span``."""
+        return Positions(*(None if table is None else table[:span] for table in self))
+
     def of_slots(self, distances_C: Tensor) -> "Positions":
         """The rows of slots at these distances from the query: [C, E]."""
         return Positions(*(None if table is None else table[distances_C - 1] for table in self))
@@ -30,14 +35,39 @@ class Positions(NamedTuple):
         return Positions(*(None if table is None else table[:slots].flip(0) for table in self))
 
 
+def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
+    """The soft masks of heads by distance, [H, S]: ``clamp((R + z S - (d - 1)) / R, 0, 1)``; column d - 1 for d."""
+    steps_S = torch.arange(span, device=z_H.device, dtype=z_H.dtype)
+    return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
+
+
+def span_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """``mask exp(scores) / Σ mask exp(scores)`` over the last dimension, zero where the mask is zero everywhere.
+
+    The maximum is taken where the mask is above zero and nothing is added to the sum, so that slots that are masked
+    out may as well be left out.
+    """
+    inside = mask > 0
+    scores = scores.masked_fill(~inside, float("-inf"))
+    top = scores.detach().amax(-1, keepdim=True)
+    exp = mask * (scores - top.masked_fill(top == float("-inf"), 0)).exp()
+    return exp / exp.sum(-1, keepdim=True).clamp_min(torch.finfo(exp.dtype).tiny)
+
+
 def step_attention(
-    q_BHE: Tensor, k_CBHE: Tensor, v_CBHE: Tensor, positions: Positions, mask_BHS: Optional[Dropout] = None
+    q_BHE: Tensor,
+    k_CBHE: Tensor,
+    v_CBHE: Tensor,
+    positions: Positions,
+    mask_BHS: Optional[Dropout] = None,
+    span_mask_HC: Optional[Tensor] = None,
 ) -> Tensor:
     """One step's queries over C <= S slots, in any order: [B, H, E].
 
     Args:
         positions: of these slots, see ``Positions.of_window`` and ``of_slots``.
-        mask_BHS: the last C columns are the slots'.
+        mask_BHS: dropout; the last C columns are the slots'.
+        span_mask_HC: of these slots.
     """
     C = k_CBHE.shape[0]
     if C == 0:
@@ -46,7 +76,9 @@ def step_attention(
     if positions.key_SE is not None:
         scores_BHC = scores_BHC + q_BHE @ positions.key_SE.t()
     scores_BHC = scores_BHC * q_BHE.shape[-1] ** -0.5
-    weights_BHC = torch.softmax(at_least_fp32(scores_BHC), -1).to(scores_BHC.dtype)
+    scores_BHC = at_least_fp32(scores_BHC)
+    weights_BHC = torch.softmax(scores_BHC, -1) if span_mask_HC is None else span_softmax(scores_BHC, span_mask_HC)
+    weights_BHC = weights_BHC.to(v_CBHE.dtype)
     if mask_BHS is not None:
         weights_BHC = dropout(weights_BHC, Dropout(mask_BHS.keep[..., -C:], mask_BHS.scale))
     out_BHE = torch.einsum("bhc,cbhe->bhe", weights_BHC, v_CBHE)
@@ -62,6 +94,7 @@ def block_attention(
     span: int,
     positions: Positions,
     mask_BHTS: Optional[Dropout] = None,
+    span_mask_HS: Optional[Tensor] = None,
 ) -> Tensor:
     """The queries of T steps at once: [T, B, H, E].
 
@@ -75,10 +108,16 @@ def block_attention(
     if positions.key_SE is not None:
         scores_BHTC = scores_BHTC + by_slot(q_BHTE @ positions.key_SE.flip(0).t(), C)
     scores_BHTC = scores_BHTC * q_BHTE.shape[-1] ** -0.5
-    reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
-    # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
-    scores_BHTC = at_least_fp32(scores_BHTC).masked_fill(~reached_TC, torch.finfo(torch.float32).min)
-    weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0).to(q_BHTE.dtype)
+    scores_BHTC = at_least_fp32(scores_BHTC)
+    if span_mask_HS is not None:
+        mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
+        weights_BHTC = span_softmax(scores_BHTC, mask_HTC)
+    else:
+        reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
+        # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
+        scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
+        weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0)
+    weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
     if mask_BHTS is not None:
         weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
     out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)

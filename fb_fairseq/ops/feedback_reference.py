@@ -13,6 +13,7 @@ from fb_fairseq.ops.layers import (
     Dropout,
     Layer,
     Projection,
+    at_least_fp32,
     attention_residual,
     feed_forward,
     project_memory,
@@ -45,6 +46,15 @@ class Context(NamedTuple):
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
+
+
+class Window(NamedTuple):
+    """What a layer attends to: C slots in any order, and what goes by their distance from the query."""
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+    positions: Positions
+    span_mask_HC: Optional[Tensor]
 
 
 class FeedbackDropouts(NamedTuple):
@@ -85,8 +95,7 @@ def feedback_block(
         x_BD, memory_KBD = feedback_step(
             x_TBD[t],
             first_queries[t],
-            contexts,
-            weights.positions.of_window(len(contexts[0].keys_CBHE)),
+            layer_windows(contexts, weights),
             weights,
             options,
             dropouts,
@@ -106,8 +115,7 @@ def feedback_block(
 def feedback_step(
     x_BD: Tensor,
     first_query_BHE: Tensor,
-    contexts: Sequence[Context],
-    positions: Positions,
+    windows: Sequence[Window],
     weights: FeedbackWeights,
     options: FeedbackOptions,
     dropouts: FeedbackDropouts = FeedbackDropouts(),
@@ -118,8 +126,7 @@ def feedback_step(
 
     Args:
         first_query_BHE: layer 1's queries, which depend on the embedding alone.
-        contexts: the steps before, from ``project_context``; slots in any order.
-        positions: of these slots.
+        windows: what each layer attends to.
 
     Returns:
         The top layer's output [B, D], and the step's memories [K, B, D].
@@ -129,24 +136,53 @@ def feedback_step(
     for l, layer in enumerate(weights.layers):
         if active is None or active[l]:
             masks = dropouts.at(l, step)
-            keys_CBHE, values_CBHE = contexts[l if len(contexts) > 1 else 0]
+            keys_CBHE, values_CBHE, positions, span_mask_HC = windows[l]
             query_BHE = first_query_BHE if l == 0 else project_query(x_BD, layer, options.heads, before)
-            attended = step_attention(query_BHE, keys_CBHE, values_CBHE, positions, masks.attention_LTBHS)
+            attended = step_attention(
+                query_BHE,
+                keys_CBHE.to(query_BHE.dtype),
+                values_CBHE.to(query_BHE.dtype),
+                positions,
+                masks.attention_LTBHS,
+                span_mask_HC,
+            )
             x_BD = attention_residual(x_BD, attended, layer, before, masks.attention_residual_LTBD)
             x_BD = feed_forward(
                 x_BD, layer, options.activation, before, masks.hidden_LTBF, masks.ffn_residual_LTBD
             )
         representations.append(x_BD)
-    memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
+    with torch.autocast(x_BD.device.type, enabled=False):
+        memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
     return x_BD, memory_KBD
 
 
+def layer_windows(contexts: Sequence[Context], weights: FeedbackWeights) -> List[Window]:
+    """Each layer's window on the slots, which are in the order of their steps."""
+    shared = weights.positions.of_window(len(contexts[0].keys_CBHE))
+    windows = []
+    for l, layer in enumerate(weights.layers):
+        context = contexts[l if len(contexts) > 1 else 0]
+        if layer.span_mask_HS is None:
+            windows.append(Window(*context, shared, None))
+        else:
+            C = min(len(context.keys_CBHE), layer.span_mask_HS.shape[1])
+            newest = Context(*(slots[len(slots) - C :] for slots in context))
+            windows.append(Window(*newest, weights.positions.of_window(C), layer.span_mask_HS[:, :C].flip(1)))
+    return windows
+
+
 def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
-    """Keys and values of memories: one set for all layers, or one a layer where memories or projections are."""
+    """Keys and values of memories: one set for all layers, or one a layer where memories or projections are.
+
+    They are fp32 at least: each slot's gradient is a sum over steps and layers.
+    """
     K, P = len(memory_KCBD), len(weights.projections)
     return [
         Context(
-            *project_memory(memory_KCBD[i if K > 1 else 0], weights.projections[i if P > 1 else 0], options.heads)
+            *map(
+                at_least_fp32,
+                project_memory(memory_KCBD[i if K > 1 else 0], weights.projections[i if P > 1 else 0], options.heads),
+            )
         )
         for i in range(max(K, P))
     ]

@@ -27,7 +27,11 @@ class Affine(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of one layer, without its key and value projections."""
+    """The weights of one layer, without its key and value projections.
+
+    span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all reach S steps back.
+        Its width is the layer's reach, the distances beyond being masked out for every head.
+    """
 
     query: Affine
     out: Affine
@@ -35,6 +39,7 @@ class Layer(NamedTuple):
     fc1: Affine
     fc2: Affine
     ffn_norm: Affine
+    span_mask_HS: Optional[Tensor] = None
 
 
 class Projection(NamedTuple):

@@ -1,22 +1,20 @@
 """fairseq's epoch iterator for streams: in order, each batch told where it stands, its streams' memory saved."""
 
-import logging
 from typing import Optional
 
+import torch
 from fairseq.data.iterators import EpochBatchIterator
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules import BlockPlace, StateStore
+from fb_fairseq.modules import BlockPlace, StateStore, StreamState
 from fb_fairseq.tasks.stream_memory import MemoryFiles
 from fb_fairseq.tasks.streams import StreamDataset
-
-logger = logging.getLogger(__name__)
 
 
 def with_places(batches, split: str, epoch: int, store: StateStore):
     """The batches, each with its ``BlockPlace``.
 
-    (No method of the iterator: that would tie iterator and data loader into a cycle and keep old workers alive.)
+    (No method of the iterator: that would tie iterator and data loader into a cycle and keep old states alive.)
     """
     for batch in batches:
         if batch:
@@ -44,7 +42,6 @@ class StreamBatchIterator(EpochBatchIterator):
         self.layout = dataset.layout
         self.memory_files = memory_files
         self.store = StateStore()
-        self.saved_update = None
 
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
         self.store = StateStore()
@@ -62,22 +59,29 @@ class StreamBatchIterator(EpochBatchIterator):
         """How many steps of each stream have been served in this epoch."""
         return self.iterations_in_epoch // self._groups_here * self.layout.block
 
-    def save_memory(self, folder: str, update: int) -> None:
-        """Save the states of this process's streams beside the checkpoint of that update."""
-        self.saved_update = update
-        if not self.end_of_epoch():
-            self.memory_files.save(folder, update, self.shard_id, self.layout, self.store.at(self.offset))
+    def _place(self, epoch: int, offset: int):
+        """What tells this point of this run from others."""
+        return {
+            "epoch": epoch,
+            "offset": offset,
+            "streams": self.layout.streams,
+            "tokens": self.layout.tokens,
+            "fingerprint": self.dataset.corpus.fingerprint(),
+        }
+
+    def save_memory(self, folder: str) -> None:
+        """Save the states of this process's streams beside the checkpoint that is about to be made."""
+        if self.end_of_epoch():
+            return
+        states = self.store.at(self.offset)
+        streams = [stream for group in states for stream in self.layout.group(group)]
+        place = self._place(self.epoch, self.offset)
+        self.memory_files.save(folder, place, self.shard_id, self.num_shards, streams, list(states.values()))
 
     def state_dict(self):
         state = super().state_dict()
         if state["iterations_in_epoch"] > 0:
-            state["streams"] = {
-                "offset": self.offset,
-                "streams": self.layout.streams,
-                "tokens": self.layout.tokens,
-                "fingerprint": self.dataset.corpus.fingerprint(),
-                "update": self.saved_update,
-            }
+            state["streams"] = self._place(self.epoch, self.offset)
         return state
 
     def load_state_dict(self, state_dict):
@@ -96,10 +100,13 @@ class StreamBatchIterator(EpochBatchIterator):
         self._check(saved)
         iterations = saved["offset"] // self.layout.block * self._groups_here
         super().load_state_dict({**state_dict, "iterations_in_epoch": iterations})
-        mine = [g for g in range(self.layout.groups) if g % self.num_shards == self.shard_id]
-        states = self.memory_files.load(saved["update"], self.shard_id, self.layout, mine, saved["offset"])
-        for group, state in states.items():
-            self.store.write(group, state)
+        mine = [group for group in range(self.shard_id, self.layout.groups, self.num_shards)]
+        streams = [stream for group in mine for stream in self.layout.group(group)]
+        memory = self.memory_files.load(saved, self.shard_id, streams)
+        for group in mine:
+            if memory and self.layout.group(group):
+                rows = [memory[stream] for stream in self.layout.group(group)]
+                self.store.write(group, saved["offset"], StreamState(torch.stack(rows, 2)))
 
     def _check(self, saved):
         anew = "or start the epoch anew with --reset-dataloader"

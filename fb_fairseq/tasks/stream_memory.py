@@ -1,20 +1,19 @@
 """Files that hold the streams' memory beside a checkpoint, so that a resumed run equals an uninterrupted one.
 
-One file a process and update: ``stream_memory.<update>.rank<r>.pt``. They hold plain tensors only. The newest and the
-one before it stay: whenever the run is killed, ``checkpoint_last.pt`` finds its own.
+One file a process and place: ``stream_memory.<epoch>.<steps>.rank<r>.pt``. (Not named by update: after a gradient
+overflow fairseq saves the same update again, one block further.) They hold plain tensors and numbers only. The newest
+and the one before it stay: whenever the run is killed, ``checkpoint_last.pt`` finds its own.
 """
 
 import glob
 import logging
 import os
-import re
 from typing import Dict, List
 
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.tasks.streams import StreamLayout
 
 logger = logging.getLogger(__name__)
 
@@ -34,44 +33,38 @@ class MemoryFiles:
         self.task = task
         self.kind = kind
 
-    def save(
-        self, folder: str, update: int, rank: int, layout: StreamLayout, states: Dict[int, StreamState]
-    ) -> None:
-        if self.kind == "none":
+    def save(self, folder: str, place: Dict, rank: int, ranks: int, streams: List[int], states: List[StreamState]) -> None:
+        """Save the states of this process's streams at a place: a dict with ``epoch`` and ``offset``, and whatever else
+        must be the same when they are loaded again. Removes what no checkpoint needs any more."""
+        if self.kind == "none" or not states:
             return
         os.makedirs(folder, exist_ok=True)
-        content = {
-            "streams": torch.tensor([stream for group in states for stream in layout.group(group)]),
-            "memory": torch.cat([state.memory_KCBD for state in states.values()], 2).to("cpu", TYPES[self.kind]),
-        }
-        path = os.path.join(folder, f"stream_memory.{update}.rank{rank}.pt")
-        torch.save(content, path + ".tmp")
+        # To the CPU first: joined on the device, the state would lie there twice.
+        memory = torch.cat([state.memory_KCBD.to("cpu", TYPES[self.kind]) for state in states], 2)
+        path = self._path(folder, place, rank)
+        torch.save({"place": place, "streams": torch.tensor(streams), "memory": memory}, path + ".tmp")
         os.replace(path + ".tmp", path)
-        updates = {}
-        for other in glob.glob(os.path.join(glob.escape(folder), f"stream_memory.*.rank{rank}.pt")):
-            updates[int(re.search(r"\.(\d+)\.rank", other).group(1))] = other
-        before = max((u for u in updates if u < update), default=update)
-        for u, other in updates.items():
-            if u not in (update, before):
-                os.remove(other)
+        saved = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*.rank*.pt"))
+        own = sorted((p for p in saved if p.endswith(f".rank{rank}.pt")), key=os.path.getmtime)
+        # Files of more processes than there are now are an earlier run's.
+        others = [p for p in saved if rank == 0 and int(p.rsplit("rank", 1)[1][:-3]) >= ranks]
+        for old in own[:-2] + others:
+            os.remove(old)
 
-    def load(
-        self, update: int, rank: int, layout: StreamLayout, groups: List[int], offset: int
-    ) -> Dict[int, StreamState]:
-        """The states of these groups, whichever processes saved them; none, with a warning, if no file is there.
+    def load(self, place: Dict, rank: int, streams: List[int]) -> Dict[int, torch.Tensor]:
+        """The memory [K, C, D] of these streams at a place, whichever processes saved it; none, with a warning, if it
+        is not there.
 
         Raises:
             UserError: a file is there but cannot be read.
         """
-        folder = glob.escape(os.path.dirname(self.task.restored_from))
-        wanted = [stream for group in groups for stream in layout.group(group)]
-        memory = {}
+        folder = os.path.dirname(self.task.restored_from)
+        memory: Dict[int, torch.Tensor] = {}
         # This process's own file first: it has all, unless the streams are shared out differently now.
         for path in sorted(
-            glob.glob(os.path.join(folder, f"stream_memory.{update}.rank*.pt")),
-            key=lambda path: not path.endswith(f".rank{rank}.pt"),
+            glob.glob(self._path(glob.escape(folder), place, "*")), key=lambda path: not path.endswith(f".rank{rank}.pt")
         ):
-            if all(stream in memory for stream in wanted):
+            if all(stream in memory for stream in streams):
                 break
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True)
@@ -79,17 +72,17 @@ class MemoryFiles:
                 raise UserError(
                     f"{path}: the streams' memory cannot be read; remove the file to go on with an empty memory"
                 ) from error
-            rows = content["memory"].unbind(2)
-            memory.update(zip(content["streams"].tolist(), rows))
-        if any(stream not in memory for stream in wanted):
-            logger.warning(
-                f"no memory of the streams beside {self.task.restored_from} (stream_memory.{update}.rank*.pt): they go "
-                "on with an empty one. Their next steps are predicted with less context, and the run will differ from "
-                "an uninterrupted one."
-            )
-            return {}
-        return {
-            group: StreamState(torch.stack([memory[stream] for stream in layout.group(group)], 2), offset)
-            for group in groups
-            if layout.group(group)
-        }
+            if content["place"] == place:
+                memory.update(zip(content["streams"].tolist(), content["memory"].unbind(2)))
+        if all(stream in memory for stream in streams):
+            return memory
+        logger.warning(
+            f"no memory of the streams beside {self.task.restored_from} ({self._path('', place, '*')}): they go on with "
+            "an empty one. Their next steps are predicted with less context, and the run will differ from an "
+            "uninterrupted one."
+        )
+        return {}
+
+    @staticmethod
+    def _path(folder: str, place: Dict, rank) -> str:
+        return os.path.join(folder, f"stream_memory.{place['epoch']}.{place['offset']}.rank{rank}.pt")

@@ -15,6 +15,7 @@ from omegaconf import II
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.language_model import option
+from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
 from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
 from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
@@ -67,6 +68,9 @@ class StreamingLMTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, cfg: StreamingLMConfig, **kwargs):
+        for name in ("tokens_per_sample", "valid_streams"):
+            if getattr(cfg, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: give 1 or more")
         path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
@@ -101,6 +105,8 @@ class StreamingLMTask(LanguageModelingTask):
             self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
         else:
             self.datasets[split] = StreamDataset(split, corpus, self.dictionary.pad())
+            if split != self.args.train_subset:  # rather now than after an epoch of training
+                self._arrange_for_evaluation(self.datasets[split], 1)
 
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
@@ -114,17 +120,20 @@ class StreamingLMTask(LanguageModelingTask):
         """Training streams for the training split, else ``--valid-streams`` of them."""
         refuse_meaningless(self.args)
         if dataset.split == self.args.train_subset:
+            if self.args.batch_size_valid not in (None, self.args.batch_size):
+                raise UserError("--batch-size-valid has no meaning on streams: give --valid-streams")
             if not self.args.batch_size:
                 raise UserError("--batch-size: give the number of streams of each process")
             frequencies = self.args.update_freq
             groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
             streams, option_name = self.args.batch_size * groups, "--batch-size x processes x --update-freq"
+            arranged = dataset.arrange(streams, groups, self.args.tokens_per_sample, option_name)
         else:
-            groups, streams, option_name = num_shards, self.args.valid_streams, "--valid-streams"
+            arranged = self._arrange_for_evaluation(dataset, num_shards)
         if num_workers > 1:
             logger.info(f"--num-workers {num_workers} has no effect: streams are slices of a mapped file, read here")
         return StreamBatchIterator(
-            dataset.arrange(streams, groups, self.args.tokens_per_sample, option_name),
+            arranged,
             memory_files=self.memory_files,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -133,6 +142,9 @@ class StreamingLMTask(LanguageModelingTask):
             buffer_size=data_buffer_size,
             seed=seed,
         )
+
+    def _arrange_for_evaluation(self, dataset, num_shards):
+        return dataset.arrange(self.args.valid_streams, num_shards, self.args.tokens_per_sample, "--valid-streams")
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, max_tokens=None, **kwargs):
         """``fairseq-eval-lm``'s batches: those of the trainer's validation."""
@@ -143,6 +155,13 @@ class StreamingLMTask(LanguageModelingTask):
         dataset = StreamDataset("", dataset.corpus, dataset.pad) if dataset.split == self.args.train_subset else dataset
         kwargs.pop("max_positions", None)
         return self.get_batch_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """An update; spans stay in [0, 1], in the fp32 copies of half-precision training too."""
+        super().optimizer_step(optimizer, model, update_num)
+        if hasattr(model, "clamp_spans"):
+            model.clamp_spans()
+            clamp_master_copies(optimizer, model.span_parameters())
 
     def build_bpe(self, args):
         """``--bpe``; byte data brings its own codec, with escapes, because fairseq's commands work by lines."""
@@ -191,11 +210,5 @@ def refuse_meaningless(cfg: StreamingLMConfig) -> None:
         raise UserError(f"--max-tokens has no meaning on streams: {instead}")
     if cfg.max_tokens_valid:
         raise UserError(f"--max-tokens-valid has no meaning on streams: {instead}")
-    if cfg.batch_size_valid not in (None, cfg.batch_size):
-        raise UserError("--batch-size-valid has no meaning on streams: give --valid-streams")
     if cfg.skip_remainder_batch:
         raise UserError("--skip-remainder-batch would leave targets out of every epoch; leave it away")
-    if cfg.tokens_per_sample < 1:
-        raise UserError(f"--tokens-per-sample {cfg.tokens_per_sample}: give the steps of a block, 1 or more")
-    if cfg.valid_streams < 1:
-        raise UserError(f"--valid-streams {cfg.valid_streams}: give 1 or more")

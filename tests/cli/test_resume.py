@@ -1,17 +1,18 @@
 """A run that is stopped or killed and resumed equals an uninterrupted one; what cannot be continued is refused."""
 
 import random
+import signal
 import time
 
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, finish, start, train, training_arguments
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, start, train, training_arguments
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(
-    max_update=130,
+    max_update=250,
     save_interval_updates=3,
     keep_interval_updates=2,
     no_epoch_checkpoints=True,
@@ -29,18 +30,18 @@ def uninterrupted(byte_data, tmp_path_factory):
     return folder
 
 
-def kill_and_resume(byte_data, folder, uninterrupted, seed, processes=1, **changes):
+def kill_and_resume(byte_data, folder, uninterrupted, seed):
     """Kill a run at a random moment after its first checkpoint; let another one finish."""
     draw = random.Random(seed)
-    arguments = training_arguments(byte_data, folder, **{**RUN, **changes})
-    process = start("train", *arguments, processes=processes)
+    arguments = training_arguments(byte_data, folder, **RUN)
+    process = start("train", *arguments)
     deadline = time.time() + 60
     while not (folder / "checkpoint_last.pt").exists() and time.time() < deadline and process.poll() is None:
         time.sleep(0.005)
-    time.sleep(draw.uniform(0, 1.5))
+    time.sleep(draw.uniform(0, 1.0))
     process.kill()
-    process.wait()
-    log = train(byte_data, folder, **{**RUN, **changes})
+    assert process.wait() == -signal.SIGKILL, "it was still running"
+    log = train(byte_data, folder, **RUN)
     assert "Loaded checkpoint" in log and "no memory of the streams" not in log
     assert_same_parameters(folder / "checkpoint_last.pt", uninterrupted / "checkpoint_last.pt")
 
@@ -82,7 +83,8 @@ def test_epochs_start_with_an_empty_memory(byte_data, tmp_path):
     assert not list((tmp_path / "b").glob("stream_memory.*"))
     train(byte_data, tmp_path / "b", max_epoch=2, **common)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
-    train(byte_data, tmp_path / "b", max_epoch=3, batch_size=6, **common)
+    log = train(byte_data, tmp_path / "b", max_epoch=3, batch_size=6, **common)
+    assert float(json_logs(log, "train")[-1]["train_total_tokens"]) == 3001
 
 
 STOPPED = dict(max_update=20, disable_validation=True, no_epoch_checkpoints=True)
@@ -129,7 +131,8 @@ def test_what_cannot_be_continued_is_refused(byte_data, tmp_path_factory, change
 
 def test_reset_dataloader_starts_the_epoch_anew(byte_data, tmp_path):
     train(byte_data, tmp_path, **STOPPED)
-    train(byte_data, tmp_path, **RESUMED, batch_size=5, reset_dataloader=True)
+    log = train(byte_data, tmp_path, **RESUMED, batch_size=5, reset_dataloader=True)
+    assert float(json_logs(log, "train_inner")[-1]["bsz"]) == 5 and "no memory of the streams" not in log
 
 
 def test_span_without_parameters_may_change(byte_data, tmp_path):
@@ -144,19 +147,65 @@ def test_span_without_parameters_may_change(byte_data, tmp_path):
 def test_memory_files(byte_data, tmp_path, kind, size):
     train(byte_data, tmp_path, **STOPPED, save_interval_updates=5, save_stream_memory=kind)
     files = sorted(path.name for path in tmp_path.glob("stream_memory.*"))
-    assert files == ([] if size is None else ["stream_memory.15.rank0.pt", "stream_memory.20.rank0.pt"])
+    assert files == ([] if size is None else ["stream_memory.1.105.rank0.pt", "stream_memory.1.140.rank0.pt"])
     if size:
         memory = torch.load(tmp_path / files[-1], weights_only=True)["memory"]
         assert memory.shape == (1, 10, 4, 16) and memory.element_size() == size
     log = train(byte_data, tmp_path, **RESUMED, save_stream_memory=kind)
     assert ("no memory of the streams" in log) == (kind == "none")
+    assert len(list(tmp_path.glob("stream_memory.*"))) == (0 if kind == "none" else 2)
 
 
 def test_unreadable_memory_file(byte_data, tmp_path):
     train(byte_data, tmp_path, **STOPPED)
-    (tmp_path / "stream_memory.20.rank0.pt").write_bytes(b"nothing")
-    with pytest.raises(UserError, match="stream_memory.20.rank0.pt.*remove the file"):
+    path = tmp_path / "stream_memory.1.140.rank0.pt"
+    path.write_bytes(b"nothing")
+    with pytest.raises(UserError, match="stream_memory.1.140.rank0.pt.*remove the file"):
         train(byte_data, tmp_path, **RESUMED)
+    path.unlink()
+    log = train(byte_data, tmp_path, **RESUMED)
+    assert "no memory of the streams" in log and (tmp_path / "stream_memory.1.210.rank0.pt").exists()
+
+
+def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
+    """Without a file the first block starts empty, and those after it do not."""
+    from fb_fairseq.modules import BlockPlace
+
+    train(byte_data, tmp_path, **STOPPED, save_stream_memory="none")
+    found = []
+    read = BlockPlace.read
+    monkeypatch.setattr(BlockPlace, "read", lambda place: found.append(read(place)) or found[-1])
+    train(byte_data, tmp_path, **RESUMED)
+    assert [state is not None for state in found] == [False] + [True] * 9
+    assert [state.memory_KCBD.shape[1] for state in found[1:]] == [7] + [10] * 8
+
+
+def test_another_runs_memory_is_not_taken(byte_data, tmp_path):
+    """A file of the same name that belongs to other text."""
+    train(byte_data, tmp_path, **STOPPED)
+    path = tmp_path / "stream_memory.1.140.rank0.pt"
+    content = torch.load(path)
+    content["place"]["fingerprint"] += 1
+    torch.save(content, path)
+    assert "no memory of the streams" in train(byte_data, tmp_path, **RESUMED)
+
+
+def test_files_of_processes_that_are_no_more_are_removed(byte_data, tmp_path):
+    (tmp_path / "stream_memory.1.70.rank1.pt").write_bytes(b"of an earlier run")
+    train(byte_data, tmp_path, **STOPPED)
+    assert [path.name for path in tmp_path.glob("stream_memory.*")] == ["stream_memory.1.140.rank0.pt"]
+
+
+def test_per_epoch_update_freq(byte_data, tmp_path):
+    """Each epoch is cut for its own frequency; stopping at an epoch's end changes nothing."""
+    common = dict(disable_validation=True, no_epoch_checkpoints=True, update_freq="2,1")
+    log = train(byte_data, tmp_path / "a", max_epoch=3, **common)
+    entries = json_logs(log, "train")
+    assert [float(entry["train_total_tokens"]) for entry in entries] == [3001] * 3
+    assert [float(entry["train_num_updates"]) for entry in entries] == [54, 162, 270]
+    train(byte_data, tmp_path / "b", max_epoch=1, **common)
+    train(byte_data, tmp_path / "b", max_epoch=3, **common)
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped"])

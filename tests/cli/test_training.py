@@ -88,9 +88,10 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     assert "Loss (base 2)" in log
 
 
-def test_workers_and_buffers_change_nothing(byte_data, tmp_path):
-    train(byte_data, tmp_path / "a", max_update=20, num_workers=0, data_buffer_size=0)
-    train(byte_data, tmp_path / "b", max_update=20, num_workers=2)
+def test_buffers_change_nothing(byte_data, tmp_path):
+    """fairseq reads ahead in a thread. (Worker processes are never started: --num-workers has no effect.)"""
+    train(byte_data, tmp_path / "a", max_update=20, data_buffer_size=0)
+    train(byte_data, tmp_path / "b", max_update=20, data_buffer_size=10, num_workers=2)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
@@ -98,6 +99,23 @@ def test_validation_leaves_training_alone(byte_data, tmp_path):
     """Validating in mid-epoch, on two subsets, changes neither memory nor parameters."""
     train(byte_data, tmp_path / "a", max_update=40, disable_validation=True)
     train(byte_data, tmp_path / "b", max_update=40, validate_interval_updates=7, valid_subset="valid,valid1")
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+
+
+def test_a_block_run_twice_changes_nothing(byte_data, tmp_path, monkeypatch):
+    """As after a gradient overflow or a lack of memory: the second run starts from the same state."""
+    from fb_fairseq.tasks.streaming_lm import StreamingLMTask
+
+    train(byte_data, tmp_path / "a", max_update=30, disable_validation=True)
+    step = StreamingLMTask.train_step
+
+    def twice(self, sample, model, criterion, optimizer, *args, **kwargs):
+        step(self, sample, model, criterion, optimizer, *args, **kwargs)
+        optimizer.zero_grad()
+        return step(self, sample, model, criterion, optimizer, *args, **kwargs)
+
+    monkeypatch.setattr(StreamingLMTask, "train_step", twice)
+    train(byte_data, tmp_path / "b", max_update=30, disable_validation=True)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 

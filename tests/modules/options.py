@@ -24,6 +24,8 @@ def random_options(seed: int, **fixed) -> TransformerOptions:
             ["weighted", "average", "same-and-lower", "previous", f"layer:{draw.randint(0, layers)}"]
         ),
         memory_projections=draw.choice(["shared", "per-layer"]),
+        adaptive_span=draw.random() < 0.4,
+        adaptive_span_ramp=draw.choice([1, 3, 8]),
     )
     return TransformerOptions(**{**values, **fixed})
 

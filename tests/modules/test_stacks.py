@@ -34,7 +34,10 @@ def check_one_answer(stack, seed):
         y, other = run(model, x, cuts)
         torch.testing.assert_close(y, full, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(other.memory_KCBD, state.memory_KCBD, atol=1e-5, rtol=1e-5)
-        assert other.position == STEPS and other.memory_KCBD.shape[1] == min(STEPS, options.attention_span)
+        assert other.memory_KCBD.shape[1] == min(STEPS, options.attention_span)
+    ring = model.eval().new_ring("keys-values")
+    y = torch.stack([model.run_step(x_BD, ring) for x_BD in x])
+    torch.testing.assert_close(y, full, atol=1e-5, rtol=1e-5)
     # Each stream alone.
     y, _ = run(model, x[:, 1:2], [STEPS])
     torch.testing.assert_close(y, full[:, 1:2], atol=1e-5, rtol=1e-5)
@@ -72,7 +75,8 @@ def test_causal(stack, seed):
 def test_span_is_exact(span, stack, reach):
     """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer else."""
     options = random_options(
-        3, decoder_layers=2, attention_span=span, memory_composition="layer:0", activation_fn="gelu"
+        3, decoder_layers=2, attention_span=span, memory_composition="layer:0", activation_fn="gelu",
+        adaptive_span=False,
     )
     model = build(stack, options).double()
     x = torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double, requires_grad=True)
@@ -84,20 +88,52 @@ def test_span_is_exact(span, stack, reach):
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_no_step_attends_to_itself(stack):
-    """The first step of a stream attends to nothing: attention gives zero, whatever values and keys."""
-    options = random_options(1, decoder_layers=2, memory_projections="per-layer")
+    """The first step's output does not depend on values and keys, the second's does."""
+    options = random_options(1, decoder_layers=2, memory_projections="per-layer", adaptive_span=False)
     model = build(stack, options)
-    x = torch.randn(1, B, options.decoder_embed_dim)
+    x = torch.randn(2, B, options.decoder_embed_dim)
     before = model(x)[0]
     for layer in model.layers:
         torch.nn.init.normal_(layer.self_attn.v_proj.weight)
         torch.nn.init.normal_(layer.self_attn.k_proj.weight)
-    torch.testing.assert_close(model(x)[0], before, atol=0, rtol=0)
+    after = model(x)[0]
+    torch.testing.assert_close(after[0], before[0], atol=0, rtol=0)
+    assert (after[1] - before[1]).abs().max() > 1e-3
+
+
+def test_blocks_of_one_step_have_a_gradient_for_every_parameter():
+    """torch's DistributedDataParallel waits for each, in the short last block of an epoch too."""
+    options = random_options(3, decoder_layers=2, adaptive_span=False, memory_composition="weighted")
+    model = build(FeedbackTransformer, options)
+    _, state = model(torch.randn(5, B, options.decoder_embed_dim))
+    model(torch.randn(1, B, options.decoder_embed_dim), state)[0].sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_bf16_autocast(stack):
+    """Close to fp32 in outputs and gradients; the memory that is carried stays fp32."""
+    options = random_options(6, decoder_layers=2, adaptive_span=False, memory_composition="weighted",
+                             memory_projections="shared", attention_span=6)
+    model = build(stack, options)
+    x = torch.randn(STEPS, B, options.decoder_embed_dim)
+    results = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            y, state = run(model, x, [8, 9])
+        y.float().pow(2).mean().backward()
+        gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+        results.append((y.float(), gradients))
+        assert state.memory_KCBD.dtype == torch.float32
+    for one, other in zip(*results):
+        assert (one - other).norm() / one.norm() < 0.05
 
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("positions", ["key", "key-value", "none"])
-def test_previous_composition_is_the_baseline(before, positions):
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_previous_composition_is_the_baseline(before, positions, adaptive):
     """Two implementations, one function: outputs, states and every gradient, carried context included."""
     options = random_options(
         5,
@@ -107,6 +143,8 @@ def test_previous_composition_is_the_baseline(before, positions):
         decoder_normalize_before=before,
         memory_composition="previous",
         memory_projections="per-layer",
+        adaptive_span=adaptive,
+        adaptive_span_ramp=3,
     )
     one, other = build(FeedbackTransformer, options).double(), RelativeTransformer(options).double()
     other.load_state_dict(one.state_dict())
@@ -154,7 +192,7 @@ def test_carried_memory_is_constant_but_projections_learn_from_it():
     D = options.decoder_embed_dim
     carried = torch.randn(1, 4, B, D, dtype=torch.double)
     x = torch.randn(1, B, D, dtype=torch.double)
-    y, state = model(x, StreamState(carried, 4))
+    y, state = model(x, StreamState(carried))
     y.pow(2).sum().backward()
     # A single step sees carried memory only, so these gradients come from it alone.
     for parameter in (model.memory.k_proj.weight, model.memory.v_proj.weight, model.memory.layer_norm.weight):
@@ -164,8 +202,11 @@ def test_carried_memory_is_constant_but_projections_learn_from_it():
 
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("composition", ["weighted", "same-and-lower"])
-def test_gradcheck(stack, composition):
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_gradcheck(stack, composition, adaptive):
     options = TransformerOptions(
+        adaptive_span=adaptive,
+        adaptive_span_ramp=2,
         decoder_layers=2,
         decoder_embed_dim=6,
         decoder_ffn_embed_dim=7,
@@ -180,7 +221,7 @@ def test_gradcheck(stack, composition):
     names = [name for name, _ in model.named_parameters()]
     x = torch.randn(4, 2, 6, dtype=torch.double, requires_grad=True)
     K = 2 if stack is RelativeTransformer or composition == "same-and-lower" else 1
-    state = StreamState(torch.randn(K, 2, 2, 6, dtype=torch.double), 2)
+    state = StreamState(torch.randn(K, 2, 2, 6, dtype=torch.double))
 
     def outputs(x, *parameters):
         y, _ = torch.func.functional_call(model, dict(zip(names, parameters)), (x, state))
@@ -230,6 +271,9 @@ def test_dropout_keeps_the_mean(stack):
         (dict(activation_fn="sine"), ["--activation-fn sine", "relu"]),
         (dict(relative_positions="query"), ["--relative-positions query"]),
         (dict(decoder_layers=0), ["--decoder-layers 0"]),
+        (dict(adaptive_span_loss=0.1), ["--adaptive-span-loss 0.1", "--adaptive-span;"]),
+        (dict(adaptive_span=True, adaptive_span_ramp=0), ["--adaptive-span-ramp 0"]),
+        (dict(adaptive_span=True, adaptive_span_init=2.0), ["--adaptive-span-init 2.0"]),
         (dict(attention_dropout=1.0), ["--attention-dropout 1.0"]),
     ],
 )

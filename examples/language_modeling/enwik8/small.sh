@@ -6,7 +6,8 @@
 # Writes OUT/results.json, and the curves to OUT/curves.png.
 set -euo pipefail
 
-text= layers="2 4" updates=1500 seed=1 out=runs/enwik8-small
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+text= layers="2 4" updates=1500 seed=1 out=$repository/runs/enwik8-small
 while [ $# -gt 0 ]; do
     case $1 in
         --layers | --updates | --seed | --out)
@@ -21,10 +22,12 @@ done
 [ -s "$text" ] || { echo "error: TEXT ${text:-(none given)}: give a file, for example enwik8" >&2; exit 2; }
 text=$(cd "$(dirname "$text")" && pwd)/$(basename "$text")
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+
+cd "$repository"
 . examples/environment.sh
 make_environment
-mkdir -p "$out"
 case $text in
     *.gz) gzip -dc "$text" >"$out/text" ;;
     *) cp "$text" "$out/text" ;;
@@ -40,6 +43,7 @@ for depth in $layers; do
         projections=
         [ $arch = relative_transformer_lm ] || projections="--memory-projections per-layer"
         echo "== $arch, $depth layers"
+        rm -rf "$run" "$run.log"
         started=$SECONDS
         fairseq-train "$out/data" --user-dir fb_fairseq --task streaming_lm --arch $arch $projections \
             --decoder-layers "$depth" --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 \

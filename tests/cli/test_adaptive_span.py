@@ -1,0 +1,57 @@
+"""Adaptive spans through fairseq: learned, clamped, logged, saved, resumed."""
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, run, train
+from tests.cli.test_training import loss_by_hand
+
+SPANS = dict(
+    attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_init=0.5, adaptive_span_loss=0.002,
+    no_epoch_checkpoints=True,
+)
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_spans_shrink_under_the_penalty(byte_data, tmp_path, arch):
+    """And only then; what is reported as loss holds no penalty."""
+    log = train(byte_data, tmp_path / "a", arch=arch, max_update=60, **{**SPANS, "adaptive_span_loss": 0.1})
+    first, last = (json_logs(log, "train_inner")[i] for i in (0, -1))
+    assert float(last["avg_span"]) < float(first["avg_span"]) - 10
+    free = train(byte_data, tmp_path / "b", arch=arch, max_update=60, **{**SPANS, "adaptive_span_loss": 0})
+    assert float(json_logs(free, "train_inner")[-1]["avg_span"]) > float(last["avg_span"]) + 10
+    bits, _ = loss_by_hand(tmp_path / "a/checkpoint_last.pt", byte_data, "valid", 3)
+    assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
+
+
+def test_z_stays_between_0_and_1(byte_data, tmp_path):
+    train(byte_data, tmp_path, max_update=30, lr=0.3, **{**SPANS, "adaptive_span_loss": 1.0})
+    zs = [z for name, z in parameters(tmp_path / "checkpoint_last.pt").items() if name.endswith("adaptive_span.z")]
+    assert len(zs) == 2 and all(z.min() >= 0 and z.max() <= 1 for z in zs) and torch.cat(zs).min() == 0
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_resumed_equals_uninterrupted(byte_data, tmp_path, arch):
+    common = dict(arch=arch, disable_validation=True, **SPANS)
+    train(byte_data, tmp_path / "a", max_update=40, **common)
+    train(byte_data, tmp_path / "b", max_update=25, **common)
+    train(byte_data, tmp_path / "b", max_update=40, **common)
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("task", ["streaming_lm", "language_modeling"])
+def test_stock_criterion_is_refused(byte_data, tmp_path, task):
+    changes = dict(task=task, criterion="cross_entropy", valid_streams=3 if task == "streaming_lm" else None)
+    with pytest.raises(UserError, match="--criterion cross_entropy leaves --adaptive-span-loss out.*lm_loss"):
+        train(byte_data, tmp_path, max_update=3, **SPANS, **changes)
+    train(byte_data, tmp_path, max_update=3, **{**SPANS, "adaptive_span_loss": 0}, **changes)
+
+
+def test_layer_weights_are_logged_in_validation(byte_data, tmp_path):
+    log = train(byte_data, tmp_path, max_update=3)
+    logged = json_logs(log, "valid")[-1]
+    weights = [float(logged[f"valid_layer_weight_{l}"]) for l in range(3)]
+    assert sum(weights) == pytest.approx(1, abs=1e-3)
+    assert "layer_weight_0" not in json_logs(log, "train")[-1]

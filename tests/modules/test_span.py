@@ -1,0 +1,91 @@
+"""Adaptive spans: the formula, and that what lies beyond a span may as well be left out."""
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules import stack as stack_module
+from fb_fairseq.ops.attention import Positions, span_mask, span_softmax, step_attention
+from tests.modules.options import randomise
+
+S, R = 100, 10
+OPTIONS = TransformerOptions(
+    decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=S,
+    adaptive_span=True, adaptive_span_ramp=R, adaptive_span_loss=0.01,
+)
+
+
+def test_mask_is_the_formula():
+    z = torch.tensor([0.0, 0.3, 1.0], dtype=torch.double)
+    mask = span_mask(z, S, R)
+    for h in range(3):
+        for d in range(1, S + 1):
+            assert mask[h, d - 1].item() == pytest.approx(min(max((R + z[h].item() * S - (d - 1)) / R, 0), 1))
+
+
+def test_weights_are_the_formula():
+    scores, mask = torch.randn(4, 7, dtype=torch.double) * 9, torch.rand(7, dtype=torch.double)
+    mask[2:4] = 0
+    expected = mask * scores.exp() / (mask * scores.exp()).sum(-1, keepdim=True)
+    torch.testing.assert_close(span_softmax(scores, mask), expected)
+    assert span_softmax(scores, torch.zeros(7)).eq(0).all()
+    scores = torch.tensor([1e4, 0.0, 1.0])  # the largest score lies outside the span
+    torch.testing.assert_close(
+        span_softmax(scores, torch.tensor([0.0, 1.0, 1.0])), torch.tensor([0.0, 0.26894143, 0.73105854])
+    )
+
+
+def test_gradient_of_the_span():
+    q, k, v = (torch.randn(shape, dtype=torch.double) for shape in ((2, 3, 4), (9, 2, 3, 4), (9, 2, 3, 4)))
+    z = torch.tensor([0.31, 0.52, 0.77], dtype=torch.double, requires_grad=True)
+
+    def attend(z):
+        return step_attention(q, k, v, Positions(), span_mask_HC=span_mask(z, 9, 3).flip(1))
+
+    assert torch.autograd.gradcheck(attend, z)
+
+
+@pytest.mark.parametrize("model", [FeedbackTransformer, RelativeTransformer])
+def test_trimmed_equals_untrimmed(model, monkeypatch):
+    """Outputs and gradients; and memory beyond the longest span is not kept."""
+    model = model(OPTIONS).double().eval()
+    randomise(model)
+    for layer, z in zip(model.layers, ([0.05, 0.0, 0.11], [0.02, 0.03, 0.2])):
+        layer.self_attn.adaptive_span.z.data = torch.tensor(z, dtype=torch.double)
+    assert model.reaches() == [21, 30]
+    x = torch.randn(90, 2, 12, dtype=torch.double)
+
+    def run():
+        model.zero_grad()
+        outputs, state = [], None
+        for block in x.split(40):
+            y, state = model(block, state)
+            outputs.append(y)
+        y = torch.cat(outputs)
+        y.pow(2).sum().backward()
+        return y, state, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    y, state, gradients = run()
+    assert state.memory_KCBD.shape[1] == 30
+    monkeypatch.setattr(stack_module, "reaches", lambda spans: [S] * len(spans))
+    untrimmed, state, others = run()
+    assert state.memory_KCBD.shape[1] == 90
+    torch.testing.assert_close(y, untrimmed)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, others[name], msg=lambda text, name=name: f"gradient of {name}: {text}")
+
+
+def test_training_keeps_a_margin():
+    model = FeedbackTransformer(OPTIONS)
+    assert model.reaches() == [R, R]
+    _, state = model(torch.randn(95, 2, 12))
+    assert state.memory_KCBD.shape[1] == R + 64
+
+
+def test_penalty_and_clamping():
+    model = FeedbackTransformer(OPTIONS)
+    model.layers[0].self_attn.adaptive_span.z.data = torch.tensor([0.1, 0.2, 0.6])
+    model.layers[1].self_attn.adaptive_span.z.data = torch.tensor([-0.1, 1.7, 0.5])
+    assert model.span_penalty().item() == pytest.approx(0.01 * S * (0.3 + 0.7))
+    model.clamp_spans()
+    assert model.layers[1].self_attn.adaptive_span.z.tolist() == [0, 1, 0.5]
