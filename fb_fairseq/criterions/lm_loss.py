@@ -14,11 +14,35 @@ def bits_per_byte(meters) -> float:
     return round(float(meters["total_bits"].sum / meters["total_bytes"].sum), 4)
 
 
+def adaptive_losses(softmax, features, target, counted, training: bool, rows: int = 1024):
+    """Negative log-likelihoods [B * T] of an ``AdaptiveSoftmax``, zero for padding, and which were guessed right [B, T]
+    (None in training: it needs all clusters of every word).
+
+    A word of a tail cluster costs its cluster's, and its own within the cluster.
+    """
+    kept = counted.flatten().nonzero().squeeze(1)
+    logits, targets = softmax(features.flatten(0, 1)[kept], target.flatten()[kept])
+    kept_losses = F.cross_entropy(logits[0].float(), targets[0], reduction="none")
+    for i in range(1, len(logits)):
+        if targets[i] is not None:
+            inside = (targets[0] == softmax.cutoff[0] + i - 1).nonzero().squeeze(1)
+            within = F.cross_entropy(logits[i].float(), targets[i], reduction="none")
+            kept_losses = kept_losses.index_add(0, inside, within)
+    losses = kept_losses.new_zeros(counted.numel()).index_copy(0, kept, kept_losses)
+    if training:
+        return losses, None
+    chunks = features.flatten(0, 1).split(rows)
+    guesses = torch.cat([softmax.get_log_prob(chunk[None], None)[0].argmax(-1) for chunk in chunks])
+    return losses, guesses.view_as(target).eq(target)
+
+
 @register_criterion("lm_loss", dataclass=FairseqDataclass)
 class LanguageModelLoss(FairseqCriterion):
     """Sum of the targets' negative log-likelihoods; padding is not counted. In training, plus the span penalty.
 
-    Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%), the unrounded totals
+    Exact for a plain and for an adaptive softmax (fairseq's ``adaptive_loss`` leaves a word of every cluster out).
+    Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%; of an adaptive softmax in
+    validation only), the unrounded totals
     ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits, those of ``</s>`` too, divided by
     the number of bytes. Of a model with adaptive spans, their average and maximum in steps; in validation the
     memory's layer weights.
@@ -32,13 +56,13 @@ class LanguageModelLoss(FairseqCriterion):
     def forward(self, model, sample, reduce=True):
         """Returns the loss in nats, the number of targets, and what is logged."""
         net_output = model(**sample["net_input"])
-        log_probs = model.get_normalized_probs(net_output, log_probs=True, sample=sample)
         target = model.get_targets(sample, net_output)
         counted = target.ne(self.padding_idx)
-        # Each token's loss is fp32; the sum that is reported must not lose digits over a long validation.
-        losses = F.nll_loss(
-            log_probs.flatten(0, -2), target.flatten(), ignore_index=self.padding_idx, reduction="none"
-        )
+        softmax = getattr(model.decoder, "adaptive_softmax", None)
+        if softmax is None:
+            losses, correct = self._plain(model.get_normalized_probs(net_output, log_probs=True), target)
+        else:
+            losses, correct = adaptive_losses(softmax, net_output[0], target, counted, self.training)
         loss = losses.sum() if reduce else losses
         if "span_penalty" in net_output[1]:
             loss = loss + sample["ntokens"] * net_output[1]["span_penalty"]  # fairseq divides by the sample size
@@ -47,14 +71,21 @@ class LanguageModelLoss(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": target.shape[0],
             "sample_size": sample["ntokens"],
-            "correct": (log_probs.argmax(-1).eq(target) & counted).sum(),
         }
+        if correct is not None:
+            logged.update(correct=(correct & counted).sum(), judged=sample["ntokens"])
         measures = net_output[1].get("logged", {})
         if measures:
             logged.update({f"measure_{name}": value.detach() for name, value in measures.items()}, measured=1)
         if self.byte_data:
             logged["bytes"] = (counted & target.ne(self.eos)).sum()
         return loss, logged["sample_size"], logged
+
+    def _plain(self, log_probs, target):
+        losses = F.nll_loss(
+            log_probs.flatten(0, -2), target.flatten(), ignore_index=self.padding_idx, reduction="none"
+        )
+        return losses, log_probs.argmax(-1).eq(target)
 
     @staticmethod
     def reduce_metrics(logging_outputs) -> None:
@@ -66,7 +97,8 @@ class LanguageModelLoss(FairseqCriterion):
             return
         metrics.log_scalar("loss", bits / tokens, tokens, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-        metrics.log_scalar("accuracy", 100 * total("correct") / tokens, tokens, round=2)
+        if total("judged"):
+            metrics.log_scalar("accuracy", 100 * total("correct") / total("judged"), total("judged"), round=2)
         for name in logging_outputs[0]:
             if name.startswith("measure_"):
                 digits = 1 if name.endswith("span") else 4

@@ -1,6 +1,5 @@
 """What the language models share: configuration, decoder, checkpoint checks."""
 
-import math
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import List, Optional
@@ -14,6 +13,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from omegaconf import II
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.word_embeddings import build_word_layers, vocabulary_of
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
@@ -46,6 +46,14 @@ class LanguageModelConfig(FairseqDataclass):
         "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D) as fairseq's; "
         "else N(0, 1), unscaled, and an output layer with bias)",
     )
+    adaptive_input: bool = option(False, "adaptive input embeddings (Baevski & Auli 2019)")
+    adaptive_input_factor: float = option(4, "by what the width shrinks from one cluster to the next")
+    adaptive_input_cutoff: Optional[str] = option(None, "first word of each cluster but the first, as 20000,40000")
+    adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")
+    adaptive_softmax_dropout: float = option(0.0, "dropout of the tail clusters' projections")
+    adaptive_softmax_factor: float = option(4, "by what the width shrinks from one cluster to the next")
+    tie_adaptive_weights: bool = option(False, "share the embeddings of adaptive input and softmax")
+    tie_adaptive_proj: bool = option(False, "share their projections too")
     attention_span: int = option(512, "how many steps back attention reaches, across blocks")
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
     adaptive_span_loss: float = option(0.0, "loss of one step of mean span a layer, in nats a token")
@@ -90,19 +98,12 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
     def __init__(self, cfg: LanguageModelConfig, dictionary):
         super().__init__(dictionary)
         self.build(transformer_options(cfg))
-        V, D = len(dictionary), cfg.decoder_embed_dim
-        self.embed_tokens = nn.Embedding(V, D, padding_idx=dictionary.pad())
-        self.output_projection = nn.Linear(D, V, bias=not cfg.share_decoder_input_output_embed)
-        self.embed_scale = 1.0
-        if cfg.share_decoder_input_output_embed:
-            self.embed_scale = math.sqrt(D)
-            self.embed_tokens.weight.data.div_(self.embed_scale)
-            self.output_projection.weight = self.embed_tokens.weight
+        build_word_layers(self, cfg, dictionary)
         self.memory_storage = str(cfg.memory_storage)
         self.absolute_positions = self.options.relative_positions == "none"
         self.embed_positions = None
         if self.absolute_positions and cfg.decoder_learned_pos:
-            positions = cfg.tokens_per_sample + dictionary.pad() + 1
+            D, positions = cfg.decoder_embed_dim, cfg.tokens_per_sample + dictionary.pad() + 1
             self.embed_positions = LearnedPositionalEmbedding(positions, D, dictionary.pad())
             nn.init.normal_(self.embed_positions.weight, std=D**-0.5)
 
@@ -176,7 +177,8 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
         return dropout(x_BTD, self.draw(self.options.embedding_dropout, x_BTD.shape, x_BTD))
 
     def output_layer(self, features, **_):
-        return self.output_projection(features)
+        """Logits; with an adaptive softmax the features themselves, as in fairseq's decoders."""
+        return features if self.adaptive_softmax is not None else self.output_projection(features)
 
     def max_positions(self) -> int:
         """How long a sample may be: any length, but for learned absolute positions."""
@@ -197,6 +199,8 @@ class StreamingLanguageModel(FairseqLanguageModel):
                 "--decoder-learned-pos: a learned table cannot reach the end of a stream; leave it out "
                 "(fixed sinusoids), or use --relative-positions key"
             )
+        if cfg.adaptive_softmax_cutoff:
+            require_lm_loss(task, "--adaptive-softmax-cutoff")
         if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
             require_lm_loss(task, "--adaptive-span-loss")
         return cls(cls.decoder_class(cfg, task.target_dictionary))
@@ -233,11 +237,11 @@ class StreamingLanguageModel(FairseqLanguageModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def _check_dictionary(self, state_dict):
-        saved, own = state_dict.get("decoder.embed_tokens.weight"), self.decoder.embed_tokens.weight
-        if saved is not None and len(saved) != len(own):
+        saved, own = vocabulary_of(state_dict), len(self.decoder.dictionary)
+        if saved and saved != own:
             raise UserError(
-                f"dict.txt: the checkpoint's model was trained with a dictionary of {len(saved)} symbols, the data's "
-                f"has {len(own)}; give data that was prepared with the same dict.txt (fairseq-preprocess --srcdict)"
+                f"dict.txt: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's "
+                f"has {own}; give data that was prepared with the same dict.txt (fairseq-preprocess --srcdict)"
             )
 
     def _prune(self, state_dict, kept: List[int]):
@@ -256,7 +260,7 @@ def require_lm_loss(task, option_name: str) -> None:
     def build_criterion(cfg, *args, **kwargs):
         name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
         if name != "lm_loss":
-            raise UserError(f"--criterion {name} leaves {option_name} out; use --criterion lm_loss")
+            raise UserError(f"--criterion {name} does not do {option_name} justice; use --criterion lm_loss")
         return build(cfg, *args, **kwargs)
 
     if build is not None:

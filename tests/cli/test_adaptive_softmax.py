@@ -1,0 +1,88 @@
+"""Adaptive input and softmax through fairseq: trained, evaluated, generated from; contradictions are refused."""
+
+import math
+import random
+import re
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import json_logs, run, train
+from tests.cli.test_training import load
+
+ADAPTIVE = dict(
+    adaptive_input=True, adaptive_input_cutoff="20,50", adaptive_softmax_cutoff="20,50", tie_adaptive_weights=True,
+    tie_adaptive_proj=True, no_epoch_checkpoints=True,
+)
+
+
+@pytest.fixture(scope="module")
+def word_data(tmp_path_factory):
+    """Lines of words, binarised by fairseq-preprocess: about 100 of them, the frequent ones first."""
+    folder = tmp_path_factory.mktemp("words")
+    draw = random.Random(1)
+    words = [f"w{i}" for i in range(100)]
+    shares = [1 / (i + 1) for i in range(100)]
+    for split, lines in (("train", 300), ("valid", 30)):
+        with open(folder / split, "w") as file:
+            for _ in range(lines):
+                file.write(" ".join(draw.choices(words, shares, k=draw.randint(3, 12))) + "\n")
+    run("preprocess", "--only-source", "--trainpref", folder / "train", "--validpref", folder / "valid",
+        "--destdir", folder / "bin", "--workers", 1)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_loss_is_exact(word_data, tmp_path, arch, tied):
+    """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
+    changes = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
+    log = train(word_data, tmp_path, arch=arch, max_update=60, valid_streams=2, **changes)
+    logged = json_logs(log, "valid")[-1]
+    model, task = load(tmp_path / "checkpoint_last.pt", word_data)
+    task.load_dataset("valid")
+    corpus = task.dataset("valid").corpus
+    bits, correct, n = 0.0, 0, len(corpus)
+    for b in range(2):
+        tokens = corpus[b * n // 2 - 1 : (b + 1) * n // 2]
+        with torch.no_grad():
+            log_probs = model.get_normalized_probs(model(tokens[None, :-1]), log_probs=True)[0]
+        assert log_probs.exp().sum(-1).allclose(torch.ones(len(tokens) - 1), atol=1e-4)
+        bits -= log_probs.double().gather(1, tokens[1:, None]).sum().item() / math.log(2)
+        correct += log_probs.argmax(-1).eq(tokens[1:]).sum().item()
+    assert float(logged["valid_total_tokens"]) == n
+    assert float(logged["valid_total_bits"]) == pytest.approx(bits, rel=1e-5)
+    assert float(logged["valid_accuracy"]) == pytest.approx(100 * correct / n, abs=0.01)
+    first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
+    assert last < first - 0.5
+    out = run("eval-lm", word_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+              "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 7, "--softmax-batch", 16)
+    assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / n, abs=1e-4)
+
+
+def test_generation(word_data, tmp_path):
+    train(word_data, tmp_path, max_update=5, valid_streams=2, **ADAPTIVE)
+    (tmp_path / "prompts").write_text("w1 w2\nw30\n")
+    out = run("interactive", word_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+              "--input", tmp_path / "prompts", "--max-len-b", 12, "--beam", 3)
+    assert "H-0" in out and "H-1" in out
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(adaptive_input_cutoff="50,20"), "--adaptive-input-cutoff 50,20: the cut-offs must rise"),
+        (dict(adaptive_softmax_cutoff="20,5000"), "--adaptive-softmax-cutoff 20,5000: the vocabulary has only"),
+        (dict(adaptive_softmax_cutoff="a,b"), "--adaptive-softmax-cutoff a,b: give word numbers"),
+        (dict(adaptive_softmax_cutoff="20,40"), "--tie-adaptive-weights needs.*same cut-offs"),
+        (dict(adaptive_input=False), "--adaptive-input and --adaptive-input-cutoff go together"),
+        (dict(tie_adaptive_weights=False), "--tie-adaptive-proj needs --tie-adaptive-weights"),
+        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
+        (dict(criterion="cross_entropy"), "--criterion cross_entropy.*--adaptive-softmax-cutoff.*lm_loss"),
+        (dict(criterion="adaptive_loss", ddp_backend="legacy_ddp"), "--criterion adaptive_loss.*lm_loss"),
+    ],
+)
+def test_contradictions(word_data, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        train(word_data, tmp_path, max_update=3, valid_streams=2, **{**ADAPTIVE, **changes})
