@@ -72,6 +72,7 @@ class LanguageModelConfig(FairseqDataclass):
     )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
+    resolved_architecture: str = option("", "set by named architectures: whose values these are")
     tokens_per_sample: int = II("task.tokens_per_sample")
 
 

@@ -170,3 +170,17 @@ def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
         run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
             "--gen-subset", "valid1", "--model-overrides", "{'decoder_layers_to_keep': '0,3'}")
+
+
+def test_named_architecture(byte_data, tmp_path):
+    """Trained, resumed, evaluated: given options win over the preset's, and stay."""
+    sizes = dict(arch="feedback_transformer_lm_random_walk", decoder_attention_heads=2, attention_span=9)
+    train(byte_data, tmp_path, max_update=4, **sizes)
+    train(byte_data, tmp_path, max_update=8, **sizes)
+    model, _ = load(tmp_path / "checkpoint_last.pt", byte_data)
+    options = model.decoder.options
+    assert (options.attention_span, options.decoder_layers, options.attention_dropout) == (9, 2, 0.2)
+    assert options.memory_projections == "per-layer"
+    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+              "--gen-subset", "valid1")
+    assert "Loss (base 2)" in log
