@@ -82,6 +82,24 @@ fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subs
 python -m fb_fairseq.plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
+echo "== Going on from the first bytes of the test text (sampled among the 10 likeliest)"
+python - "$out" <<'PY' 2>>"$out/eval.log"
+import logging, sys
+logging.disable(logging.INFO)
+import torch
+from fb_fairseq import byte_codec
+from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel as Model
+out = sys.argv[1]
+model = Model.from_pretrained(out + "/checkpoints", "checkpoint_best.pt", out + "/data")
+model.task.load_dataset("test")
+dictionary, corpus = model.tgt_dict, model.task.dataset("test").corpus
+prompt = byte_codec.decode(dictionary[i] for i in corpus[0:min(60, len(corpus))]).decode("utf-8", "replace")
+torch.manual_seed(1)
+text = model.sample(prompt, sampling=True, sampling_topk=10, max_len_b=260)
+print(prompt + "\033[1m" + text[len(prompt):] + "\033[0m" if sys.stdout.isatty() else prompt + " >>> " + text[len(prompt):])
+PY
+echo
+
 # fairseq-eval-lm says bits per token; the bits of </s> belong to the bytes of its document.
 awk -v bits="$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$out/eval.log")" -F '[ ,:]+' '
     /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$out/data.log"
