@@ -83,7 +83,7 @@ python -m fb_fairseq.plot --curves "$out/tensorboard" --metric bpb --title "Feed
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
 echo "== Going on from the first bytes of the test text (sampled among the 10 likeliest)"
-python - "$out" <<'PY' 2>>"$out/eval.log"
+python - "$out" 2>>"$out/eval.log" <<'PY' || {
 import logging, sys
 logging.disable(logging.INFO)
 import torch
@@ -98,6 +98,9 @@ torch.manual_seed(1)
 text = model.sample(prompt, sampling=True, sampling_topk=10, max_len_b=260)
 print(prompt + "\033[1m" + text[len(prompt):] + "\033[0m" if sys.stdout.isatty() else prompt + " >>> " + text[len(prompt):])
 PY
+    tail -n 5 "$out/eval.log"
+    fail "sampling stopped; $out/eval.log says more"
+}
 echo
 
 # fairseq-eval-lm says bits per token; the bits of </s> belong to the bytes of its document.

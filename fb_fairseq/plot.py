@@ -66,20 +66,21 @@ def layer_weights(checkpoint: str) -> List[float]:
 
 def draw_curves(axes, logs: List[Tuple[str, str]], metric: str) -> None:
     names = {"bpb": "bits per byte", "loss": "bits per token", "ppl": "perplexity", "accuracy": "accuracy (%)"}
-    for name, path in logs:
+    for i, (name, path) in enumerate(logs):
         curves = read_log(path, metric)
         if not curves:
             raise ValueError(f"--curves {path}: no {metric} is logged there; name another with --metric")
         for tag, curve in curves.items():
             if tag == "train" and len(curves) > 1:
                 continue  # the averages of whole epochs say little beside train_inner
-            style = {"train_inner": {"alpha": 0.6}, "train": {"alpha": 0.6}}.get(tag, {"marker": "o"})
-            label = " ".join(filter(None, [name, "training" if tag.startswith("train") else tag]))
-            axes.plot(*zip(*sorted(curve)), label=label, **style)
+            training = tag.startswith("train")
+            style = {"alpha": 0.4, "linewidth": 1} if training else {"marker": "o", "markersize": 4}
+            label = " ".join(filter(None, [name, "training" if training else tag]))
+            axes.plot(*zip(*sorted(curve)), label=label, color=f"C{i % 10}", **style)
     axes.set_xlabel("updates")
     axes.set_ylabel(names.get(metric, metric))
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(fontsize="small")
 
 
 def draw_layer_weights(axes, checkpoints: List[Tuple[str, str]]) -> None:

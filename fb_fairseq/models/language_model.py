@@ -225,6 +225,8 @@ class StreamingLanguageModel(FairseqLanguageModel):
             model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
             model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
         """
+        import fb_fairseq.tasks  # noqa: F401  the checkpoint's task; models themselves know nothing of tasks
+
         hub = super().from_pretrained(*args, **kwargs)
         if hub.bpe is None and getattr(hub.task, "byte_data", False):
             hub.bpe = build_bpe("byte_codec")
