@@ -291,3 +291,23 @@ def test_state_of_another_model_is_refused():
     state = RelativeTransformer(random_options(1, decoder_layers=3))(x)[1]
     with pytest.raises(ValueError, match="memory"):
         one(x, state)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models(stack, dtype):
+    """All in half precision, as fairseq's --fp16 and --bf16 have it on a GPU: outputs, gradients, single steps."""
+    options = random_options(6, decoder_layers=2, adaptive_span=True, adaptive_span_ramp=4, attention_span=6,
+                             memory_composition="weighted", memory_projections="shared")
+    model = build(stack, options)
+    x = torch.randn(STEPS, B, options.decoder_embed_dim)
+    expected, _ = run(model, x, [8, 9])
+    model = model.to(dtype)
+    y, state = run(model, x.to(dtype), [8, 9])
+    assert y.dtype == state.memory_KCBD.dtype == dtype
+    assert (y.float() - expected).norm() / expected.norm() < (0.01 if dtype == torch.float16 else 0.06)
+    y.float().pow(2).mean().backward()
+    assert all(p.grad.isfinite().all() and p.grad.dtype == dtype for p in model.parameters())
+    ring = model.eval().new_ring("keys-values")
+    steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x.to(dtype)])
+    assert steps.dtype == dtype and (steps.float() - expected).norm() / expected.norm() < 0.06
