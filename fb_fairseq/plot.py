@@ -1,7 +1,7 @@
 """``python -m fb_fairseq.plot``: draw what was logged and learned.
 
 Curves come from fairseq's logs (``--log-format json --log-file FILE``, or ``--tensorboard-logdir DIR``), layer weights
-from checkpoints. A name may stand before a path: ``Feedback=runs/a/checkpoint_best.pt``.
+and adaptive spans from checkpoints. A name may stand before a path: ``Feedback=runs/a/checkpoint_best.pt``.
 """
 
 import argparse
@@ -50,14 +50,33 @@ def read_tensorboard(folder: str, metric: str) -> Dict[str, Curve]:
     return curves
 
 
-def layer_weights(checkpoint: str) -> List[float]:
-    """What the memory takes of the embedding and of each layer, softmax(w) of Eq. 1."""
+def load(checkpoint: str) -> dict:
     import torch
 
     from fb_fairseq import compat  # noqa: F401  lets torch read fairseq's checkpoints
 
-    model = torch.load(checkpoint, map_location="cpu")["model"]
-    logits = model.get("decoder.memory.layer_weights")
+    return torch.load(checkpoint, map_location="cpu")
+
+
+def spans(checkpoint: str) -> List[List[float]]:
+    """How many steps back each head of each layer reaches, ramp included."""
+    saved = load(checkpoint)
+    model, cfg = saved["model"], saved["cfg"]["model"]
+    cfg = vars(cfg) if not isinstance(cfg, dict) else cfg
+    ratios = []
+    while f"decoder.layers.{len(ratios)}.self_attn.adaptive_span.z" in model:
+        ratios.append(model[f"decoder.layers.{len(ratios)}.self_attn.adaptive_span.z"].float())
+    if not ratios:
+        raise ValueError(f"--spans {checkpoint}: its spans are fixed; give a checkpoint of --adaptive-span")
+    S, ramp = cfg["attention_span"], cfg["adaptive_span_ramp"]
+    return [(z * S + ramp).clamp(max=S).tolist() for z in ratios]
+
+
+def layer_weights(checkpoint: str) -> List[float]:
+    """What the memory takes of the embedding and of each layer, softmax(w) of Eq. 1."""
+    import torch
+
+    logits = load(checkpoint)["model"].get("decoder.memory.layer_weights")
     if logits is None or logits.dim() != 1:
         raise ValueError(f"--layer-weights {checkpoint}: its memory has no learned weights; give a checkpoint of "
                          "--memory-composition weighted")
@@ -95,6 +114,21 @@ def draw_layer_weights(axes, checkpoints: List[Tuple[str, str]]) -> None:
     axes.legend()
 
 
+def draw_spans(axes, checkpoints: List[Tuple[str, str]]) -> None:
+    for i, (name, path) in enumerate(checkpoints):
+        layers = spans(path)
+        offset = (i - (len(checkpoints) - 1) / 2) * 0.2
+        points = [(l + 1 + offset, span) for l, heads in enumerate(layers) for span in heads]
+        axes.scatter(*zip(*points), alpha=0.7, label=name or None, color=f"C{i % 10}")
+    axes.set_xticks(range(1, len(layers) + 1))
+    axes.set_xlabel("layer")
+    axes.set_ylabel("span of each head (steps)")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    if any(name for name, _ in checkpoints):
+        axes.legend(fontsize="small")
+
+
 def named(argument: str) -> Tuple[str, str]:
     name, equals, path = argument.rpartition("=")
     if not os.path.exists(path):
@@ -109,6 +143,9 @@ def main(args=None) -> None:
     parser.add_argument(
         "--layer-weights", nargs="+", type=named, default=[], metavar="[NAME=]CHECKPOINT", help="the memory's weights"
     )
+    parser.add_argument(
+        "--spans", nargs="+", type=named, default=[], metavar="[NAME=]CHECKPOINT", help="adaptive spans by head and layer"
+    )
     parser.add_argument("--title", default="", help="title of the figure")
     parser.add_argument("--out", required=True, metavar="PNG", help="file to write")
     options = parser.parse_args(args)
@@ -117,8 +154,10 @@ def main(args=None) -> None:
         panels.append(lambda axes: draw_curves(axes, options.curves, options.metric))
     if options.layer_weights:
         panels.append(lambda axes: draw_layer_weights(axes, options.layer_weights))
+    if options.spans:
+        panels.append(lambda axes: draw_spans(axes, options.spans))
     if not panels:
-        parser.error("give --curves, --layer-weights, or both")
+        parser.error("give --curves, --layer-weights or --spans, or several of them")
 
     import matplotlib
 

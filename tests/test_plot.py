@@ -46,6 +46,15 @@ def test_figure(tmp_path, capsys):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+def test_spans(tmp_path):
+    path = str(tmp_path / "spans.pt")
+    model = {f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in enumerate([[0.0, 0.5], [1.0, 0.1]])}
+    torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
+    assert plot.spans(path) == [[8, 58], [100, 18]]
+    plot.main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.png")])
+    assert (tmp_path / "spans.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
@@ -53,11 +62,12 @@ def test_figure(tmp_path, capsys):
         (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: no ppl"),
         (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
         ([], "--curves, --layer-weights"),
+        (["--spans", "{}/plain.pt"], "plain.pt: its spans are fixed"),
     ],
 )
 def test_bad_input(tmp_path, capsys, arguments, message):
     (tmp_path / "train.log").write_text(LOG)
-    torch.save({"model": {}}, tmp_path / "plain.pt")
+    torch.save({"model": {}, "cfg": {"model": {}}}, tmp_path / "plain.pt")
     with pytest.raises(SystemExit):
         plot.main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])
     assert message in capsys.readouterr().err.splitlines()[-1]

@@ -70,6 +70,9 @@ class LanguageModelConfig(FairseqDataclass):
         "what decoding keeps of a step: its keys and values, or only the vectors they are projected from (less memory, "
         "more time)",
     )
+    checkpoint_activations: bool = option(
+        False, "compute the activations of layers (Feedback Transformer: of steps) again in the backward pass"
+    )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
     resolved_architecture: str = option("", "set by named architectures: whose values these are")

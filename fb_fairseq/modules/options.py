@@ -33,6 +33,7 @@ class TransformerOptions:
     decoder_layerdrop: float = 0.0
     memory_composition: str = "weighted"
     memory_projections: str = "shared"
+    checkpoint_activations: bool = False
     adaptive_span: bool = False
     adaptive_span_loss: float = 0.0
     adaptive_span_ramp: int = 32

@@ -4,6 +4,7 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
@@ -35,7 +36,11 @@ class RelativeTransformer(TransformerStack):
         for l, active in enumerate(self.draw_active_layers()):
             inputs.append(x_TBD)
             if active:
-                x_TBD = self._run_layer(self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l])
+                arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l]
+                if self.options.checkpoint_activations and torch.is_grad_enabled():
+                    x_TBD = checkpoint(self._run_layer, *arguments, use_reentrant=False)
+                else:
+                    x_TBD = self._run_layer(*arguments)
         return self.finish(x_TBD), state.extended(torch.stack(inputs), self.kept_steps(reaches))
 
     def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:

@@ -97,6 +97,7 @@ class TransformerStack(nn.Module):
             span=span,
             activation=self.options.activation_fn,
             normalize_before=self.options.decoder_normalize_before,
+            recompute=self.options.checkpoint_activations,
         )
 
     def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:

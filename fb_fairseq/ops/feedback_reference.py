@@ -7,6 +7,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.layers import (
@@ -39,6 +40,7 @@ class FeedbackOptions(NamedTuple):
     span: int
     activation: str
     normalize_before: bool
+    recompute: bool = False  # in the backward pass, instead of keeping a step's activations
 
 
 class Context(NamedTuple):
@@ -92,16 +94,15 @@ def feedback_block(
     outputs: List[Tensor] = []
     memories: List[Tensor] = []
     for t in range(x_TBD.shape[0]):
-        x_BD, memory_KBD = feedback_step(
-            x_TBD[t],
-            first_queries[t],
-            layer_windows(contexts, weights),
-            weights,
-            options,
-            dropouts,
-            t,
-            active,
+        arguments = (
+            x_TBD[t], first_queries[t], layer_windows(contexts, weights), weights, options, dropouts, t, active
         )
+        if options.recompute and torch.is_grad_enabled():
+            x_BD, memory_KBD = checkpoint(
+                feedback_step, *arguments, use_reentrant=False, preserve_rng_state=False  # masks are drawn already
+            )
+        else:
+            x_BD, memory_KBD = feedback_step(*arguments)
         new = project_context(memory_KBD[:, None], weights, options)
         contexts = [
             Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))

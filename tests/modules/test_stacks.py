@@ -311,3 +311,29 @@ def test_half_precision_models(stack, dtype):
     ring = model.eval().new_ring("keys-values")
     steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x.to(dtype)])
     assert steps.dtype == dtype and (steps.float() - expected).norm() / expected.norm() < 0.06
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_checkpointed_activations(stack):
+    """Less is kept for the backward pass; outputs and every gradient are the same, dropout included."""
+    kept, results = [], []
+    for checkpointed in (False, True):
+        options = random_options(6, decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=4, dropout=0.2,
+                                 adaptive_span=False, activation_dropout=0.2, checkpoint_activations=checkpointed)
+        torch.manual_seed(1)
+        model = build(stack, options)
+        x = torch.randn(STEPS, B, options.decoder_embed_dim)
+        sizes = []
+
+        def pack(tensor):
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            y, _ = model(x)
+        y.pow(2).sum().backward()
+        kept.append(sum(sizes))
+        results.append([y, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert kept[1] < kept[0] / 2
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other)
