@@ -54,7 +54,7 @@ parse_recipe() {
         case " $recipe_options " in
             *" ${1#--} "*)
                 [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
-                declare -g "${1#--}=$2"
+                printf -v "${1#--}" %s "$2" # (declare -g is not in the bash of macOS)
                 shift 2
                 ;;
             *)
