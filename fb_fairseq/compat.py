@@ -38,7 +38,7 @@ def allow_checkpoint_classes() -> None:
         [argparse.Namespace, np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar]
         + sorted(dtypes, key=str)
         + omegaconf_classes
-        + [_TensorPlaceholder, typing.Any, collections.defaultdict, dict, list, int]
+        + [_TensorPlaceholder, (typing.Any, "typing.Any"), collections.defaultdict, dict, list, int]  # Any has no name in 3.9
     )
 
 
