@@ -42,10 +42,9 @@ class LanguageModelLoss(FairseqCriterion):
 
     Exact for a plain and for an adaptive softmax (fairseq's ``adaptive_loss`` leaves a word of every cluster out).
     Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%; of an adaptive softmax in
-    validation only), the unrounded totals
-    ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits, those of ``</s>`` too, divided by
-    the number of bytes. Of a model with adaptive spans, their average and maximum in steps; in validation the
-    memory's layer weights.
+    validation only), the unrounded totals ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits,
+    those of ``</s>`` too, divided by the number of bytes. Of a model with adaptive spans, their average and maximum in
+    steps; in validation the memory's layer weights.
     """
 
     def __init__(self, task):
