@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from dataclasses import dataclass, field
-from typing import Dict, Optional
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -49,9 +49,19 @@ class StreamState:
         return StreamState(memory.clone())
 
 
+    def split(self, parts: int) -> List["StreamState"]:
+        """The states of each ``B / parts`` streams, in order (views)."""
+        return [StreamState(memory) for memory in self.memory_KCBD.chunk(parts, 2)]
+
+    @staticmethod
+    def joined(states: Sequence["StreamState"]) -> "StreamState":
+        """The state of all these streams side by side; they carry equally many steps."""
+        return states[0] if len(states) == 1 else StreamState(torch.cat([state.memory_KCBD for state in states], 2))
+
+
 @dataclass(frozen=True)
 class BlockPlace:
-    """Where in its split a block of a group of streams stands, and where its state is kept.
+    """Where in its split a block of streams stands, and where its state is kept.
 
     fairseq hands this object through ``net_input`` untouched, where it rebuilds dicts and tuples.
     """
@@ -59,20 +69,22 @@ class BlockPlace:
     store: "StateStore" = field(repr=False)
     split: str
     epoch: int
-    group: int
-    offset: int  # steps of the stream before this block
+    cohorts: Tuple[int, ...]  # the streams: cohorts of equal size, side by side
+    offset: int  # steps of these streams before this block
 
     def read(self) -> Optional[StreamState]:
         """The state before this block; None at the start of a stream, and where it was lost: memory starts empty."""
-        return self.store.read(self.group, self.offset)
+        states = [self.store.read(cohort, self.offset) for cohort in self.cohorts]
+        return None if any(state is None for state in states) else StreamState.joined(states)
 
     def write(self, state: StreamState, steps: int) -> None:
         """Keep the state after this block, of that many steps, for the next one."""
-        self.store.write(self.group, self.offset + steps, state)
+        for cohort, part in zip(self.cohorts, state.split(len(self.cohorts))):
+            self.store.write(cohort, self.offset + steps, part)
 
 
 class StateStore:
-    """The states of one pass over one split, by group of streams and offset.
+    """The states of one pass over one split, by cohort (streams that never part) and offset.
 
     The state before a block stays until the next block is read: a block that is run twice (gradient overflow,
     out of memory) starts twice from the same state.
@@ -81,15 +93,16 @@ class StateStore:
     def __init__(self):
         self._states: Dict[int, Dict[int, StreamState]] = {}
 
-    def read(self, group: int, offset: int) -> Optional[StreamState]:
-        states = self._states.get(group, {})
+    def read(self, cohort: int, offset: int) -> Optional[StreamState]:
+        states = self._states.get(cohort, {})
         for passed in [o for o in states if o < offset]:
             del states[passed]
         return states.get(offset)
 
-    def write(self, group: int, offset: int, state: StreamState) -> None:
-        self._states.setdefault(group, {})[offset] = state
+    def write(self, cohort: int, offset: int, state: StreamState) -> None:
+        self._states.setdefault(cohort, {})[offset] = state
 
-    def at(self, offset: int) -> Dict[int, StreamState]:
-        """The states before the blocks at that offset, by group, for a checkpoint."""
-        return {group: states[offset] for group, states in sorted(self._states.items()) if offset in states}
+    def at(self, offsets: Dict[int, int]) -> Dict[int, StreamState]:
+        """The states of cohorts before the blocks at their offsets, for a checkpoint; those that are there."""
+        found = {cohort: self._states.get(cohort, {}).get(offset) for cohort, offset in offsets.items()}
+        return {cohort: state for cohort, state in found.items() if state is not None}

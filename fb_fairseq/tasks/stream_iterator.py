@@ -1,6 +1,6 @@
 """fairseq's epoch iterator for streams: in order, each batch told where it stands, its streams' memory saved."""
 
-from typing import Optional
+from typing import List, Optional
 
 import torch
 from fairseq.data.iterators import EpochBatchIterator
@@ -55,15 +55,17 @@ class StreamBatchIterator(EpochBatchIterator):
         return self.layout.groups // self.num_shards
 
     @property
-    def offset(self) -> int:
-        """How many steps of each stream have been served in this epoch."""
-        return self.iterations_in_epoch // self._groups_here * self.layout.block
+    def _cohorts_here(self) -> List[int]:
+        groups = range(self.shard_id, self.layout.groups, self.num_shards)
+        return [part * self.layout.groups + group for part in range(self.layout.parts) for group in groups]
 
-    def _place(self, epoch: int, offset: int):
+    def _place(self):
         """What tells this point of this run from others."""
+        turns = self.iterations_in_epoch // self._groups_here
         return {
-            "epoch": epoch,
-            "offset": offset,
+            "epoch": self.epoch,
+            "turns": turns,
+            "offsets": self.layout.offsets(turns),
             "streams": self.layout.streams,
             "tokens": self.layout.tokens,
             "fingerprint": self.dataset.corpus.fingerprint(),
@@ -73,15 +75,16 @@ class StreamBatchIterator(EpochBatchIterator):
         """Save the states of this process's streams beside the checkpoint that is about to be made."""
         if self.end_of_epoch():
             return
-        states = self.store.at(self.offset)
-        streams = [stream for group in states for stream in self.layout.group(group)]
-        place = self._place(self.epoch, self.offset)
-        self.memory_files.save(folder, place, self.shard_id, self.num_shards, streams, list(states.values()))
+        place = self._place()
+        offsets = {cohort: place["offsets"][cohort // self.layout.groups] for cohort in self._cohorts_here}
+        states = self.store.at(offsets)
+        states = [(self.layout.cohort(cohort), state.memory_KCBD) for cohort, state in states.items()]
+        self.memory_files.save(folder, place, self.shard_id, self.num_shards, states)
 
     def state_dict(self):
         state = super().state_dict()
         if state["iterations_in_epoch"] > 0:
-            state["streams"] = self._place(self.epoch, self.offset)
+            state["streams"] = self._place()
         return state
 
     def load_state_dict(self, state_dict):
@@ -98,15 +101,14 @@ class StreamBatchIterator(EpochBatchIterator):
             super().load_state_dict(state_dict)
             return
         self._check(saved)
-        iterations = saved["offset"] // self.layout.block * self._groups_here
-        super().load_state_dict({**state_dict, "iterations_in_epoch": iterations})
-        mine = [group for group in range(self.shard_id, self.layout.groups, self.num_shards)]
-        streams = [stream for group in mine for stream in self.layout.group(group)]
-        memory = self.memory_files.load(saved, self.shard_id, streams)
-        for group in mine:
-            if memory and self.layout.group(group):
-                rows = [memory[stream] for stream in self.layout.group(group)]
-                self.store.write(group, saved["offset"], StreamState(torch.stack(rows, 2)))
+        turns = self.layout.turns_until(saved["offsets"])
+        super().load_state_dict({**state_dict, "iterations_in_epoch": turns * self._groups_here})
+        cohorts = {cohort: self.layout.cohort(cohort) for cohort in self._cohorts_here}
+        begun = [c for c, streams in cohorts.items() if streams and saved["offsets"][c // self.layout.groups]]
+        memory = self.memory_files.load(saved, self.shard_id, [s for c in begun for s in cohorts[c]])
+        for cohort in begun if memory else []:
+            state = StreamState(torch.stack([memory[stream] for stream in cohorts[cohort]], 2))
+            self.store.write(cohort, saved["offsets"][cohort // self.layout.groups], state)
 
     def _check(self, saved):
         anew = "or start the epoch anew with --reset-dataloader"
@@ -114,16 +116,17 @@ class StreamBatchIterator(EpochBatchIterator):
             raise UserError(f"--task: the checkpoint was made in mid-epoch by another task; give that one, {anew}")
         if saved["streams"] != self.layout.streams:
             raise UserError(
-                f"--batch-size x processes x --update-freq is {self.layout.streams} streams; the checkpoint was made "
-                f"in mid-epoch with {saved['streams']}; give the same product, {anew}"
+                f"--batch-size x processes x --update-freq{self.layout.warmup_factor} is {self.layout.streams} "
+                f"streams; the checkpoint was made in mid-epoch with {saved['streams']}; give the same product, {anew}"
             )
         if (saved["tokens"], saved["fingerprint"]) != (self.layout.tokens, self.dataset.corpus.fingerprint()):
             raise UserError(
                 f"the {self.dataset.split} split ({self.layout.tokens} tokens) is not the one that the checkpoint was "
                 f"made with in mid-epoch ({saved['tokens']} tokens); give the same data, {anew}"
             )
-        if saved["offset"] % self.layout.block:
+        if self.layout.turns_until(saved["offsets"]) is None:
             raise UserError(
-                f"--tokens-per-sample {self.layout.block} does not divide the {saved['offset']} steps of the epoch "
-                f"that the checkpoint has done; give the same as before, {anew}"
+                f"--tokens-per-sample {self.layout.lengths.full} (or the BPTT warm-up) makes no blocks that continue "
+                f"those of the epoch that the checkpoint has done (to step {max(saved['offsets'])}); give the same as "
+                f"before, {anew}"
             )

@@ -1,6 +1,6 @@
 """Files that hold the streams' memory beside a checkpoint, so that a resumed run equals an uninterrupted one.
 
-One file a process and place: ``stream_memory.<epoch>.<steps>.rank<r>.pt``. (Not named by update: after a gradient
+One file a process and place: ``stream_memory.<epoch>.<iterations>.rank<r>.pt``. (Not named by update: after a gradient
 overflow fairseq saves the same update again, one block further.) They hold plain tensors and numbers only. The newest
 and the one before it stay: whenever the run is killed, ``checkpoint_last.pt`` finds its own.
 """
@@ -8,12 +8,11 @@ and the one before it stay: whenever the run is killed, ``checkpoint_last.pt`` f
 import glob
 import logging
 import os
-from typing import Dict, List
+from typing import Dict, List, Sequence, Tuple
 
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules import StreamState
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +32,22 @@ class MemoryFiles:
         self.task = task
         self.kind = kind
 
-    def save(self, folder: str, place: Dict, rank: int, ranks: int, streams: List[int], states: List[StreamState]) -> None:
-        """Save the states of this process's streams at a place: a dict with ``epoch`` and ``offset``, and whatever else
-        must be the same when they are loaded again. Removes what no checkpoint needs any more."""
+    def save(
+        self, folder: str, place: Dict, rank: int, ranks: int, states: Sequence[Tuple[List[int], torch.Tensor]]
+    ) -> None:
+        """Save memory at a place and remove what no checkpoint needs any more.
+
+        Args:
+            place: with ``epoch`` and ``turns``, and whatever else must be the same when it is loaded again.
+            states: streams and their memory [K, C, B, D], of this process.
+        """
         if self.kind == "none" or not states:
             return
         os.makedirs(folder, exist_ok=True)
-        # To the CPU first: joined on the device, the state would lie there twice.
-        memory = torch.cat([state.memory_KCBD.to("cpu", TYPES[self.kind]) for state in states], 2)
+        # Copied one by one: views would be saved with all that they are views of.
+        states = [(torch.tensor(ids), torch.empty_like(m, device="cpu", dtype=TYPES[self.kind]).copy_(m)) for ids, m in states]
         path = self._path(folder, place, rank)
-        torch.save({"place": place, "streams": torch.tensor(streams), "memory": memory}, path + ".tmp")
+        torch.save({"place": place, "states": states}, path + ".tmp")
         os.replace(path + ".tmp", path)
         saved = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*.rank*.pt"))
         own = sorted((p for p in saved if p.endswith(f".rank{rank}.pt")), key=os.path.getmtime)
@@ -73,7 +78,8 @@ class MemoryFiles:
                     f"{path}: the streams' memory cannot be read; remove the file to go on with an empty memory"
                 ) from error
             if content["place"] == place:
-                memory.update(zip(content["streams"].tolist(), content["memory"].unbind(2)))
+                for ids, states in content["states"]:
+                    memory.update(zip(ids.tolist(), states.unbind(2)))
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
@@ -85,4 +91,4 @@ class MemoryFiles:
 
     @staticmethod
     def _path(folder: str, place: Dict, rank) -> str:
-        return os.path.join(folder, f"stream_memory.{place['epoch']}.{place['offset']}.rank{rank}.pt")
+        return os.path.join(folder, f"stream_memory.{place['epoch']}.{place['turns']}.rank{rank}.pt")

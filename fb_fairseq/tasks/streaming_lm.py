@@ -16,10 +16,11 @@ from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.language_model import option
 from fb_fairseq.optim.master_copies import clamp_master_copies
+from fb_fairseq.tasks.bptt_warmup import BlockLengths
 from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
 from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
 from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
-from fb_fairseq.tasks.streams import Corpus, StreamDataset
+from fb_fairseq.tasks.streams import Corpus, StreamDataset, StreamLayout
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,14 @@ logger = logging.getLogger(__name__)
 class StreamingLMConfig(FairseqDataclass):
     data: Optional[str] = option(None, "folder(s) of binarised data and dict.txt; a:b are shards, one an epoch")
     tokens_per_sample: int = option(128, "steps of a block: how far gradients reach back (M in the papers)")
+    bptt_warmup_tokens: int = option(
+        0,
+        "BPTT warm-up: steps of the first blocks, --tokens-per-sample divided by 2, 4, 8, …; an iteration keeps its "
+        "number of tokens, with as many times more streams",
+    )
+    bptt_warmup_iterations: int = option(
+        0, "BPTT warm-up: after how many iterations (updates, from the run's first epoch on) blocks double in length"
+    )
     sample_break_mode: ChoiceEnum(["none", "eos"]) = option(
         "none", "none: streams. eos: each line (document) of the data is a sample, for fairseq-generate: a prompt"
     )
@@ -71,6 +80,7 @@ class StreamingLMTask(LanguageModelingTask):
         for name in ("tokens_per_sample", "valid_streams"):
             if getattr(cfg, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: give 1 or more")
+        BlockLengths.from_options(cfg)  # rather now than after the model is built
         path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
@@ -86,6 +96,16 @@ class StreamingLMTask(LanguageModelingTask):
         Raises:
             UserError: the split is missing or empty.
         """
+        dataset = self._indexed_dataset(split, epoch, combine)
+        if str(self.args.sample_break_mode) == "eos":
+            self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
+        else:
+            self.datasets[split] = StreamDataset(split, Corpus(dataset, self.dictionary.eos()), self.dictionary.pad())
+            if split != self.args.train_subset:  # rather now than after an epoch of training
+                self._arrange_for_evaluation(self.datasets[split], 1)
+
+    def _indexed_dataset(self, split, epoch, combine=False):
+        """fairseq's dataset of a split, or of its shard of that epoch."""
         folders = utils.split_paths(self.args.data)
         path = os.path.join(folders[(epoch - 1) % len(folders)], split)
 
@@ -98,15 +118,9 @@ class StreamingLMTask(LanguageModelingTask):
         dataset = data_utils.load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, combine=combine)
         if dataset is None:
             refuse("missing")
-        corpus = Corpus(dataset, self.dictionary.eos())
-        if len(corpus) == 0:
+        if not dataset.sizes.sum():
             refuse("empty")
-        if str(self.args.sample_break_mode) == "eos":
-            self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
-        else:
-            self.datasets[split] = StreamDataset(split, corpus, self.dictionary.pad())
-            if split != self.args.train_subset:  # rather now than after an epoch of training
-                self._arrange_for_evaluation(self.datasets[split], 1)
+        return dataset
 
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
@@ -124,10 +138,8 @@ class StreamingLMTask(LanguageModelingTask):
                 raise UserError("--batch-size-valid has no meaning on streams: give --valid-streams")
             if not self.args.batch_size:
                 raise UserError("--batch-size: give the number of streams of each process")
-            frequencies = self.args.update_freq
-            groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
-            streams, option_name = self.args.batch_size * groups, "--batch-size x processes x --update-freq"
-            arranged = dataset.arrange(streams, groups, self.args.tokens_per_sample, option_name)
+            option_name = "--batch-size x processes x --update-freq"
+            arranged = dataset.arrange(self._training_layout(len(dataset.corpus), num_shards, epoch), option_name)
         else:
             arranged = self._arrange_for_evaluation(dataset, num_shards)
         if num_workers > 1:
@@ -143,8 +155,34 @@ class StreamingLMTask(LanguageModelingTask):
             seed=seed,
         )
 
+    def _training_layout(self, tokens, num_shards, epoch) -> StreamLayout:
+        """How this process's epoch is served; the BPTT warm-up counts the iterations of all epochs before."""
+        lengths = BlockLengths.from_options(self.args)
+        frequencies = self.args.update_freq
+        sharded = self.has_sharded_data(self.args.train_subset)
+
+        def layout(tokens, epoch, start):
+            groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
+            return StreamLayout(tokens, self.args.batch_size * groups, groups, lengths, start)
+
+        start = 0
+        for earlier in range(1, epoch):
+            if lengths.over(start):
+                break
+            # A variable holds the dataset: fairseq unmaps the file, and with it the sizes, when it is gone.
+            shard = self._indexed_dataset(self.args.train_subset, earlier, combine=True) if sharded else None
+            start += len(layout(int(shard.sizes.sum()) if sharded else tokens, earlier, start).turns)
+        chosen = layout(tokens, epoch, start)
+        if chosen.parts > 1:
+            blocks = [lengths.at(start + turn) for turn in range(len(chosen.turns))]
+            counts = ", ".join(f"{blocks.count(block)} with blocks of {block} steps" for block in dict.fromkeys(blocks))
+            logger.info(f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}")
+        return chosen
+
     def _arrange_for_evaluation(self, dataset, num_shards):
-        return dataset.arrange(self.args.valid_streams, num_shards, self.args.tokens_per_sample, "--valid-streams")
+        lengths = BlockLengths(self.args.tokens_per_sample)
+        layout = StreamLayout(len(dataset.corpus), self.args.valid_streams, num_shards, lengths)
+        return dataset.arrange(layout, "--valid-streams")
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, max_tokens=None, **kwargs):
         """``fairseq-eval-lm``'s batches: those of the trainer's validation."""

@@ -5,13 +5,14 @@ is the token before its first target, the corpus's first input is ``</s>``.
 """
 
 import zlib
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.tasks.bptt_warmup import BlockLengths
 
 
 class Corpus:
@@ -46,45 +47,102 @@ class Corpus:
         return zlib.crc32(torch.cat(sample).numpy().tobytes(), n & 0xFFFFFFFF)
 
 
-class StreamLayout(NamedTuple):
-    """How a corpus of N tokens is served: G streams in equal groups (one group a batch), blocks of M steps.
+class Turn(NamedTuple):
+    """One iteration: these parts of the streams go on from this step, so many steps at most."""
 
-    A batch is numbered ``block * groups + group``, so that fairseq's round robin over processes gives every
-    process the same groups at each block, and one update sees each stream once.
+    parts: range
+    offset: int
+    steps: int
+
+
+class StreamLayout:
+    """How one pass over a corpus of N tokens is served.
+
+    Without BPTT warm-up, G streams in equal groups (one group a batch, all groups one iteration) are read in blocks
+    of M steps. In the warm-up, while blocks have M / n steps, there are n times as many streams, so that an iteration
+    has as many tokens. A pass keeps the streams it begins with: when blocks get longer, fewer streams fit into an
+    iteration, and parts of them take turns.
+
+    A cohort is the part p of the streams of group g: streams that always move together, number ``p * groups + g``.
+    A batch is numbered ``turn * groups + group``, so that fairseq's round robin over processes gives every process
+    the same groups in each turn.
+
+    Args:
+        tokens: N.
+        rows: streams that an iteration serves in blocks of full length.
+        groups: batches of an iteration: processes x ``--update-freq``.
+        lengths: steps of the blocks.
+        start: iterations before this pass.
     """
 
-    tokens: int
-    streams: int
-    groups: int
-    block: int
+    def __init__(self, tokens: int, rows: int, groups: int, lengths: BlockLengths, start: int = 0):
+        self.tokens = tokens
+        self.groups = groups
+        self.lengths = lengths
+        self.parts = lengths.full // lengths.at(start)
+        self.streams = rows * self.parts
+        self.turns = self._turns(lengths, start)
+
+    def _turns(self, lengths: BlockLengths, start: int) -> List[Turn]:
+        bounds = np.arange(self.streams + 1, dtype=np.int64) * self.tokens // self.streams
+        longest = np.diff(bounds).reshape(self.parts, -1).max(1).tolist()
+        offsets = [0] * self.parts
+        turns: List[Turn] = []
+        at = 0  # the part whose turn it is; a multiple of the parts that go together, also when these are halved
+        while any(offset < end for offset, end in zip(offsets, longest)):
+            block = lengths.at(start + len(turns))
+            parts = range(at, at + lengths.full // block)
+            at = parts.stop % self.parts
+            steps = min(block, max(longest[parts.start : parts.stop]) - offsets[parts.start])
+            if steps > 0:
+                turns.append(Turn(parts, offsets[parts.start], steps))
+            for part in parts:
+                offsets[part] += block
+        return turns
 
     @property
-    def blocks(self) -> int:
-        return -(-self._longest // self.block)
+    def warmup_factor(self) -> str:
+        """For messages: what ``rows`` is multiplied by."""
+        return f" x {self.parts} (--bptt-warmup-tokens)" if self.parts > 1 else ""
 
-    @property
-    def _longest(self) -> int:
-        return -(-self.tokens // self.streams)
+    def offsets(self, turns: int) -> List[int]:
+        """Steps that each part has done after so many turns."""
+        offsets = [0] * self.parts
+        for parts, offset, steps in self.turns[:turns]:
+            for part in parts:
+                offsets[part] = offset + steps
+        return offsets
 
-    def group(self, group: int) -> List[int]:
-        """The streams of a group."""
-        bounds = [-(-g * self.streams // self.groups) for g in (group, group + 1)]
+    def turns_until(self, offsets: List[int]) -> Optional[int]:
+        """The number of turns after which the parts have done these steps; None if there is no such turn."""
+        done = sum(offsets)
+        turns, steps = 0, 0
+        while steps < done and turns < len(self.turns):
+            steps += len(self.turns[turns].parts) * self.turns[turns].steps
+            turns += 1
+        return turns if self.offsets(turns) == offsets else None
+
+    def cohort(self, cohort: int) -> List[int]:
+        """The streams of a cohort."""
+        number = self.parts * self.groups
+        bounds = [-(-c * self.streams // number) for c in (cohort, cohort + 1)]
         return list(range(*bounds))
 
-    def targets(self, stream: int, block: int):
-        """First and last + 1 target of a stream's block; the last block is shorter, or empty."""
-        first, last = (b * self.tokens // self.streams for b in (stream, stream + 1))
-        return tuple(min(first + b * self.block, last) for b in (block, block + 1))
+    def cohorts(self, turn: int, group: int) -> Tuple[int, ...]:
+        """The cohorts of a batch."""
+        return tuple(part * self.groups + group for part in self.turns[turn].parts)
 
-    def steps(self, block: int) -> int:
-        """How many steps the block has: M, or what is left of the longest stream."""
-        return min(self.block, self._longest - block * self.block)
+    def targets(self, stream: int, turn: int) -> Tuple[int, int]:
+        """First and last + 1 target of a stream in its turn: fewer than the turn's steps, or none, at its end."""
+        first, last = (b * self.tokens // self.streams for b in (stream, stream + 1))
+        _, offset, steps = self.turns[turn]
+        return min(first + offset, last), min(first + offset + steps, last)
 
     def batches(self) -> List[List[int]]:
         """fairseq's batch sampler: one item a batch; a group without streams is an empty batch, which it replaces."""
         return [
-            [block * self.groups + group] if self.group(group) else []
-            for block in range(self.blocks)
+            [turn * self.groups + group] if self.cohort(group) else []
+            for turn in range(len(self.turns))
             for group in range(self.groups)
         ]
 
@@ -98,33 +156,32 @@ class StreamDataset(FairseqDataset):
         self.pad = pad
         self.layout = layout
 
-    def arrange(self, streams: int, groups: int, block: int, option: str) -> "StreamDataset":
-        """The same corpus in that many streams.
+    def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
+        """The same corpus served that way.
 
         Raises:
             UserError: there are more streams than tokens; names ``option``.
         """
-        if streams > len(self.corpus):
+        if layout.streams > len(self.corpus):
             raise UserError(
-                f"{option}: {streams} streams, but the {self.split} split has only {len(self.corpus)} tokens; "
+                f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only {len(self.corpus)} tokens; "
                 f"give fewer streams, or more text"
             )
-        return StreamDataset(
-            self.split, self.corpus, self.pad, StreamLayout(len(self.corpus), streams, groups, block)
-        )
+        return StreamDataset(self.split, self.corpus, self.pad, layout)
 
     def __len__(self) -> int:
-        return self.layout.blocks * self.layout.groups if self.layout else len(self.corpus)
+        return len(self.layout.turns) * self.layout.groups if self.layout else len(self.corpus)
 
     def __getitem__(self, index: int):
-        block, group = divmod(index, self.layout.groups)
-        streams = self.layout.group(group)
-        shape = (len(streams), self.layout.steps(block))
-        source = torch.full(shape, self.pad)
-        target = torch.full(shape, self.pad)
+        turn, group = divmod(index, self.layout.groups)
+        cohorts = self.layout.cohorts(turn, group)
+        streams = [stream for cohort in cohorts for stream in self.layout.cohort(cohort)]
+        _, offset, steps = self.layout.turns[turn]
+        source = torch.full((len(streams), steps), self.pad)
+        target = torch.full((len(streams), steps), self.pad)
         lengths = []
         for row, stream in enumerate(streams):
-            first, last = self.layout.targets(stream, block)
+            first, last = self.layout.targets(stream, turn)
             lengths.append(last - first)
             tokens = self.corpus[first - 1 : last]
             source[row, : last - first] = tokens[:-1]
@@ -135,7 +192,7 @@ class StreamDataset(FairseqDataset):
             "ntokens": sum(lengths),
             "net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)},
             "target": target,
-            "place": {"group": group, "offset": block * self.layout.block},
+            "place": {"cohorts": cohorts, "offset": offset},
         }
 
     def collater(self, samples):
@@ -147,6 +204,8 @@ class StreamDataset(FairseqDataset):
         return self.corpus.dataset.sizes
 
     def num_tokens(self, index: int) -> int:
-        return self.layout.block * len(self.layout.group(index % self.layout.groups))
+        turn, group = divmod(index, self.layout.groups)
+        cohorts = self.layout.cohorts(turn, group)
+        return self.layout.turns[turn].steps * sum(len(self.layout.cohort(cohort)) for cohort in cohorts)
 
     size = num_tokens

@@ -110,7 +110,7 @@ def test_streams_may_be_shared_out_differently(byte_data, tmp_path):
     "changes,message",
     [
         (dict(batch_size=5), r"--batch-size x processes x --update-freq is 5 streams.*4.*--reset-dataloader"),
-        (dict(tokens_per_sample=9), r"--tokens-per-sample 9 does not divide the 140 steps"),
+        (dict(tokens_per_sample=9), r"--tokens-per-sample 9 .*no blocks that continue.*step 140"),
         (dict(train_subset="valid"), r"valid split \(550 tokens\).*3001 tokens.*--reset-dataloader"),
         (dict(attention_span=9), r"--attention-span 10 \(not 9\)"),
         (dict(arch="relative_transformer_lm"), r"holds a feedback_transformer_lm.*--arch feedback_transformer_lm"),
@@ -147,9 +147,9 @@ def test_span_without_parameters_may_change(byte_data, tmp_path):
 def test_memory_files(byte_data, tmp_path, kind, size):
     train(byte_data, tmp_path, **STOPPED, save_interval_updates=5, save_stream_memory=kind)
     files = sorted(path.name for path in tmp_path.glob("stream_memory.*"))
-    assert files == ([] if size is None else ["stream_memory.1.105.rank0.pt", "stream_memory.1.140.rank0.pt"])
+    assert files == ([] if size is None else ["stream_memory.1.15.rank0.pt", "stream_memory.1.20.rank0.pt"])
     if size:
-        memory = torch.load(tmp_path / files[-1], weights_only=True)["memory"]
+        ((_, memory),) = torch.load(tmp_path / files[-1], weights_only=True)["states"]
         assert memory.shape == (1, 10, 4, 16) and memory.element_size() == size
     log = train(byte_data, tmp_path, **RESUMED, save_stream_memory=kind)
     assert ("no memory of the streams" in log) == (kind == "none")
@@ -158,13 +158,13 @@ def test_memory_files(byte_data, tmp_path, kind, size):
 
 def test_unreadable_memory_file(byte_data, tmp_path):
     train(byte_data, tmp_path, **STOPPED)
-    path = tmp_path / "stream_memory.1.140.rank0.pt"
+    path = tmp_path / "stream_memory.1.20.rank0.pt"
     path.write_bytes(b"nothing")
-    with pytest.raises(UserError, match="stream_memory.1.140.rank0.pt.*remove the file"):
+    with pytest.raises(UserError, match="stream_memory.1.20.rank0.pt.*remove the file"):
         train(byte_data, tmp_path, **RESUMED)
     path.unlink()
     log = train(byte_data, tmp_path, **RESUMED)
-    assert "no memory of the streams" in log and (tmp_path / "stream_memory.1.210.rank0.pt").exists()
+    assert "no memory of the streams" in log and (tmp_path / "stream_memory.1.30.rank0.pt").exists()
 
 
 def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
@@ -183,7 +183,7 @@ def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
 def test_another_runs_memory_is_not_taken(byte_data, tmp_path):
     """A file of the same name that belongs to other text."""
     train(byte_data, tmp_path, **STOPPED)
-    path = tmp_path / "stream_memory.1.140.rank0.pt"
+    path = tmp_path / "stream_memory.1.20.rank0.pt"
     content = torch.load(path)
     content["place"]["fingerprint"] += 1
     torch.save(content, path)
@@ -191,9 +191,9 @@ def test_another_runs_memory_is_not_taken(byte_data, tmp_path):
 
 
 def test_files_of_processes_that_are_no_more_are_removed(byte_data, tmp_path):
-    (tmp_path / "stream_memory.1.70.rank1.pt").write_bytes(b"of an earlier run")
+    (tmp_path / "stream_memory.1.10.rank1.pt").write_bytes(b"of an earlier run")
     train(byte_data, tmp_path, **STOPPED)
-    assert [path.name for path in tmp_path.glob("stream_memory.*")] == ["stream_memory.1.140.rank0.pt"]
+    assert [path.name for path in tmp_path.glob("stream_memory.*")] == ["stream_memory.1.20.rank0.pt"]
 
 
 def test_per_epoch_update_freq(byte_data, tmp_path):

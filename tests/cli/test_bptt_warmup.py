@@ -1,0 +1,167 @@
+"""BPTT warm-up in fairseq-train: every target once, resumed anywhere, equal to a run cut by hand."""
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules import StreamState
+from tests.cli.conftest import made_up_text
+from tests.cli.fairseq_commands import (
+    assert_same_parameters,
+    finish,
+    json_logs,
+    parameters,
+    start,
+    train,
+    training_arguments,
+)
+
+# 8 streams of 375 or 376 steps: 5 iterations of 8 streams x 2 steps, 5 of 4 x 4, then 2 x 8.
+WARMUP = dict(
+    batch_size=2,
+    tokens_per_sample=8,
+    bptt_warmup_tokens=2,
+    bptt_warmup_iterations=5,
+    disable_validation=True,
+    no_epoch_checkpoints=True,
+)
+
+
+@pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4]), (150, [8, 4])])
+def test_every_target_once_an_epoch(byte_data, tmp_path, every, streams):
+    log = train(byte_data, tmp_path, **{**WARMUP, "bptt_warmup_iterations": every}, max_epoch=2)
+    assert [float(entry["train_total_tokens"]) for entry in json_logs(log, "train")] == [3001] * 2
+    updates = float(json_logs(log, "train")[-1]["train_num_updates"])
+    assert 2 * 188 <= updates <= 2 * 190  # 16 targets an update; the last ones of an epoch have fewer
+    for epoch, number in enumerate(streams, 1):  # an epoch that begins with longer blocks has fewer
+        assert f"epoch {epoch} has {number} streams" in log
+    assert f"epoch {len(streams) + 1} has" not in log
+
+
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
+def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
+    common = dict(arch=arch, **WARMUP, optimizer="sgd", clip_norm=0)
+    train(byte_data, tmp_path / "start", **common, lr=1e-30, max_update=1)
+    train(byte_data, tmp_path / "run", **common, lr=0.5, max_update=16)
+
+    from fairseq import checkpoint_utils
+
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "start/checkpoint_last.pt")])
+    model = models[0].train()
+    task.load_dataset("train")
+    corpus = task.dataset("train").corpus
+    streams = [corpus[b * 3001 // 8 - 1 : (b + 1) * 3001 // 8] for b in range(8)]
+    cuts = (
+        [(range(8), 2)] * 5
+        + [(range(4), 4), (range(4, 8), 4)] * 2 + [(range(4), 4)]
+        + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind go on first
+    )
+    assert len(cuts) == 16
+    done, memory = [0] * 8, [None] * 8
+
+    class Place:
+        def read(self):
+            old = [memory[b] for b in self.rows]
+            return None if old[0] is None else StreamState(torch.stack(old, 2))
+
+        def write(self, state, steps):
+            for b, rows in zip(self.rows, state.memory_KCBD.unbind(2)):
+                memory[b] = rows
+
+    for rows, steps in cuts:
+        place = Place()
+        place.rows, place.offset = rows, done[rows[0]]
+        tokens = torch.stack([streams[b][done[b] : done[b] + steps + 1] for b in rows])
+        logits = model(tokens[:, :-1], stream=place)[0]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.5 * parameter.grad
+        for b in rows:
+            done[b] += steps
+    trained = parameters(tmp_path / "run/checkpoint_last.pt")
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(trained[name], value, atol=2e-5, rtol=2e-5, msg=name)
+
+
+# Inside a stage, at the doublings, and where one half of the streams is ahead of the other (6 to 9 iterations).
+@pytest.mark.parametrize("stop", [3, 5, 6, 10, 13])
+def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
+    run = dict(**WARMUP, dropout=0.1, decoder_layerdrop=0.2)
+    whole = tmp_path_factory.getbasetemp() / "warmup_whole"
+    if not whole.exists():
+        train(byte_data, whole, **run, max_update=20)
+    train(byte_data, tmp_path, **run, max_update=stop)
+    log = train(byte_data, tmp_path, **run, max_update=20)
+    assert "no memory of the streams" not in log
+    assert_same_parameters(whole / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+
+
+def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
+    """Resumed in the second epoch, within the warm-up, with one shard an epoch and another --update-freq."""
+    from fb_fairseq import preprocess_bytes
+
+    preprocess_bytes.binarise({split: [made_up_text(500, 9)] for split in ("train", "valid")}, str(tmp_path / "other"), append_eos=False)
+    data = f"{tmp_path / 'other'}:{byte_data}"
+    run = dict(**{**WARMUP, "bptt_warmup_iterations": 40}, update_freq="2,1")
+    log = train(data, tmp_path / "whole", **run, max_update=70)
+    first = json_logs(log, "train")[0]
+    assert (float(first["train_total_tokens"]), float(first["train_num_updates"])) == (500, 16)
+    assert "epoch 2 has 8 streams and 188 iterations: 24 with blocks of 2 steps, 40 with blocks of 4 steps" in log
+    for stop in (16, 30, 58):
+        train(data, tmp_path / f"cut{stop}", **run, max_update=stop)
+        train(data, tmp_path / f"cut{stop}", **run, max_update=70)
+        assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / f"cut{stop}/checkpoint_last.pt")
+
+
+def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
+    """Each process keeps the memory of its own streams through the doublings, and over a stop."""
+    for stop in (7, 20):
+        command = training_arguments(byte_data, tmp_path / "two", **WARMUP, max_update=stop)
+        finish(start("train", *command, processes=2))
+    train(byte_data, tmp_path / "one", **WARMUP, max_update=7, update_freq=2)
+    log = train(byte_data, tmp_path / "one", **WARMUP, max_update=20, update_freq=2)
+    assert "no memory of the streams" not in log
+    assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
+
+
+def test_streams_may_be_shared_out_differently(byte_data, tmp_path):
+    """Stopped while one half of the streams is ahead; then batch size x update frequency is made up otherwise."""
+    train(byte_data, tmp_path, **WARMUP, max_update=8, update_freq=2)
+    log = train(byte_data, tmp_path, **{**WARMUP, "batch_size": 1}, max_update=16, update_freq=4)
+    assert "no memory of the streams" not in log
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(bptt_warmup_iterations=None), "--bptt-warmup-tokens 2 and --bptt-warmup-iterations 0: give both"),
+        (dict(bptt_warmup_tokens=None), "--bptt-warmup-tokens 0 and --bptt-warmup-iterations 5: give both"),
+        (dict(bptt_warmup_tokens=-2), "--bptt-warmup-tokens -2 .*give both, 1 or more"),
+        (dict(bptt_warmup_tokens=3), "--bptt-warmup-tokens 3: .*--tokens-per-sample 8; give 8 divided by 2, 4, 8"),
+        (dict(bptt_warmup_tokens=16), "--bptt-warmup-tokens 16: .*--tokens-per-sample 8"),
+        (dict(tokens_per_sample=24), "--bptt-warmup-tokens 2: .*--tokens-per-sample 24"),
+        (dict(batch_size=800), r"--update-freq x 4 \(--bptt-warmup-tokens\): 3200 streams.*3001 tokens"),
+    ],
+)
+def test_bad_input(byte_data, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        train(byte_data, tmp_path, **{**WARMUP, **changes}, max_update=1)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(bptt_warmup_tokens=4), r"x 2 \(--bptt-warmup-tokens\) is 4 streams;.*with 8"),
+        (dict(bptt_warmup_tokens=None, bptt_warmup_iterations=None), "--update-freq is 2 streams;.*with 8"),
+        (dict(bptt_warmup_iterations=20), "the BPTT warm-up.*no blocks that continue"),
+    ],
+)
+def test_a_warmup_that_does_not_continue_is_refused(byte_data, tmp_path_factory, changes, message):
+    folder = tmp_path_factory.getbasetemp() / "warmup_stopped"
+    if not folder.exists():
+        train(byte_data, folder, **WARMUP, max_update=6)
+    with pytest.raises(UserError, match=message):
+        train(byte_data, folder, **{**WARMUP, **changes}, max_update=8)
