@@ -29,7 +29,8 @@ WARMUP = dict(
 
 @pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4]), (150, [8, 4])])
 def test_every_target_once_an_epoch(byte_data, tmp_path, every, streams):
-    log = train(byte_data, tmp_path, **{**WARMUP, "bptt_warmup_iterations": every}, max_epoch=2)
+    run = {**WARMUP, "arch": "relative_transformer_lm", "bptt_warmup_iterations": every}
+    log = train(byte_data, tmp_path, **run, max_epoch=2)
     assert [float(entry["train_total_tokens"]) for entry in json_logs(log, "train")] == [3001] * 2
     updates = float(json_logs(log, "train")[-1]["train_num_updates"])
     assert 2 * 188 <= updates <= 2 * 190  # 16 targets an update; the last ones of an epoch have fewer

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Character-level Penn Treebank in the setting of v3 Table 9; on a CPU, small, on any text in lines:
+#   bash examples/language_modeling/char_ptb/run.sh PTB
+#   bash examples/language_modeling/char_ptb/run.sh --small PTB
+# PTB: a folder with ptb.train.txt, ptb.valid.txt, ptb.test.txt (or .txt.gz), in words.
+# Options and steps: ../README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+
+corpus=char_ptb metric=loss prompt="t h e _ c o m p a n y _"
+
+full_setting() {
+    updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
+    # "15k updates (or earlier if the validation loss stops decreasing)": 20 validations without a better one
+    optimisation=(--clip-norm 1.0 --patience 20)
+    warmup=(--lr-scheduler fixed --warmup-updates 1000)
+}
+
+small_setting() {
+    updates=1000 finetune_updates=100 every=250 streams=64 steps=32 valid_streams=64 lr=0.002 small_layers=2
+    optimisation=(--clip-norm 1.0)
+    warmup=(--lr-scheduler fixed --warmup-updates 100)
+}
+
+# The papers vary the depth at constant parameters (v3 Figure 9): feed-forward and head width inversely to it.
+# From 6 layers of F = 384 and head width 24 (a quarter of Table 9's):
+shape() {
+    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-ffn-embed-dim $((384 * 6 / $1))
+        --decoder-attention-heads 4 --decoder-head-dim $((24 * 6 / $1)) --attention-span 64
+        --attention-dropout 0.1 --activation-dropout 0.1)
+}
+
+prepare() {
+    local split file md5
+    for split in train valid test; do
+        file=$1/ptb.$split.txt
+        [ -s "$file" ] || file=$file.gz
+        [ -s "$file" ] || fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz lies there; give their folder"
+        unpack "$file" "$out/$split.words"
+        case $split in
+            train) md5=f26c4b92c5fdc7b3f8c7cdcb991d8420 bytes=5101618 ;;
+            valid) md5=aa0affc06ff7c36e977d7cd49e3839bf bytes=399782 ;;
+            test) md5=8b80168b89c18661a38ef683c0dc3721 bytes=449945 ;;
+        esac
+        [ $small = yes ] || check "$out/$split.words" $bytes $md5 "ptb.$split.txt"
+        # A token is a character, _ between words; fairseq's </s> stands for the end of a line.
+        sed -e 's/^ //; s/ $//; s/ /_/g; s/./& /g' "$out/$split.words" >"$out/$split.chars"
+    done
+    preprocess "$out/train.chars" "$out/valid.chars" "$out/test.chars" "$2"
+}
+
+run_recipe "$@"

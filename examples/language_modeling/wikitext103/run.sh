@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# WikiText-103 with adaptive input and softmax, in the setting of v3 Table 9; on a CPU, small, on WikiText-2:
+#   bash examples/language_modeling/wikitext103/run.sh wikitext-103-v1.zip [-- --arch …]
+#   bash examples/language_modeling/wikitext103/run.sh --small WIKITEXT2
+# WIKITEXT2: a folder with train, valid and test as .txt or .txt.gz (or wiki.train.tokens, …).
+# Options and steps: ../README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+
+corpus=wikitext103_small metric=ppl prompt="The"
+
+full_setting() {
+    updates=200000 finetune_updates=10000 every=2000 streams=512 steps=256 valid_streams=64 lr=0.0007
+    optimisation=(--clip-norm 0.1)
+    # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
+    warmup=(--lr-scheduler fixed --warmup-updates 8000 --bptt-warmup-tokens 32 --bptt-warmup-iterations 50000)
+}
+
+small_setting() {
+    updates=600 finetune_updates=60 every=200 streams=64 steps=32 valid_streams=64 lr=0.002 small_layers=2
+    optimisation=(--clip-norm 0.5)
+    warmup=(--lr-scheduler fixed --warmup-updates 100)
+}
+
+shape() {
+    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128 --decoder-ffn-embed-dim 512
+        --decoder-attention-heads 4 --attention-span 64 --adaptive-input --adaptive-input-cutoff 2000,8000
+        --adaptive-softmax-cutoff 2000,8000 --tie-adaptive-weights --tie-adaptive-proj --attention-dropout 0.1
+        --activation-dropout 0.1 --embedding-dropout 0.1 --output-dropout 0.1)
+}
+
+prepare() {
+    local split file
+    [ $small = yes ] || case $1 in
+        *.zip)
+            [ -s "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
+            check "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
+            ;;
+        *) fail "DATA $1: give wikitext-103-v1.zip (https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip), or --small and a folder" ;;
+    esac
+    for split in train valid test; do
+        if [ $small = yes ]; then
+            for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do [ ! -s "$file" ] || break; done
+            [ -n "$file" ] || fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens lies there; give their folder"
+            unpack "$file" "$out/$split.words"
+        else
+            unpack "$1" "$out/$split.words" "wikitext-103/wiki.$split.tokens"
+        fi
+    done
+    preprocess "$out/train.words" "$out/valid.words" "$out/test.words" "$2"
+}
+
+run_recipe "$@"
