@@ -62,12 +62,6 @@ run_recipe() {
     out=$(cd "$out" && pwd) data=$out/data
     cd "$repository"
     make_environment
-    device=$(python -c 'import torch; print(torch.cuda.device_count() or "")')
-    processes=${device:-1}
-    [ -n "$device" ] || cpu=--cpu
-    [ $((streams % (processes * update_freq))) = 0 ] ||
-        fail "--update-freq $update_freq: $streams streams cannot be shared by $processes processes x $update_freq"
-
     results=() curves=()
     case " $todo " in *" prepare "*)
         echo "== prepare"
@@ -78,6 +72,11 @@ run_recipe() {
         ;;
     esac
     [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    device=$(python -c 'import torch; print(torch.cuda.device_count() or "")')
+    processes=${device:-1}
+    [ -n "$device" ] || cpu=--cpu
+    [ $((streams % (processes * update_freq))) = 0 ] ||
+        fail "--update-freq $update_freq: $streams streams cannot be shared by $processes processes x $update_freq"
     for layer in $layers; do
         for model in $models; do
             name=$model run=$out/$model model_options=(--arch "$model")
