@@ -1,0 +1,50 @@
+"""Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
+
+import pytest
+
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
+
+
+def rates(log):
+    return [float(entry["lr"]) for entry in json_logs(log, "train_inner")]
+
+
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
+def test_finetuning(byte_data, tmp_path, arch):
+    """It starts from the checkpoint's parameters with a new epoch, optimizer and schedule, and resumes by itself."""
+    run = dict(arch=arch, disable_validation=True, no_epoch_checkpoints=True, log_interval=1)
+    warm = dict(tokens_per_sample=8, bptt_warmup_tokens=4, bptt_warmup_iterations=5)
+    train(byte_data, tmp_path / "a", **run, **warm, lr_scheduler="fixed", warmup_updates=5, max_update=15)
+    fine = dict(**run, finetune_from_model=tmp_path / "a/checkpoint_last.pt", tokens_per_sample=12)
+    log = train(byte_data, tmp_path / "still", **fine, lr=1e-30, max_update=1)
+    assert rates(log) == [1e-30]
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "still/checkpoint_last.pt")
+
+    log = train(byte_data, tmp_path / "whole", **fine, lr=0.001, max_update=8)
+    assert rates(log) == [0.001] * 8 and "no memory of the streams" not in log
+    assert json_logs(log, "train_inner")[0]["epoch"] == 1 and "BPTT warm-up" not in log
+    train(byte_data, tmp_path / "cut", **fine, lr=0.001, max_update=4)
+    log = train(byte_data, tmp_path / "cut", **fine, lr=0.001, max_update=8)
+    assert len(rates(log)) == 4, "resumed, not begun anew"
+    assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
+
+
+def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
+    """fairseq's reduce_lr_on_plateau, with lm_loss on streams, over a stop and a resume."""
+    run = dict(
+        lr=0.01, lr_scheduler="reduce_lr_on_plateau", lr_shrink=0.1, lr_patience=0, no_epoch_checkpoints=True,
+        lr_threshold=0.5,  # only half the loss counts as better: once, from an infinite one
+        batch_size=60, log_interval=1,
+    )
+    log = train(byte_data, tmp_path / "whole", **run, max_epoch=4)
+    per_epoch = [[], [], [], []]
+    for entry in json_logs(log, "train_inner"):
+        per_epoch[entry["epoch"] - 1].append(float(entry["lr"]))
+    assert [set(epoch) for epoch in per_epoch] == [{0.01}, {0.01}, {0.001}, {0.0001}]
+    losses = [float(entry["valid_loss"]) for entry in json_logs(log, "valid")]
+    assert losses[1] > losses[0] / 2, "a plateau in the sense of the threshold"
+    middle = len(per_epoch[0]) * 3 + 2  # (stopped at an epoch's end, fairseq forgets that epoch's decay)
+    train(byte_data, tmp_path / "cut", **run, max_update=middle)
+    log = train(byte_data, tmp_path / "cut", **run, max_epoch=4)
+    assert set(rates(log)) == {0.0001}
+    assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
