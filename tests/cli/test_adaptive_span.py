@@ -55,3 +55,24 @@ def test_layer_weights_are_logged_in_validation(byte_data, tmp_path):
     weights = [float(logged[f"valid_layer_weight_{l}"]) for l in range(3)]
     assert sum(weights) == pytest.approx(1, abs=1e-3)
     assert "layer_weight_0" not in json_logs(log, "train")[-1]
+
+
+def test_measures_in_tensorboard(byte_data, tmp_path):
+    """What the JSON log shows, TensorBoard shows: bits per byte, accuracy, spans, layer weights."""
+    pytest.importorskip("torch.utils.tensorboard")
+    from fairseq.logging import progress_bar
+
+    from fb_fairseq.plot import read_tensorboard
+
+    logs = tmp_path / "tensorboard"
+    log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)
+    progress_bar._close_writers()
+    curves = ["bpb", "accuracy", "avg_span", "max_span"]
+    for split, names in (("train_inner", curves), ("valid", [*curves, "layer_weight_0", "layer_weight_2"])):
+        prefix = "" if split == "train_inner" else f"{split}_"
+        last = json_logs(log, split)[-1]
+        for name in names:
+            step, value = read_tensorboard(str(logs), name)[split][-1]
+            assert step == 20 and f"{prefix}{name}" in last
+            if name == "bpb":  # of the others TensorBoard has the last batch's value, the JSON log their average
+                assert value == pytest.approx(float(last[f"{prefix}{name}"]), abs=1e-3)

@@ -118,12 +118,12 @@ def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path
 
 
 def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
-    """Each process keeps the memory of its own streams through the doublings, and over a stop."""
+    """Each process keeps the memory of its own streams through the doublings, and over a stop; with spans that adapt."""
+    run = dict(**WARMUP, attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=0.002)
     for stop in (7, 20):
-        command = training_arguments(byte_data, tmp_path / "two", **WARMUP, max_update=stop)
-        finish(start("train", *command, processes=2))
-    train(byte_data, tmp_path / "one", **WARMUP, max_update=7, update_freq=2)
-    log = train(byte_data, tmp_path / "one", **WARMUP, max_update=20, update_freq=2)
+        finish(start("train", *training_arguments(byte_data, tmp_path / "two", **run, max_update=stop), processes=2))
+    train(byte_data, tmp_path / "one", **run, max_update=7, update_freq=2)
+    log = train(byte_data, tmp_path / "one", **run, max_update=20, update_freq=2)
     assert "no memory of the streams" not in log
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 

@@ -1,0 +1,72 @@
+"""Clocks and scales of the benchmark."""
+
+import time
+from typing import Callable, List
+
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, TransformerOptions
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer}
+
+
+def build(name: str, args, **changes):
+    """A stack of the sizes that the command line gives."""
+    options = TransformerOptions(
+        decoder_layers=args.layers,
+        decoder_embed_dim=args.embed_dim,
+        decoder_ffn_embed_dim=args.ffn_dim,
+        decoder_attention_heads=args.heads,
+        decoder_normalize_before=True,
+        attention_span=args.span,
+        **changes,
+    )
+    return MODELS[name](options).to(args.device, DTYPES[args.dtype])
+
+
+def seconds(function: Callable, device: str) -> float:
+    """How long a call takes, until the device has done it."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    function()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def alternating_medians(functions: List[Callable], device: str, repeats: int) -> List[float]:
+    """Median seconds of each function; they take turns, so that a busy machine slows all alike."""
+    for function in functions:
+        function()
+    times = [[seconds(function, device) for function in functions] for _ in range(repeats)]
+    return [sorted(column)[repeats // 2] for column in zip(*times)]
+
+
+def saved_bytes(function: Callable) -> int:
+    """Bytes that autograd keeps for the backward pass of what the function computes, parameters not counted."""
+    kept = {}
+
+    def pack(tensor):
+        if not isinstance(tensor, torch.nn.Parameter):
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function()  # held until all is counted: no address is used twice
+    del result
+    return sum(kept.values())
+
+
+def table(head: List[str], rows: List[List]) -> None:
+    """Print rows under a head, numbers to the right."""
+
+    def text(x):
+        return x if isinstance(x, str) else f"{x:,.3g}" if x < 100 else f"{x:,.0f}"
+
+    cells = [head] + [[text(x) for x in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for first, *others in cells:
+        print("  ".join([first.ljust(widths[0])] + [cell.rjust(w) for cell, w in zip(others, widths[1:])]))

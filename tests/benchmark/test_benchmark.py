@@ -1,0 +1,62 @@
+"""The benchmark's commands: what they print, without a look at the clock."""
+
+import json
+
+import pytest
+import torch
+
+from fb_fairseq.benchmark.__main__ import main
+from fb_fairseq.benchmark.measure import saved_bytes
+
+SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def results(capsys, *arguments):
+    main([*arguments, *SMALL])
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_decode(capsys):
+    found = results(capsys, "decode", "--steps", "200")
+    assert found["setting"]["span"] == 20 and found["setting"]["hardware"]
+    sizes = {name: set(result["state_bytes"]) for name, result in found.items() if name != "setting"}
+    slots = 3 * 16 * 20 * 4  # streams x width x slots x bytes
+    assert sizes["feedback, keys-values"] == {2 * slots} and sizes["feedback, vectors"] == {slots}
+    assert sizes["transformer, keys-values"] == {4 * slots} and sizes["transformer, vectors"] == {2 * slots}
+
+
+def test_span(capsys):
+    found = results(capsys, "span", "--block", "10", "--repeats", "1")
+    for name in ("feedback", "transformer"):
+        kept = [found[f"{name}, span {span}"]["saved_bytes"] for span in (20, 10, 5)]
+        assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
+        assert found[f"{name}, span 5"]["tokens_per_second"] > 0
+
+
+def test_saved_bytes():
+    x = torch.randn(10, 10, requires_grad=True)
+    assert saved_bytes(lambda: (x * 2).exp().exp()) == 2 * 400  # each exp keeps its result
+    weight = torch.nn.Parameter(torch.randn(10, 10))
+    assert saved_bytes(lambda: x @ weight) == 400
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
+        (["span", "--span", "0"], "--span 0: give 1 or more"),
+        (["decode", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
+    ],
+)
+def test_bad_input(capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err.splitlines()[-1]
