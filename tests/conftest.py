@@ -33,6 +33,15 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Runs in this process and as processes of their own compute with the same number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def empty_is_nan(monkeypatch):
     """Uninitialised memory that is read shows: ``torch.empty`` and ``new_empty`` are filled with NaN."""

@@ -4,4 +4,4 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 """
 
 from fb_fairseq import compat  # noqa: F401  mends fairseq before anything else of it is used
-from fb_fairseq.models import feedback_transformer_lm, presets, relative_transformer_lm  # noqa: F401
+from fb_fairseq.models import feedback_decoder, feedback_transformer_lm, presets, relative_transformer_lm  # noqa: F401

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import List, Optional
+from typing import Optional
 
 import torch
 import torch.nn as nn
@@ -13,6 +13,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from omegaconf import II
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.word_embeddings import build_word_layers, vocabulary_of
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
@@ -197,7 +198,7 @@ class StreamingLanguageModel(FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg, task):
         if cfg.decoder_layers_to_keep:
-            cfg.decoder_layers = len(parse_layers(cfg.decoder_layers_to_keep))
+            cfg.decoder_layers = len(kept_layers(cfg))
         if cfg.relative_positions == "none" and cfg.decoder_learned_pos and getattr(task, "endless_streams", False):
             raise UserError(
                 "--decoder-learned-pos: a learned table cannot reach the end of a stream; leave it out "
@@ -237,9 +238,7 @@ class StreamingLanguageModel(FairseqLanguageModel):
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         self._check_dictionary(state_dict)
-        kept = getattr(model_cfg, "decoder_layers_to_keep", None) if model_cfg is not None else None
-        if kept:
-            self._prune(state_dict, parse_layers(kept))
+        prune_memory(self.decoder, state_dict, kept_layers(model_cfg))
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def _check_dictionary(self, state_dict):
@@ -249,14 +248,6 @@ class StreamingLanguageModel(FairseqLanguageModel):
                 f"dict.txt: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's "
                 f"has {own}; give data that was prepared with the same dict.txt (fairseq-preprocess --srcdict)"
             )
-
-    def _prune(self, state_dict, kept: List[int]):
-        layers = 1 + max(int(name.split(".")[2]) for name in state_dict if name.startswith("decoder.layers."))
-        if max(kept) >= layers:
-            raise UserError(f"--decoder-layers-to-keep {kept}: the checkpoint has the layers 0 to {layers - 1}")
-        name = "decoder.memory.layer_weights"
-        if name in state_dict:
-            state_dict[name] = self.decoder.memory.keep_layers(state_dict[name], kept)
 
 
 def require_lm_loss(task, option_name: str) -> None:
@@ -271,11 +262,3 @@ def require_lm_loss(task, option_name: str) -> None:
 
     if build is not None:
         task.build_criterion = build_criterion
-
-
-def parse_layers(text: str) -> List[int]:
-    """Layer numbers from 0, sorted, of ``0,2,5``."""
-    try:
-        return sorted(int(layer) for layer in text.split(","))
-    except ValueError:
-        raise UserError(f"--decoder-layers-to-keep {text}: give layer numbers from 0, as 0,2,5") from None

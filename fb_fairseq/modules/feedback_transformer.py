@@ -33,7 +33,7 @@ class FeedbackTransformer(TransformerStack):
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
         weights = self.loop_weights(x_TBD.device, reaches)
-        out_TBD, memory_KTBD = feedback_block(
+        out_TBD, memory_KTBD, _ = feedback_block(
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
             weights,

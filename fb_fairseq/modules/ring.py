@@ -19,10 +19,12 @@ class MemoryRing:
     Args:
         storage: ``keys-values``: projected once, fast. ``vectors``: the memories alone, projected again at each step
             (v1 §5.3); with shared projections half of the bytes.
+        slots: made at the start; doubled, up to S, when a sequence is longer (for S that most never reach).
     """
 
-    def __init__(self, span: int, storage: str = "keys-values"):
+    def __init__(self, span: int, storage: str = "keys-values", slots: Optional[int] = None):
         self.span = span
+        self.slots = min(slots or span, span)
         self.storage = storage
         self.position = 0  # steps seen
         # keys-values: keys and values of each set [S, B, H, E]; vectors: the memories of each step [S, B, D], K of them
@@ -36,7 +38,11 @@ class MemoryRing:
             contexts = project_context(memory_KBD[:, None], weights, options)
             new = [slots[0].to(memory_KBD.dtype) for context in contexts for slots in context]
         if self.buffers is None:
-            self.buffers = [x.new_empty(self.span, *x.shape) for x in new]
+            self.buffers = [x.new_empty(self.slots, *x.shape) for x in new]
+        elif self.position == self.slots < self.span:
+            self.slots = min(2 * self.slots, self.span)
+            more = self.slots - self.position
+            self.buffers = [torch.cat([buffer, buffer.new_empty(more, *buffer.shape[1:])]) for buffer in self.buffers]
         for buffer, x in zip(self.buffers, new):
             buffer[self.position % self.span] = x
         self.position += 1
@@ -65,7 +71,9 @@ class MemoryRing:
     def reorder(self, order: Tensor) -> None:
         """Take the streams in another order; some more than once, some no more (beam search)."""
         if self.buffers is not None:
-            self.buffers = [buffer.index_select(1, order) for buffer in self.buffers]
+            for i, old in enumerate(self.buffers):
+                self.buffers[i] = old.new_empty(len(old), len(order), *old.shape[2:])
+                self.buffers[i][: self.position] = old[: self.position].index_select(1, order)
 
     def nbytes(self) -> int:
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers or [])

@@ -108,15 +108,15 @@ class TransformerStack(nn.Module):
         """
         weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
         options = self.loop_options(ring.span)
-        out_BD, memory_KBD = feedback_step(
+        step = feedback_step(
             x_BD,
             project_query(x_BD, weights.layers[0], options.heads, options.normalize_before),
             ring.windows(weights, options, x_BD),
             weights,
             options,
         )
-        ring.push(memory_KBD, weights, options)
-        return self.finish(out_BD)
+        ring.push(step.memory_KBD, weights, options)
+        return self.finish(step.out_BD)
 
     def forward(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         return self.run_block(x_TBD, state)

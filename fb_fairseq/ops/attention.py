@@ -7,7 +7,7 @@ Weights are ``mask exp(score) / Σ mask exp(score)``, the mask 1, or the head's 
 Attention over nothing is zero. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -85,6 +85,30 @@ def step_attention(
     if positions.value_SE is not None:
         out_BHE = out_BHE + weights_BHC @ positions.value_SE
     return out_BHE
+
+
+def cross_attention(
+    q_BHE: Tensor,
+    k_CBHE: Tensor,
+    v_CBHE: Tensor,
+    padding_BC: Optional[Tensor] = None,
+    mask_BHC: Optional[Dropout] = None,
+) -> Tuple[Tensor, Tensor]:
+    """One step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
+
+    Args:
+        padding_BC: True where the source is padded.
+        mask_BHC: dropout.
+
+    Returns:
+        What was attended to [B, H, E], and the weights [B, H, C] before dropout.
+    """
+    scores_BHC = torch.einsum("bhe,cbhe->bhc", q_BHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
+    scores_BHC = at_least_fp32(scores_BHC)
+    if padding_BC is not None:
+        scores_BHC = scores_BHC.masked_fill(padding_BC[:, None], float("-inf"))
+    weights_BHC = torch.softmax(scores_BHC, -1).to(v_CBHE.dtype)
+    return torch.einsum("bhc,cbhe->bhe", dropout(weights_BHC, mask_BHC), v_CBHE), weights_BHC
 
 
 def block_attention(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.ops.attention import Positions, step_attention
+from fb_fairseq.ops.attention import Positions, cross_attention, step_attention
 from fb_fairseq.ops.layers import (
     Dropout,
     Layer,
@@ -41,6 +41,8 @@ class FeedbackOptions(NamedTuple):
     activation: str
     normalize_before: bool
     recompute: bool = False  # in the backward pass, instead of keeping a step's activations
+    alignment_layer: Optional[int] = None  # the layer whose attention to the encoder is reported
+    alignment_heads: Optional[int] = None  # the mean is over so many heads; None: all
 
 
 class Context(NamedTuple):
@@ -59,6 +61,23 @@ class Window(NamedTuple):
     span_mask_HC: Optional[Tensor]
 
 
+class EncoderContext(NamedTuple):
+    """What a layer's attention to the encoder sees: the C positions of each source; padding_BC is True on padding."""
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+    padding_BC: Optional[Tensor]
+
+
+class StepOutput(NamedTuple):
+    """out_BD: the top layer's output. memory_KBD: what the step leaves. aligned_BC: ``alignment_layer``'s attention to
+    the encoder, mean over the heads."""
+
+    out_BD: Tensor
+    memory_KBD: Tensor
+    aligned_BC: Optional[Tensor]
+
+
 class FeedbackDropouts(NamedTuple):
     """Masks drawn before the loop; None where nothing is dropped."""
 
@@ -66,6 +85,8 @@ class FeedbackDropouts(NamedTuple):
     hidden_LTBF: Optional[Dropout] = None
     attention_residual_LTBD: Optional[Dropout] = None
     ffn_residual_LTBD: Optional[Dropout] = None
+    cross_LTBHC: Optional[Dropout] = None
+    cross_residual_LTBD: Optional[Dropout] = None
 
     def at(self, layer: int, step: int) -> "FeedbackDropouts":
         return FeedbackDropouts(*(mask and mask.at(layer, step) for mask in self))
@@ -78,39 +99,45 @@ def feedback_block(
     options: FeedbackOptions,
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Optional[Sequence[bool]] = None,
-) -> Tuple[Tensor, Tensor]:
+    encoder: Sequence[EncoderContext] = (),
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """Run a block of T steps, one after the other.
 
     Args:
         x_TBD: embeddings, x^0.
         memory_KCBD: memories of the C <= S steps before the block, oldest first.
         active: which layers run (LayerDrop); a layer that does not hands its input on.
+        encoder: what each layer's attention to the encoder sees; empty in language models.
 
     Returns:
-        The top layer's outputs x^L [T, B, D], and the memories of the block [K, T, B, D].
+        The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
+        ``alignment_layer`` to the encoder, or None.
     """
     first_queries = project_query(x_TBD, weights.layers[0], options.heads, options.normalize_before)
     contexts = project_context(memory_KCBD, weights, options)
-    outputs: List[Tensor] = []
-    memories: List[Tensor] = []
+    steps: List[StepOutput] = []
     for t in range(x_TBD.shape[0]):
         arguments = (
-            x_TBD[t], first_queries[t], layer_windows(contexts, weights), weights, options, dropouts, t, active
+            x_TBD[t], first_queries[t], layer_windows(contexts, weights), weights, options, dropouts, t, active, encoder
         )
         if options.recompute and torch.is_grad_enabled():
-            x_BD, memory_KBD = checkpoint(
+            step = checkpoint(
                 feedback_step, *arguments, use_reentrant=False, preserve_rng_state=False  # masks are drawn already
             )
         else:
-            x_BD, memory_KBD = feedback_step(*arguments)
-        new = project_context(memory_KBD[:, None], weights, options)
+            step = feedback_step(*arguments)
+        new = project_context(step.memory_KBD[:, None], weights, options)
         contexts = [
             Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))
             for old, added in zip(contexts, new)
         ]
-        outputs.append(x_BD)
-        memories.append(memory_KBD)
-    return torch.stack(outputs), torch.stack(memories, 1)
+        steps.append(step)
+    aligned = [step.aligned_BC for step in steps]
+    return (
+        torch.stack([step.out_BD for step in steps]),
+        torch.stack([step.memory_KBD for step in steps], 1),
+        None if aligned[0] is None else torch.stack(aligned, 1),
+    )
 
 
 def feedback_step(
@@ -122,17 +149,16 @@ def feedback_step(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     step: int = 0,
     active: Optional[Sequence[bool]] = None,
-) -> Tuple[Tensor, Tensor]:
+    encoder: Sequence[EncoderContext] = (),
+) -> StepOutput:
     """One step: its embedding through all layers, and what it leaves in memory.
 
     Args:
         first_query_BHE: layer 1's queries, which depend on the embedding alone.
         windows: what each layer attends to.
-
-    Returns:
-        The top layer's output [B, D], and the step's memories [K, B, D].
     """
     before = options.normalize_before
+    aligned_BC = None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):
         if active is None or active[l]:
@@ -148,13 +174,26 @@ def feedback_step(
                 span_mask_HC,
             )
             x_BD = attention_residual(x_BD, attended, layer, before, masks.attention_residual_LTBD)
+            if layer.cross is not None:
+                keys_CBHE, values_CBHE, padding_BC = encoder[l]
+                query_BHE = project_query(x_BD, layer.cross, options.heads, before)
+                attended, weights_BHC = cross_attention(
+                    query_BHE,
+                    keys_CBHE.to(query_BHE.dtype),
+                    values_CBHE.to(query_BHE.dtype),
+                    padding_BC,
+                    masks.cross_LTBHC,
+                )
+                x_BD = attention_residual(x_BD, attended, layer.cross, before, masks.cross_residual_LTBD)
+                if l == options.alignment_layer:
+                    aligned_BC = weights_BHC[:, : options.alignment_heads].mean(1)
             x_BD = feed_forward(
                 x_BD, layer, options.activation, before, masks.hidden_LTBF, masks.ffn_residual_LTBD
             )
         representations.append(x_BD)
     with torch.autocast(x_BD.device.type, enabled=False):
         memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
-    return x_BD, memory_KBD
+    return StepOutput(x_BD, memory_KBD, aligned_BC)
 
 
 def layer_windows(contexts: Sequence[Context], weights: FeedbackWeights) -> List[Window]:

@@ -3,7 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 import torch.nn.functional as F
@@ -26,11 +26,20 @@ class Affine(NamedTuple):
     bias: Optional[Tensor]
 
 
+class CrossAttention(NamedTuple):
+    """The weights of a layer's attention to the encoder, without its key and value projections."""
+
+    query: Affine
+    out: Affine
+    attn_norm: Affine
+
+
 class Layer(NamedTuple):
     """The weights of one layer, without its key and value projections.
 
     span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all reach S steps back.
         Its width is the layer's reach, the distances beyond being masked out for every head.
+    cross: attention to an encoder; None in language models.
     """
 
     query: Affine
@@ -40,6 +49,7 @@ class Layer(NamedTuple):
     fc2: Affine
     ffn_norm: Affine
     span_mask_HS: Optional[Tensor] = None
+    cross: Optional[CrossAttention] = None
 
 
 class Projection(NamedTuple):
@@ -91,7 +101,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1))
 
 
-def project_query(x: Tensor, layer: Layer, heads: int, normalize_before: bool) -> Tensor:
+def project_query(x: Tensor, layer: Union[Layer, CrossAttention], heads: int, normalize_before: bool) -> Tensor:
     """[..., D] to queries [..., H, E]."""
     return split_heads(linear(layer_norm(x, layer.attn_norm if normalize_before else None), layer.query), heads)
 
@@ -103,7 +113,11 @@ def project_memory(memory: Tensor, projection: Projection, heads: int):
 
 
 def attention_residual(
-    x: Tensor, attended: Tensor, layer: Layer, normalize_before: bool, residual: Optional[Dropout] = None
+    x: Tensor,
+    attended: Tensor,
+    layer: Union[Layer, CrossAttention],
+    normalize_before: bool,
+    residual: Optional[Dropout] = None,
 ) -> Tensor:
     """Add the attention's result [..., H, E], projected, to x [..., D]."""
     x = x + dropout(linear(attended.flatten(-2), layer.out), residual)

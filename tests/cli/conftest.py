@@ -3,7 +3,6 @@
 import random
 
 import pytest
-import torch
 
 from fb_fairseq import preprocess_bytes
 
@@ -31,12 +30,3 @@ def byte_data(tmp_path_factory):
         str(folder),
     )
     return folder
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """Runs in this process and as processes of their own compute with the same number of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -1,0 +1,247 @@
+"""The feedback decoder: what it computes, decoding, padding, reordering, size of its state."""
+
+import argparse
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.data import Dictionary
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
+
+PAD = 1
+
+
+def dictionary(words):
+    made = Dictionary()
+    for word in range(words):
+        made.add_symbol(f"w{word}")
+    return made
+
+
+def build(model=FeedbackDecoderModel, **changes):
+    sizes = dict(
+        encoder_layers=2, encoder_embed_dim=12, encoder_ffn_embed_dim=20, encoder_attention_heads=3, decoder_layers=3,
+        decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2, dropout=0.0,
+        max_source_positions=60, max_target_positions=1100,
+    )
+    task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
+    args = argparse.Namespace(**{**sizes, **changes})
+    made = model.build_model(args, task).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():  # layer norms and biases too
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def batch(sentences):
+    """Tokens of these lengths, padded on the right."""
+    tokens = torch.full((len(sentences), max(sentences)), PAD)
+    for row, length in enumerate(sentences):
+        tokens[row, :length] = torch.randint(4, 15, (length,))
+    return tokens
+
+
+OPTIONS = [
+    dict(),
+    dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
+    dict(decoder_normalize_before=True, memory_composition="same-and-lower", decoder_learned_pos=True),
+    dict(memory_composition="previous", memory_projections="per-layer", encoder_embed_dim=9, activation_fn="tanh"),
+    dict(memory_composition="layer:1", layernorm_embedding=True, no_cross_attention=True),
+    dict(decoder_normalize_before=True, no_decoder_final_norm=True, decoder_output_dim=8, decoder_input_dim=8),
+]
+
+
+def by_hand(model, source, target):
+    """Logits, with fairseq's own attention modules, one step after the other."""
+    decoder = model.decoder
+    out = model.encoder(source, source.ne(PAD).sum(1))
+    encoder, padding = out["encoder_out"][0], out["encoder_padding_mask"][0]
+    layers, before = list(decoder.layers), decoder.options.decoder_normalize_before
+    memories, outputs = [], []
+    x_BTD = decoder._embed(target, 0)
+    mix = decoder.memory.mix()
+
+    def attend(attention, query, memory, projection=None):
+        """MultiheadAttention of one query over memories [C, B, D]."""
+        if projection is None:
+            return attention(query[None], memory, memory, need_weights=False)[0][0]
+        k, v = projection.k_proj, projection.v_proj
+        H, (C, B, D) = attention.num_heads, memory.shape
+        q, k, v = (x.view(-1, B * H, D // H).transpose(0, 1) for x in (attention.q_proj(query), k(memory), v(memory)))
+        done = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(B, D)
+        return attention.out_proj(done)
+
+    for x in x_BTD.unbind(1):
+        states = [x]
+        for l, layer in enumerate(layers):
+            residual, normed = x, layer.self_attn_layer_norm(x) if before else x
+            if memories:
+                memory = torch.stack([m[l if len(m) > 1 else 0] for m in memories])
+                if decoder.memory.shared:
+                    norm = decoder.memory.layer_norm
+                    attended = attend(layer.self_attn, normed, norm(memory) if before else memory, decoder.memory)
+                else:
+                    attended = attend(layer.self_attn, normed, layer.self_attn_layer_norm(memory) if before else memory)
+            else:
+                attended = layer.self_attn.out_proj(torch.zeros_like(x))
+            x = residual + attended
+            x = x if before else layer.self_attn_layer_norm(x)
+            if layer.encoder_attn is not None:
+                normed = layer.encoder_attn_layer_norm(x) if before else x
+                x = x + layer.encoder_attn(normed[None], encoder, encoder, key_padding_mask=padding)[0][0]
+                x = x if before else layer.encoder_attn_layer_norm(x)
+            normed = layer.final_layer_norm(x) if before else x
+            x = x + layer.fc2(decoder.layers[0].activation_fn(layer.fc1(normed)))
+            x = x if before else layer.final_layer_norm(x)
+            states.append(x)
+        memories.append([sum(share * state for share, state in zip(row, states)) for row in mix])
+        outputs.append(x)
+    y = torch.stack(outputs, 1)
+    y = decoder.layer_norm(y) if decoder.layer_norm is not None else y
+    return decoder.output_layer(decoder.project_out_dim(y) if decoder.project_out_dim is not None else y)
+
+
+@pytest.mark.parametrize("changes", OPTIONS)
+def test_equal_to_fairseqs_modules_step_by_step(changes):
+    model = build(**changes).double()
+    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    results = []
+    for forward in (lambda: model(source, source.ne(PAD).sum(1), target)[0], lambda: by_hand(model, source, target)):
+        model.zero_grad()
+        logits = forward()
+        (logits.log_softmax(-1)[target.ne(PAD)] * torch.linspace(-1, 1, logits.shape[-1])).sum().backward()
+        results.append((logits.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+    (logits, grads), (expected, expected_grads) = results
+    torch.testing.assert_close(logits, expected)
+    for name in expected_grads:
+        torch.testing.assert_close(grads[name], expected_grads[name], atol=1e-8, rtol=1e-6, msg=name)
+    assert all(name in expected_grads or not grad.any() for name, grad in grads.items())
+
+
+@pytest.mark.parametrize("changes", OPTIONS)
+def test_decoding_equals_teacher_forcing(changes):
+    """One token after the other, or several at once, with reorderings that repeat and drop hypotheses."""
+    model = build(**changes)
+    source, target = batch([5, 7, 2]), batch([9, 9, 9])
+    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+    full, extra = model.decoder(target, encoder_out=encoder_out)
+    state = {}
+    steps = [model.decoder(target[:, :3], encoder_out=encoder_out, incremental_state=state)[0]]
+    for t in range(4, 7):
+        step, aligned = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
+        steps.append(step)
+        if extra["attn"][0] is not None:
+            torch.testing.assert_close(aligned["attn"][0][:, 0], extra["attn"][0][:, t - 1])
+    torch.testing.assert_close(torch.cat(steps, 1), full[:, :6], atol=1e-5, rtol=1e-5)
+    order = torch.tensor([2, 2, 0, 1])  # sentences too: as if some were finished
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    reordered = model.encoder.reorder_encoder_out(encoder_out, order)
+    step, _ = model.decoder(target[order][:, :7], encoder_out=reordered, incremental_state=state)
+    torch.testing.assert_close(step[:, 0], full[order, 6], atol=1e-5, rtol=1e-5)
+
+
+def test_a_sentence_alone_and_in_a_padded_batch():
+    model = build()
+    sources, targets = [5, 9, 1], [1, 8, 4]
+    source, target = batch(sources), batch(targets)
+    together = model(source, torch.tensor(sources), target)[0]
+    for row, (s, t) in enumerate(zip(sources, targets)):
+        alone = model(source[row : row + 1, :s], torch.tensor([s]), target[row : row + 1, :t])[0]
+        torch.testing.assert_close(alone[0], together[row, :t], atol=1e-5, rtol=1e-5)
+
+
+def test_a_thousand_tokens():
+    """The state grows with the sentence, and no sooner."""
+    model = build(decoder_layers=2)
+    source, target = batch([4]), batch([1000])
+    encoder_out = model.encoder(source, torch.tensor([4]))
+    full = model.decoder(target, encoder_out=encoder_out)[0]
+    state, sizes, steps = {}, [], []
+    with torch.no_grad():
+        for t in range(1, 1001):
+            steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
+            sizes.append(model.decoder.state_bytes(state))
+    torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-4, rtol=1e-4)
+    assert sizes[0] == 2 * 64 * 12 * 4 and sizes[-1] == 2 * 1024 * 12 * 4
+
+
+def test_state_is_one_layers():
+    """One set of keys and values: L times fewer bytes than vanilla, which keeps a set a layer."""
+    from fairseq.models.transformer import TransformerModel
+
+    source, target = batch([4, 6]), batch([64, 64])
+    feedback, vanilla = build(), build(TransformerModel)
+    sizes = []
+    for model in (feedback, vanilla):
+        state, encoder_out = {}, model.encoder(source, source.ne(PAD).sum(1))
+        for t in range(1, 65):
+            model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
+        sizes.append(state)
+    own = feedback.decoder.state_bytes(sizes[0])
+    attention = [layer.self_attn for layer in vanilla.decoder.layers]
+    buffers = [a._get_input_buffer(sizes[1]) for a in attention]
+    theirs = sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
+    assert theirs == 3 * own
+
+
+def test_vanilla_has_the_same_parameters():
+    """But for the memory's scalars, with per-layer projections."""
+    from fairseq.models.transformer import TransformerModel
+
+    own = build(memory_projections="per-layer").state_dict()
+    assert set(own) - set(build(TransformerModel).state_dict()) == {"decoder.memory.layer_weights"}
+    shared = build().state_dict()
+    assert not any("self_attn.k_proj" in name for name in shared if name.startswith("decoder"))
+
+
+@pytest.mark.parametrize("changes", [dict(checkpoint_activations=True), dict(decoder_layerdrop=0.4)])
+def test_training_options(changes):
+    model = build(**changes, attention_dropout=0.1, activation_dropout=0.1).train()
+    model.decoder.dropout_module.p = 0.1
+    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    torch.manual_seed(3)
+    first = model(source, source.ne(PAD).sum(1), target)[0]
+    first.sum().backward()
+    torch.manual_seed(3)
+    assert model(source, source.ne(PAD).sum(1), target)[0].equal(first)
+    assert not model(source, source.ne(PAD).sum(1), target)[0].equal(first)
+
+
+def test_recomputation_changes_nothing():
+    models = [build(checkpoint_activations=flag, attention_dropout=0.2, activation_dropout=0.2).train() for flag in (0, 1)]
+    models[1].load_state_dict(models[0].state_dict())
+    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    grads = []
+    for model in models:
+        torch.manual_seed(5)
+        model(source, source.ne(PAD).sum(1), target)[0].logsumexp(-1).sum().backward()
+        grads.append({name: p.grad for name, p in model.named_parameters()})
+    for name in grads[0]:
+        if grads[0][name] is not None:
+            torch.testing.assert_close(grads[0][name], grads[1][name], msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(cross_self_attention=True), "--cross-self-attention: --arch feedback_decoder does not have it"),
+        (dict(quant_noise_pq=0.1), "--quant-noise-pq: .*leave it out"),
+        (dict(scale_fc=True), "--scale-fc: .*leave it out"),
+        (dict(memory_composition="all"), "--memory-composition all: unknown"),
+        (dict(memory_composition="layer:4"), "--memory-composition layer:4: give layer:0 .* to layer:3"),
+        (dict(activation_fn="swish"), "--activation-fn swish: unknown"),
+    ],
+)
+def test_bad_options(changes, message):
+    with pytest.raises(UserError, match=message):
+        build(**changes)
+
+
+def test_targets_padded_on_the_left_are_refused():
+    model = build()
+    source = batch([3])
+    with pytest.raises(UserError, match="--left-pad-target"):
+        model(source, torch.tensor([3]), torch.tensor([[PAD, 2, 5]]))
