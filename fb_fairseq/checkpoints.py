@@ -98,7 +98,7 @@ def _name_misfit(load):
     def load_checkpoint(self, filename, *args, **kwargs):
         self.task.restored_from = filename
         try:
-            return load(self, filename, *args, **kwargs)
+            restored = load(self, filename, *args, **kwargs)
         except Exception as error:
             cause = error.__context__
             if isinstance(cause, UserError):  # fairseq covers it with a general message
@@ -106,6 +106,10 @@ def _name_misfit(load):
             if "Cannot load model parameters" in str(error):
                 raise UserError(f"{filename}: {_misfit(filename, self.cfg.model)}") from cause
             raise
+        missing = getattr(self.get_model(), "init_missing", None)
+        if restored is None and missing:
+            raise UserError(f"--init-from-transformer {missing}: no such file; give a vanilla Transformer's checkpoint")
+        return restored
 
     return load_checkpoint
 
@@ -117,7 +121,8 @@ def _misfit(filename: str, own) -> str:
     saved, own = map(_plain, (checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"], own))
     name, own_name = (cfg.get("arch") or cfg["_name"] for cfg in (saved, own))
     if name != own_name:
-        return f"holds a {name}, not a {own_name}; give --arch {name}, or another --save-dir"
+        start = "; to start a new model with its parameters give --init-from-transformer" if "transformer" in name else ""
+        return f"holds a {name}, not a {own_name}; give --arch {name}, or another --save-dir{start}"
     differing = [
         f"--{key.replace('_', '-')} {saved[key]} (not {own[key]})"
         for key in own

@@ -13,6 +13,7 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.modules.layer import affine
 from fb_fairseq.modules.memory import FeedbackMemory
@@ -313,12 +314,16 @@ class FeedbackDecoderModel(TransformerModel):
             choices=["shared", "per-layer"],
             help="one key and value projection for all layers (v3 of the paper), or one a layer (v1)",
         )
+        for name, (_, text) in INIT_OPTIONS.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", help=text)
 
     @classmethod
     def build_model(cls, args, task):
         feedback_decoder(args)
         decoder_options(TransformerConfig.from_namespace(args))  # before fairseq stumbles
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        initialise_if_asked(model, args)
+        return model
 
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):
@@ -335,4 +340,6 @@ def feedback_decoder(args):
     """fairseq's base sizes; one projection of the memory for all layers."""
     args.memory_composition = getattr(args, "memory_composition", "weighted")
     args.memory_projections = getattr(args, "memory_projections", "shared")
+    for name, (default, _) in INIT_OPTIONS.items():
+        setattr(args, name, getattr(args, name, default))
     base_architecture(args)

@@ -13,6 +13,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from omegaconf import II
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.word_embeddings import build_word_layers, vocabulary_of
 from fb_fairseq.modules.options import TransformerOptions
@@ -76,6 +77,9 @@ class LanguageModelConfig(FairseqDataclass):
     )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
+    init_from_transformer: str = option(*INIT_OPTIONS["init_from_transformer"])
+    init_layers: str = option(*INIT_OPTIONS["init_layers"])
+    init_shared_projections: str = option(*INIT_OPTIONS["init_shared_projections"])
     resolved_architecture: str = option("", "set by named architectures: whose values these are")
     tokens_per_sample: int = II("task.tokens_per_sample")
 
@@ -208,7 +212,9 @@ class StreamingLanguageModel(FairseqLanguageModel):
             require_lm_loss(task, "--adaptive-softmax-cutoff")
         if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
             require_lm_loss(task, "--adaptive-span-loss")
-        return cls(cls.decoder_class(cfg, task.target_dictionary))
+        model = cls(cls.decoder_class(cfg, task.target_dictionary))
+        initialise_if_asked(model, cfg)
+        return model
 
     def clamp_spans(self) -> None:
         self.decoder.clamp_spans()

@@ -1,0 +1,192 @@
+"""--init-from-transformer: what is loaded, derived, new, left; and what does not fit."""
+
+import argparse
+import logging
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+from fb_fairseq.models.initialisation import NO_PARAMETERS, initialise, option_of
+from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from tests.models.test_feedback_decoder import PAD, batch, build, dictionary
+from tests.models.test_language_model import build as build_lm
+
+NORMS = [False, True]
+
+
+def vanilla(path, **changes):
+    """A vanilla translation model, saved as fairseq does: 0.12 with a configuration, 0.10 with a Namespace."""
+    model = build(TransformerModel, **changes)
+    defaults = dict(
+        decoder_attention_heads=2, encoder_attention_heads=3, decoder_normalize_before=False,
+        encoder_normalize_before=False,
+    )
+    args = argparse.Namespace(**{**defaults, **changes})
+    old = {"model": model.state_dict(), "args": args}
+    torch.save(old if changes else {**old, "cfg": {"model": args}, "args": None}, path)
+    return model
+
+
+def outputs(model):
+    torch.manual_seed(1)
+    source, target = batch([5, 7, 2]), batch([6, 4, 5])
+    return model(source, source.ne(PAD).sum(1), target)[0]
+
+
+@pytest.mark.parametrize("pre_norm", NORMS)
+def test_per_layer_projections_load_by_name(tmp_path, caplog, pre_norm):
+    norms = dict(decoder_normalize_before=pre_norm)
+    theirs = vanilla(tmp_path / "v.pt", **norms).state_dict()
+    model = build(memory_projections="per-layer", **norms)
+    with caplog.at_level(logging.INFO):
+        initialise(model, str(tmp_path / "v.pt"))
+    own = model.state_dict()
+    assert all(own[name].equal(theirs[name]) for name in theirs if not NO_PARAMETERS.match(name))
+    assert "0 derived, 1 new (decoder.memory.layer_weights), 0 left" in caplog.text
+
+
+@pytest.mark.parametrize("pre_norm", NORMS)
+def test_shared_projections_are_derived(tmp_path, pre_norm):
+    """With one layer, deriving changes nothing: the norm's parameters move into the projection's."""
+    norms = dict(decoder_normalize_before=pre_norm, decoder_layers=1)
+    vanilla(tmp_path / "v.pt", **norms)
+    models = [build(memory_projections=kind, **norms) for kind in ("per-layer", "shared")]
+    for model in models:
+        initialise(model, str(tmp_path / "v.pt"))
+    models[1].decoder.memory.layer_weights.data.copy_(models[0].decoder.memory.layer_weights)
+    torch.testing.assert_close(*map(outputs, models), atol=1e-5, rtol=1e-5)
+
+
+def test_rules_and_layers(tmp_path, caplog):
+    """The mean, first and last of the layers that are taken of a deeper model."""
+    norms = dict(decoder_normalize_before=True)
+    theirs = vanilla(tmp_path / "v.pt", **norms, decoder_layers=4).decoder.layers
+    models = {}
+    with caplog.at_level(logging.INFO):
+        for rule in ("mean", "first", "last"):
+            model = build(**norms, decoder_layers=2)
+            initialise(model, str(tmp_path / "v.pt"), "1,3", rule)
+            models[rule] = model.decoder
+    assert models["mean"].layers[1].fc1.weight.equal(theirs[3].fc1.weight)
+
+    def folded(layer):
+        norm, key = layer.self_attn_layer_norm, layer.self_attn.k_proj
+        return key.weight * norm.weight, key.bias + key.weight @ norm.bias
+
+    one, other = folded(theirs[1]), folded(theirs[3])
+    for part, name in enumerate(("weight", "bias")):
+        mean, first, last = (getattr(models[rule].memory.k_proj, name) for rule in ("mean", "first", "last"))
+        torch.testing.assert_close(mean, (one[part] + other[part]) / 2)
+        torch.testing.assert_close(first, one[part])
+        torch.testing.assert_close(last, other[part])
+    assert models["mean"].memory.layer_norm.weight.eq(1).all() and not models["mean"].memory.layer_norm.bias.any()
+    assert "6 derived (decoder.memory.k_proj, decoder.memory.v_proj, decoder.memory.layer_norm)" in caplog.text
+    assert "left in the file (decoder.layers.0.self_attn.k_proj, " in caplog.text
+
+
+def test_nested_configurations():
+    """fairseq 0.11 and later: model configurations with an encoder's and a decoder's part."""
+    nested = {"decoder": {"attention_heads": 4, "normalize_before": True}, "no_scale_embedding": True}
+    assert option_of(nested, "decoder_attention_heads") == 4 and option_of(nested, "no_scale_embedding") is True
+    assert option_of(argparse.Namespace(decoder_attention_heads=3), "decoder_attention_heads") == 3
+    assert option_of(nested, "encoder_attention_heads") is None
+
+
+def vanilla_lm(path, **changes):
+    args = argparse.Namespace(
+        decoder_layers=2, decoder_embed_dim=12, decoder_input_dim=12, decoder_output_dim=12, decoder_ffn_embed_dim=18,
+        decoder_attention_heads=2, decoder_normalize_before=True, tokens_per_sample=30, max_target_positions=30,
+        base_layers=0, **changes,
+    )
+    base_lm_architecture(args)
+    words = dictionary(20)
+    model = TransformerLanguageModel.build_model(
+        args, argparse.Namespace(source_dictionary=words, target_dictionary=words, dictionary=words)
+    )
+    torch.save({"model": model.state_dict(), "cfg": {"model": args}, "args": None}, path)
+    return model
+
+
+@pytest.mark.parametrize("arch", [FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel])
+@pytest.mark.parametrize("tied", [False, True])
+def test_language_models(tmp_path, caplog, arch, tied):
+    """From fairseq's own: what it multiplies embeddings by moves into them where ours are not multiplied."""
+    theirs = vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=tied).decoder
+    sizes = dict(
+        decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2,
+        decoder_normalize_before=True, attention_span=7, share_decoder_input_output_embed=tied,
+    )
+    with caplog.at_level(logging.INFO):
+        decoder = build_lm(arch, init_from_transformer=str(tmp_path / "v.pt"), **sizes).decoder
+    words = torch.arange(24)
+    torch.testing.assert_close(
+        decoder.embed_tokens(words) * decoder.embed_scale, theirs.embed_tokens(words) * theirs.embed_scale
+    )
+    assert decoder.output_projection.weight.equal(theirs.output_projection.weight)
+    assert decoder.layers[1].self_attn.q_proj.weight.equal(theirs.layers[1].self_attn.q_proj.weight)
+    assert "decoder.positions.key" in caplog.text.partition(" new ")[2]
+
+
+def test_language_model_from_the_baseline(tmp_path):
+    """A trained relative_transformer_lm: positions and spans too."""
+    sizes = dict(attention_span=7, adaptive_span=True, decoder_normalize_before=True)
+    theirs = build_lm(RelativeTransformerLanguageModel, **sizes)
+    with torch.no_grad():
+        for layer in theirs.decoder.layers:
+            layer.self_attn.adaptive_span.z.uniform_()
+    saved = {"relative_positions": "key", "share_decoder_input_output_embed": False}
+    torch.save({"model": theirs.state_dict(), "cfg": {"model": saved}}, tmp_path / "v.pt")
+    own = build_lm(FeedbackTransformerLanguageModel, memory_projections="per-layer", **sizes)
+    initialise(own, str(tmp_path / "v.pt"))
+    state = own.state_dict()
+    assert all(state[name].equal(value) for name, value in theirs.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "changes,layers,message",
+    [
+        (dict(decoder_layers=2), "", "has 3 decoder layers, the model 2; choose 2 of them with --init-layers, as 0,1"),
+        (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of the layers 0 to 2"),
+        (dict(decoder_layers=2), "0,1,2", "--init-layers 0,1,2: give 2 of the layers"),
+        (dict(decoder_layers=2), "one", "--init-layers one: give layer numbers"),
+        (dict(decoder_ffn_embed_dim=20), "", r"has decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)"),
+        (dict(decoder_attention_heads=4), "", "was trained with --decoder-attention-heads 2, not 4"),
+        (dict(decoder_normalize_before=True), "", "was trained with --decoder-normalize-before False, not True"),
+        (dict(encoder_normalize_before=True), "", "was trained with --encoder-normalize-before False, not True"),
+        (dict(encoder_layers=3), "", "does not have encoder.layers.2.self_attn.k_proj, .* more"),
+        (dict(no_scale_embedding=True), "", "embeddings are multiplied by sqrt.*--no-scale-embedding"),
+    ],
+)
+def test_what_does_not_fit(tmp_path, changes, layers, message):
+    vanilla(tmp_path / "v.pt")
+    with pytest.raises(UserError, match=message) as error:
+        initialise(build(**changes), str(tmp_path / "v.pt"), layers)
+    assert "\n" not in str(error.value)
+
+
+def test_another_dictionary(tmp_path):
+    saved = vanilla(tmp_path / "v.pt").state_dict()
+    saved["decoder.embed_tokens.weight"] = saved["decoder.output_projection.weight"] = torch.zeros(5, 12)
+    torch.save({"model": saved, "cfg": {"model": {}}}, tmp_path / "v.pt")
+    with pytest.raises(UserError, match=r"embed_tokens.weight \[5, 12\].*is it another dictionary\?"):
+        initialise(build(), str(tmp_path / "v.pt"))
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(UserError, match="text: no whole checkpoint of fairseq"):
+        initialise(build(), str(tmp_path / "text"))
+    vanilla_lm(tmp_path / "lm.pt")
+    with pytest.raises(UserError, match=r"holds a\(n\) language model; the model is a\(n\) encoder-decoder"):
+        initialise(build(), str(tmp_path / "lm.pt"))
+    torch.save({"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {}}}, tmp_path / "other.pt")
+    with pytest.raises(UserError, match="no Transformer"):
+        initialise(build(), str(tmp_path / "other.pt"))
+    with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
+        build(init_layers="0")
+    with pytest.raises(UserError, match="--init-shared-projections best: unknown, choose of mean, first, last"):
+        build(init_shared_projections="best")
