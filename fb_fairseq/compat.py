@@ -67,6 +67,50 @@ def restore_numpy_long() -> None:
         np.compat = SimpleNamespace(long=int)
 
 
+def mend_ngram_blocking() -> None:
+    """``--no-repeat-ngram-size`` without fairseq's CUDA extension: it compares with the padding to come, and so
+    blocks nothing (facebookresearch/fairseq#5206)."""
+    from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+    block = NGramRepeatBlock._no_repeat_ngram
+    if hasattr(block, "__wrapped__"):
+        return
+
+    @functools.wraps(block)
+    def block_what_was_said(self, tokens, lprobs, bsz: int, beam_size: int, step: int):
+        return block(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+
+    NGramRepeatBlock._no_repeat_ngram = block_what_was_said
+
+
+def mend_replace_unk() -> None:
+    """``--replace-unk``: without a value it looks for a dictionary named "@@ "; and it takes alignments in another form
+    than the generator gives, and only gives with ``--print-alignment``."""
+    from fairseq import utils
+    from fairseq.tasks import FairseqTask
+
+    if hasattr(utils.replace_unk, "__wrapped__"):
+        return
+    load, replace, build = utils.load_align_dict, utils.replace_unk, FairseqTask.build_generator
+
+    @functools.wraps(load)
+    def load_align_dict(replace_unk):
+        return load("" if replace_unk == "@@ " else replace_unk)
+
+    @functools.wraps(replace)
+    def replace_unk(hypo_str, src_str, alignment, align_dict, unk):
+        pairs = {target: source for source, target in alignment}
+        return replace(hypo_str, src_str, pairs, align_dict, unk)
+
+    @functools.wraps(build)
+    def build_generator(self, models, args, *rest, **kwargs):
+        if getattr(args, "replace_unk", None) is not None and not getattr(args, "print_alignment", None):
+            args.print_alignment = "hard"
+        return build(self, models, args, *rest, **kwargs)
+
+    utils.load_align_dict, utils.replace_unk, FairseqTask.build_generator = load_align_dict, replace_unk, build_generator
+
+
 def mend_torchrun() -> None:
     """Let processes that torchrun started find each other on a machine without GPUs.
 
@@ -113,6 +157,8 @@ def mend() -> None:
     allow_checkpoint_classes()
     mend_encoder_fast_path()
     restore_numpy_long()
+    mend_ngram_blocking()
+    mend_replace_unk()
     mend_torchrun()
     from fb_fairseq import checkpoints
 

@@ -9,7 +9,11 @@ import torch
 import torch.nn as nn
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
-from fairseq.models.transformer.transformer_legacy import base_architecture
+from fairseq.models.transformer.transformer_legacy import (
+    base_architecture,
+    transformer_iwslt_de_en,
+    transformer_wmt_en_de_big,
+)
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from fb_fairseq.errors import UserError
@@ -343,3 +347,27 @@ def feedback_decoder(args):
     for name, (default, _) in INIT_OPTIONS.items():
         setattr(args, name, getattr(args, name, default))
     base_architecture(args)
+
+
+# v3 Table 8. The learning rates of the table are in the recipes of examples/.
+
+
+@register_model_architecture("feedback_decoder", "feedback_decoder_iwslt_de_en")
+def feedback_decoder_iwslt_de_en(args):
+    args.dropout = getattr(args, "dropout", 0.3)
+    transformer_iwslt_de_en(args)
+    feedback_decoder(args)
+
+
+@register_model_architecture("feedback_decoder", "feedback_decoder_wmt_en_de_big")
+def feedback_decoder_wmt_en_de_big(args):
+    args.dropout = getattr(args, "dropout", 0.3)
+    transformer_wmt_en_de_big(args)
+    feedback_decoder(args)
+
+
+@register_model_architecture("feedback_decoder", "feedback_decoder_cnn_dm")
+def feedback_decoder_cnn_dm(args):
+    """The base Transformer's sizes."""
+    args.dropout = getattr(args, "dropout", 0.3)
+    feedback_decoder(args)

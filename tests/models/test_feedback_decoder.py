@@ -245,3 +245,22 @@ def test_targets_padded_on_the_left_are_refused():
     source = batch([3])
     with pytest.raises(UserError, match="--left-pad-target"):
         model(source, torch.tensor([3]), torch.tensor([[PAD, 2, 5]]))
+
+
+@pytest.mark.parametrize(
+    "arch,sizes",
+    [  # v3 Table 8: layers, width, feed-forward, heads
+        ("feedback_decoder_iwslt_de_en", (6, 512, 1024, 4)),
+        ("feedback_decoder_wmt_en_de_big", (6, 1024, 4096, 16)),
+        ("feedback_decoder_cnn_dm", (6, 512, 2048, 8)),
+    ],
+)
+def test_presets(arch, sizes):
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    args = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[arch](args)
+    for side in ("encoder", "decoder"):
+        names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        assert tuple(getattr(args, f"{side}_{name}") for name in names) == sizes
+    assert args.dropout == 0.3 and args.memory_projections == "shared" and not args.decoder_normalize_before

@@ -1,0 +1,45 @@
+"""A made-up language pair: the target is the source's words, translated one by one, in reverse order."""
+
+import random
+
+from tests.cli.fairseq_commands import options, run
+
+WORDS = [f"{a}{b}" for a in "bcdfgh" for b in "aeiou"]
+
+
+def pairs(number, seed, longest=7):
+    draw = random.Random(seed)
+    for _ in range(number):
+        words = [draw.choice(WORDS) for _ in range(draw.randint(1, longest))]
+        yield " ".join(words), " ".join(word.upper() for word in reversed(words))
+
+
+def write_pairs(prefix, lines):
+    sources, targets = zip(*lines)
+    for language, text in (("de", sources), ("en", targets)):
+        prefix.with_suffix(f".{language}").write_text("\n".join(text) + "\n")
+
+
+def preprocess(folder):
+    """Binarised in ``folder / "data"``: 400 pairs to train on, 30 to validate and to test on."""
+    for seed, (split, number) in enumerate((("train", 400), ("valid", 30), ("test", 30))):
+        write_pairs(folder / split, pairs(number, seed))
+    arguments = dict(
+        source_lang="de", target_lang="en", trainpref=folder / "train", validpref=folder / "valid",
+        testpref=folder / "test", destdir=folder / "data", workers=1,
+    )
+    run("preprocess", *options(arguments))
+    return folder / "data"
+
+
+TINY = dict(
+    task="translation", arch="feedback_decoder", encoder_layers=1, encoder_embed_dim=32, encoder_ffn_embed_dim=48,
+    encoder_attention_heads=2, decoder_layers=2, decoder_ffn_embed_dim=48, decoder_attention_heads=2,
+    share_decoder_input_output_embed=True, criterion="label_smoothed_cross_entropy", label_smoothing=0.1,
+    optimizer="adam", lr=0.005, lr_scheduler="inverse_sqrt", warmup_updates=20, max_tokens=400, dropout=0.0, cpu=True,
+    log_format="json", log_interval=5, num_workers=0, no_epoch_checkpoints=True, required_batch_size_multiple=1,
+)
+
+
+def train(data, save_dir, **changes):
+    return run("train", data, "--save-dir", save_dir, *options({**TINY, **changes}))

@@ -1,0 +1,197 @@
+"""feedback_decoder with fairseq's translation task: train, decode in all ways, score."""
+
+import re
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
+from tests.cli.parallel_text import pairs, preprocess, train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return preprocess(tmp_path_factory.mktemp("parallel"))
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A Feedback and a vanilla model, trained with BLEU on the validation set."""
+    folder = tmp_path_factory.mktemp("trained")
+    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu", maximize_best_checkpoint_metric=True)
+    logs = {
+        "feedback": train(data, folder / "feedback", max_update=150, update_freq=2, validate_interval=5, **bleu),
+        "vanilla": train(data, folder / "vanilla", arch="transformer", max_update=100, disable_validation=True),
+    }
+    return folder, logs
+
+
+def hypotheses(log):
+    """Sentence number to its best hypothesis."""
+    return {int(n): text for n, text in re.findall(r"^H-(\d+)\t[-\d.einf]+\t(.*)$", log, re.M)}
+
+
+def generate(data, path, command="generate", **changes):
+    values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
+    return run(command, data, *options({**values, **changes}))
+
+
+def bleu(log):
+    return float(re.search(r"BLEU4? = ([\d.]+)", log)[1])
+
+
+def test_training_with_bleu(trained):
+    folder, logs = trained
+    losses = [float(entry["loss"]) for entry in json_logs(logs["feedback"], "train_inner")]
+    assert losses[-1] < losses[0] - 1.5, "it learns"
+    best = max(float(entry["valid_bleu"]) for entry in json_logs(logs["feedback"], "valid"))
+    saved = torch.load(folder / "feedback/checkpoint_best.pt")["extra_state"]
+    assert saved["val_loss"] == pytest.approx(best) and best > 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(lenpen=0.6),
+        dict(no_repeat_ngram_size=2, max_len_b=20),
+        dict(print_alignment="hard"),
+        dict(diverse_beam_groups=2, diverse_beam_strength=0.5, beam=4),
+        dict(prefix_size=2),
+        dict(sampling=True, sampling_topk=5, beam=1),
+        dict(unkpen=1, min_len=2, nbest=2),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_generate(data, trained, changes):
+    log = generate(data, trained[0] / "feedback/checkpoint_best.pt", **changes)
+    found = hypotheses(log)
+    assert len(found) == 30 and "Generate test" in log
+    if "no_repeat_ngram_size" in changes:
+        words = [text.split() for text in found.values()]
+        assert all(len(set(zip(w, w[1:]))) == max(len(w) - 1, 0) for w in words), words
+    if "prefix_size" in changes:
+        targets = {int(n): text for n, text in re.findall(r"^T-(\d+)\t(.*)$", log, re.M)}
+        assert all(found[n].split()[:2] == targets[n].split()[:2] for n in found)
+    if "print_alignment" in changes:
+        assert len(re.findall(r"^A-\d+\t\d+-\d+", log, re.M)) == 30, log
+
+
+def test_batches_and_ensembles_change_nothing(data, trained):
+    """A sentence alone and in a padded batch; an ensemble of the same model twice. With a vanilla one it runs."""
+    checkpoint = trained[0] / "feedback/checkpoint_best.pt"
+    together = hypotheses(generate(data, checkpoint, batch_size=30))
+    assert hypotheses(generate(data, checkpoint, batch_size=1)) == together
+    assert hypotheses(generate(data, f"{checkpoint}:{checkpoint}")) == together
+    mixed = generate(data, f"{checkpoint}:{trained[0] / 'vanilla/checkpoint_last.pt'}")
+    assert len(hypotheses(mixed)) == 30
+
+
+def test_score(data, trained, tmp_path):
+    log = generate(data, trained[0] / "feedback/checkpoint_best.pt")
+    for kind in "HT":
+        lines = re.findall(rf"^{kind}-(\d+)\t(?:[-\d.]+\t)?(.*)$", log, re.M)
+        (tmp_path / kind).write_text("\n".join(text for _, text in sorted(lines, key=lambda pair: int(pair[0]))) + "\n")
+    from unittest import mock
+
+    from fairseq_cli import score
+
+    out = []
+    with mock.patch("sys.argv", ["fairseq-score", "--sys", str(tmp_path / "H"), "--ref", str(tmp_path / "T")]):
+        with mock.patch("builtins.print", lambda *a, **k: out.append(" ".join(map(str, a)))):
+            score.cli_main()
+    assert bleu(out[-1]) == pytest.approx(bleu(log.rpartition("Generate test")[2]), abs=0.02)
+
+
+def interactive(data, trained, lines, tmp_path, **changes):
+    (tmp_path / "in").write_text("\n".join(lines) + "\n")
+    changes = dict(input=tmp_path / "in", buffer_size=10, **changes)
+    return generate(data, trained[0] / "feedback/checkpoint_best.pt", command="interactive", **changes)
+
+
+def test_interactive_and_hub(data, trained, tmp_path):
+    from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
+
+    sources = [source for source, _ in pairs(4, 2)]
+    found = hypotheses(interactive(data, trained, sources, tmp_path))
+    hub = FeedbackDecoderModel.from_pretrained(
+        str(trained[0] / "feedback"), "checkpoint_best.pt", str(data), cpu=True
+    )
+    assert hub.translate(sources, beam=5) == [found[n] for n in range(4)]
+    assert hub.translate(sources[1], beam=5) == found[1]
+
+
+def test_replace_unk(data, trained, tmp_path):
+    """Unknown target words, brought about by forbidding all others, become the source words attended to most."""
+    lines = ["ba ce", "di"]
+    unknown = dict(replace_unk=True, unkpen=-100, max_len_a=0, max_len_b=4)
+    found = hypotheses(interactive(data, trained, lines, tmp_path, **unknown))
+    assert set(found[1].split()) == {"di"} and set(found[0].split()) <= set(lines[0].split())
+
+
+def test_constraints(data, trained, tmp_path):
+    found = hypotheses(interactive(data, trained, ["ba ce\tGA", "di\tBA BE"], tmp_path, constraints=True))
+    assert "GA" in found[0].split() and {"BA", "BE"} <= set(found[1].split())
+
+
+def test_empty_and_long_lines(data, trained, tmp_path):
+    """fairseq's documented behaviour: an empty source is translated; one beyond the maximum is an error, or skipped."""
+    assert set(hypotheses(interactive(data, trained, ["", "ba"], tmp_path))) == {0, 1}
+    long = " ".join(["ba"] * 1100)
+    with pytest.raises(Exception, match="exceeds maximum|greater than the model|max_positions|size"):
+        interactive(data, trained, [long, "ba"], tmp_path)
+    found = hypotheses(interactive(data, trained, [long, "ba"], tmp_path, skip_invalid_size_inputs_valid_test=True))
+    assert 1 in found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(amp=True),
+        dict(memory_efficient_fp16=True),
+        dict(checkpoint_activations=True, encoder_layerdrop=0.2, decoder_layerdrop=0.2),
+        dict(encoder_layers=3, decoder_layers=1, decoder_normalize_before=True, encoder_normalize_before=True),
+        dict(memory_projections="per-layer", decoder_learned_pos=True, decoder_layers=6),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_training_options(data, tmp_path, changes):
+    log = train(data, tmp_path, max_update=25, disable_validation=True, dropout=0.1, **changes)
+    losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
+    assert losses[-1] < losses[0]
+    assert len(hypotheses(generate(data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
+
+
+def test_pruned_decoder(data, trained, tmp_path):
+    """Layers to keep, given in evaluation: memory weights of those that stay. (fairseq wants them for both sides.)"""
+    overrides = "{'encoder_layers_to_keep': '0', 'decoder_layers_to_keep': '1'}"
+    log = generate(data, trained[0] / "feedback/checkpoint_best.pt", model_overrides=overrides, beam=2, max_len_b=10)
+    assert len(hypotheses(log)) == 30
+
+
+def test_another_models_checkpoint(data, trained, tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes((trained[0] / "vanilla/checkpoint_last.pt").read_bytes())
+    with pytest.raises(UserError, match="holds a transformer, not a feedback_decoder; .*--init-from-transformer"):
+        train(data, tmp_path, max_update=120)
+
+
+def test_life_cycle_of_initialisation(data, trained, tmp_path):
+    """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is saved."""
+    start = tmp_path / "vanilla.pt"
+    start.write_bytes((trained[0] / "vanilla/checkpoint_last.pt").read_bytes())
+    run = dict(init_from_transformer=start, disable_validation=True)
+    log = train(data, tmp_path / "a", **run, max_update=10)
+    assert f"parameters from {start}: " in log and "4 derived (decoder.memory.k_proj, decoder.memory.v_proj)" in log
+    scratch = train(data, tmp_path / "b", disable_validation=True, max_update=10)
+    first = [float(json_logs(entry, "train_inner")[0]["loss"]) for entry in (log, scratch)]
+    assert first[0] < first[1] - 0.5, "it starts where the vanilla model was"
+    saved = torch.load(tmp_path / "a/checkpoint_last.pt")["cfg"]["model"]
+    assert (saved.init_from_transformer, saved.init_layers) == ("", "")
+    train(data, tmp_path / "whole", **run, max_update=16)
+    start.unlink()
+    train(data, tmp_path / "a", **run, max_update=16)
+    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+    assert len(hypotheses(generate(data, tmp_path / "a/checkpoint_last.pt", beam=1))) == 30
+    with pytest.raises(UserError, match="--init-from-transformer .*vanilla.pt: no such file"):
+        train(data, tmp_path / "new", **run, max_update=2)
+    assert not (tmp_path / "new/checkpoint_last.pt").exists()
