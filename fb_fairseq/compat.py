@@ -111,6 +111,25 @@ def mend_replace_unk() -> None:
     utils.load_align_dict, utils.replace_unk, FairseqTask.build_generator = load_align_dict, replace_unk, build_generator
 
 
+def mend_log_file() -> None:
+    """``--log-file``: fairseq opens it again for every epoch, and writes every line as often."""
+    from fairseq.logging import progress_bar
+
+    make = progress_bar.progress_bar
+    if hasattr(make, "__wrapped__"):
+        return
+
+    @functools.wraps(make)
+    def make_with_one_file(*args, log_file=None, **kwargs):
+        handlers = progress_bar.logger.handlers
+        opened = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+        if log_file is not None and os.path.abspath(log_file) in opened:
+            log_file = None
+        return make(*args, log_file=log_file, **kwargs)
+
+    progress_bar.progress_bar = make_with_one_file
+
+
 def mend_torchrun() -> None:
     """Let processes that torchrun started find each other on a machine without GPUs.
 
@@ -159,6 +178,7 @@ def mend() -> None:
     restore_numpy_long()
     mend_ngram_blocking()
     mend_replace_unk()
+    mend_log_file()
     mend_torchrun()
     from fb_fairseq import checkpoints
 

@@ -1,9 +1,11 @@
 # Sourced by examples/language_modeling/*/run.sh, each of which sets what is its corpus's own and calls run_recipe "$@":
 #
-#   corpus        the architecture is feedback_transformer_lm_$corpus, unless --models says otherwise
-#   metric        what --curves shows: bpb, loss or ppl
+#   corpus        runs go to runs/$corpus, or runs/$corpus-small
+#   architecture  in the papers' setting --arch is feedback_transformer_lm_$architecture, unless --models says otherwise
+#   metric        what the curves show: bpb, loss or ppl
 #   prompt        generation goes on from it
-#   prepare DATA  function: binarise the user's copy to $data, after checking it
+#   prepare DATA DESTDIR
+#                 function: check the user's copy and binarise it
 #   full_setting, small_setting
 #                 functions: set updates, finetune_updates, every (updates between validations), streams (of an update),
 #                 steps (of a block), valid_streams, lr, and the arrays optimisation (options of both trainings) and
@@ -19,14 +21,50 @@ usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune
  --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N, -- options of fairseq-train"
 
 run_recipe() {
-    local small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
-    local todo="prepare train finetune evaluate generate" extra=() step model name run
+    parse "$@"
+    [ -z "$input" ] || [ ! -e "$input" ] || input=$(cd "$(dirname "$input")" && pwd)/$(basename "$input")
+    mkdir -p "$out"
+    out=$(cd "$out" && pwd) data=$out/data
+    cd "$repository"
+    make_environment
+    if asked prepare; then renew_data; fi
+    [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    local layer model run
+    devices=$(python -c 'import torch; print(torch.cuda.device_count())')
+    [ $((streams % (${devices/#0/1} * update_freq))) = 0 ] ||
+        fail "--update-freq $update_freq: $streams streams cannot be shared by ${devices/#0/1} processes x $update_freq"
+    for layer in $layers; do
+        for model in $models; do
+            run=$out/$model model_options=(--arch "$model")
+            if [ $small = yes ]; then
+                run=$out/$model-$layer
+                shape "$layer"
+                # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
+                [ "$model" != feedback_transformer_lm ] || model_options+=(--memory-projections per-layer)
+            fi
+            run_steps "$run"
+        done
+    done
+    if asked evaluate; then collect_results; fi
+    draw_curves
+}
+
+parse() {
+    local step value
+    small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
+    todo="prepare train finetune evaluate generate" extra=()
     while [ $# -gt 0 ]; do
         case $1 in
             --small) small=yes; shift; continue ;;
             --) shift; extra=("$@"); break ;;
             --out | --steps | --models | --layers | --updates | --finetune-updates | --update-freq | --seed)
                 [ $# -ge 2 ] || fail "$1 needs a value"
+                case $1 in --layers | --updates | --finetune-updates | --update-freq | --seed)
+                    for value in $2; do
+                        case $value in *[!0-9]* | 0*) fail "$1 $value: give a number, 1 or more" ;; esac
+                    done
+                    ;;
+                esac
                 case $1 in
                     --out) out=$2 ;;
                     --steps) todo=$2 ;;
@@ -46,7 +84,7 @@ run_recipe() {
     for step in $todo; do
         case $step in prepare | train | finetune | evaluate | generate) ;; *) fail "--steps $step: unknown; $usage" ;; esac
     done
-    case " $todo " in *" prepare "*) [ -n "$input" ] || fail "DATA is missing; $usage" ;; esac
+    if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then
         small_setting
         out=${out:-$repository/runs/$corpus-small} models=${models:-feedback_transformer_lm relative_transformer_lm}
@@ -54,113 +92,135 @@ run_recipe() {
     else
         [ -z "$layers" ] || fail "--layers: only with --small"
         full_setting
-        out=${out:-$repository/runs/$corpus} models=${models:-feedback_transformer_lm_$corpus} layers=full
+        out=${out:-$repository/runs/$corpus} models=${models:-feedback_transformer_lm_$architecture} layers=full
     fi
     updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
-    [ -z "$input" ] || [ ! -e "$input" ] || input=$(cd "$(dirname "$input")" && pwd)/$(basename "$input")
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd) data=$out/data
-    cd "$repository"
-    make_environment
-    results=() curves=()
-    case " $todo " in *" prepare "*)
-        echo "== prepare"
+}
+
+asked() {
+    case " $todo " in *" $1 "*) true ;; *) false ;; esac
+}
+
+# Prepared anew, the data replace what is there, unless models were trained on other data.
+renew_data() {
+    echo "== prepare"
+    rm -rf "$data.tmp"
+    prepare "$input" "$data.tmp"
+    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" && ls "$out"/*/*.pt >/dev/null 2>&1; then
         rm -rf "$data.tmp"
-        prepare "$input" "$data.tmp"
-        rm -rf "$data"
-        mv "$data.tmp" "$data"
-        ;;
-    esac
-    [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
-    device=$(python -c 'import torch; print(torch.cuda.device_count() or "")')
-    processes=${device:-1}
-    [ -n "$device" ] || cpu=--cpu
-    [ $((streams % (processes * update_freq))) = 0 ] ||
-        fail "--update-freq $update_freq: $streams streams cannot be shared by $processes processes x $update_freq"
-    for layer in $layers; do
-        for model in $models; do
-            name=$model run=$out/$model model_options=(--arch "$model")
-            if [ $small = yes ]; then
-                name=$model-$layer run=$out/$model-$layer
-                shape "$layer"
-                # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
-                [ "$model" != feedback_transformer_lm ] || model_options+=(--memory-projections per-layer)
-            fi
-            for step in $todo; do
-                case $step in
-                    train)
-                        echo "== $name: train, $updates updates"
-                        train "$run" --lr "$lr" --max-update "$updates" ${warmup[@]+"${warmup[@]}"}
-                        ;;
-                    finetune)
-                        # "The final performances are obtained by finetuning the models with a 10x smaller learning
-                        # rate" (v3, §7.6).
-                        have "$run/checkpoint_best.pt" train
-                        echo "== $name: fine-tune at a tenth of the learning rate, $finetune_updates updates"
-                        train "$run-finetuned" --finetune-from-model "$run/checkpoint_best.pt" \
-                            --lr "$(python -c "print($lr / 10)")" --max-update "$finetune_updates"
-                        ;;
-                    evaluate)
-                        evaluate "$run" trained
-                        [ ! -e "$run-finetuned/checkpoint_best.pt" ] || evaluate "$run-finetuned" fine-tuned
-                        ;;
-                    generate)
-                        generate "$run"
-                        ;;
-                esac
-            done
-            if [ -s "$run.log" ]; then curves+=("$name=$run.log"); fi
-        done
-    done
-    if [ ${#results[@]} -gt 0 ]; then
-        (IFS=,; echo "{${results[*]}}") | python -m json.tool >"$out/results.json"
-        echo "$out/results.json"
+        fail "$out: holds models that were trained on other data; give another --out, or remove it"
     fi
-    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric $metric --out "$out/curves.png"
+    rm -rf "$data"
+    mv "$data.tmp" "$data"
+}
+
+# run_steps RUN: what was asked for, of one model.
+run_steps() {
+    local run=$1 step origin
+    for step in $todo; do
+        case $step in
+            train) train "$run" "$updates" --lr "$lr" ${warmup[@]+"${warmup[@]}"} ;;
+            finetune)
+                # "The final performances are obtained by finetuning the models with a 10x smaller learning rate"
+                # (v3, §7.6).
+                have "$run/checkpoint_best.pt" train
+                origin=$(cksum <"$run/checkpoint_best.pt")
+                if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
+                    rm -rf "$run-finetuned" "$run-finetuned".*  # of another model, or none
+                    echo "$origin" >"$run-finetuned.from"
+                fi
+                train "$run-finetuned" "$finetune_updates" --finetune-from-model "$run/checkpoint_best.pt" \
+                    --lr "$(python -c "print($lr / 10)")"
+                ;;
+            evaluate)
+                evaluate "$run"
+                [ ! -e "$run-finetuned/checkpoint_best.pt" ] || evaluate "$run-finetuned"
+                ;;
+            generate) generate "$run" ;;
+        esac
+    done
 }
 
 have() {
     [ -e "$1" ] || fail "$1: not there; run the step $2 first"
 }
 
-# train RUN OPTIONS…: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
+# train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
 train() {
-    local run=$1 started=$SECONDS seconds=0
-    shift
-    fairseq-train "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss "${model_options[@]}" \
+    local run=$1 target=$2 started=$SECONDS seconds=0 failed=no cpu=--cpu processes=1
+    shift 2
+    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ]; then
+        echo "== $(basename "$run"): trained already, $target updates"
+        return
+    fi
+    echo "== $(basename "$run"): $target updates"
+    if [ "$devices" != 0 ]; then cpu="" processes=$devices; fi
+    set -- "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss "${model_options[@]}" \
         --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) --update-freq "$update_freq" \
-        --valid-streams "$valid_streams" --optimizer adam "${optimisation[@]}" \
+        --valid-streams "$valid_streams" --optimizer adam "${optimisation[@]}" --max-update "$target" \
         --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates 1 \
-        --no-epoch-checkpoints --seed "$seed" ${cpu:-} --log-format json --log-interval 25 --log-file "$run.log" \
-        --save-dir "$run" "$@" ${extra[@]+"${extra[@]}"} >"$run.out" 2>&1 ||
-        fail "training stopped: $(tail -n 1 "$run.out"); $run.out says more"
-    [ ! -e "$run.seconds" ] || seconds=$(cat "$run.seconds")
+        --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
+        --log-format json --log-interval 25 --save-dir "$run" "$@" ${extra[@]+"${extra[@]}"}
+    echo "fairseq-train $*" >>"$run.log"
+    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
+    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
     echo $((seconds + SECONDS - started)) >"$run.seconds"
+    [ $failed = no ] || fail "training stopped: $(tail -n 1 "$run.log"); $run.log says more"
+    echo "$target" >"$run.done"
 }
 
-# evaluate RUN HOW: the test split with RUN's best checkpoint.
+# evaluate RUN: the test split with RUN's best checkpoint, to RUN.json.
 evaluate() {
-    local run=$1 bits parameters
+    local run=$1 cpu=--cpu
     have "$run/checkpoint_best.pt" train
+    [ "$devices" = 0 ] || cpu=
     fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams "$valid_streams" \
-        --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" ${cpu:-} >"$run.eval" 2>&1 ||
+        --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" $cpu >"$run.eval" 2>&1 ||
         fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
-    bits=$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$run.eval")
-    parameters=$(sed -n 's/.*shared model params: \([0-9,]*\) .*/\1/p' "$run.log" | tr -d , | tail -n 1)
-    echo "== $name, $2: $bits bits per token on the test split; $parameters parameters, $(cat "$run.seconds") s"
-    results+=("\"$(basename "$run")\": {\"test_bits_per_token\": $bits, \"test_perplexity\": $(python -c \
-        "print(round(2 ** $bits, 3))"), \"parameters\": $parameters, \"seconds\": $(cat "$run.seconds")}")
+    python - "$run" <<'PY'
+import json, os, re, sys, torch
+run = sys.argv[1]
+bits = float(re.findall(r"Loss \(base 2\): ([\d.]+),", open(f"{run}.eval").read())[-1])
+import fb_fairseq.compat
+model = torch.load(f"{run}/checkpoint_best.pt", map_location="cpu")["model"]
+parameters = sum({v.data_ptr(): v.numel() for v in model.values()}.values())
+seconds = int(open(f"{run}.seconds").read()) if os.path.exists(f"{run}.seconds") else None
+result = {"test_bits_per_token": bits, "test_perplexity": round(2**bits, 3), "parameters": parameters, "seconds": seconds}
+json.dump(result, open(f"{run}.json", "w"))
+print(f"== {os.path.basename(run)}: {bits} bits per token on the test split; {parameters} parameters, {seconds} s")
+PY
+}
+
+# All evaluated models of this folder, in results.json.
+collect_results() {
+    python - "$out" <<'PY'
+import glob, json, os, sys
+out = sys.argv[1]
+files = [f for f in sorted(glob.glob(f"{glob.escape(out)}/*.json")) if os.path.basename(f) != "results.json"]
+results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
+json.dump(results, open(f"{out}/results.json", "w"), indent=4)
+print(f"{out}/results.json")
+PY
+}
+
+draw_curves() {
+    local log curves=()
+    for log in "$out"/*.log; do
+        case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
+    done
+    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric $metric --out "$out/curves.png"
 }
 
 # generate RUN: go on from $prompt, with the last checkpoint there is.
 generate() {
-    local checkpoint=$1-finetuned/checkpoint_best.pt
+    local checkpoint=$1-finetuned/checkpoint_best.pt cpu=--cpu
+    [ "$devices" = 0 ] || cpu=
     [ -e "$checkpoint" ] || checkpoint=$1/checkpoint_best.pt
     have "$checkpoint" train
     printf '%s\n' "$prompt" | fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling \
-        --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" ${cpu:-} --path "$checkpoint" >"$1.sample" 2>&1 ||
+        --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" $cpu --path "$checkpoint" >"$1.sample" 2>&1 ||
         fail "generation stopped: $(tail -n 1 "$1.sample"); $1.sample says more"
-    echo "== $name goes on from: $prompt"
+    echo "== $(basename "$1") goes on from: $prompt"
     grep '^D-0' "$1.sample" | cut -f 3
 }
 
@@ -168,16 +228,23 @@ generate() {
 preprocess() {
     mkdir -p "$4"
     fairseq-preprocess --only-source --trainpref "$1" --validpref "$2" --testpref "$3" --destdir "$4" --workers 1 \
-        >"$out/preprocess.log" 2>&1 || fail "preprocessing stopped; $out/preprocess.log says more"
+        >"$out/preprocess.out" 2>&1 || fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
 }
 
-# unpack FILE OUT: FILE as it is, or out of .gz, or the member OUT's name says out of .zip.
+# unpack FILE OUT [MEMBER]: FILE as it is, or out of .gz, or MEMBER (or the only file) of .zip.
 unpack() {
+    [ -f "$1" ] || fail "$1: no such file"
     case $1 in
-        *.gz) gzip -dc "$1" >"$2" ;;
-        *.zip) python -c "import shutil, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as archive, open(sys.argv[2], 'wb') as out:
-    shutil.copyfileobj(archive.open(sys.argv[3]), out)" "$1" "$2" "$3" || fail "$1: $3 cannot be unpacked from it" ;;
+        *.gz) gzip -dc "$1" >"$2" || fail "$1: cannot be unpacked; give an intact copy" ;;
+        *.zip)
+            python - "$@" <<'PY' 2>/dev/null || fail "$1: cannot be unpacked; give an intact copy with ${3:-one file}"
+import shutil, sys, zipfile
+archive = zipfile.ZipFile(sys.argv[1])
+names = archive.namelist()
+with archive.open(names[0] if len(names) == 1 else sys.argv[3]) as member, open(sys.argv[2], "wb") as out:
+    shutil.copyfileobj(member, out)
+PY
+            ;;
         *) cp "$1" "$2" ;;
     esac
 }

@@ -33,6 +33,10 @@ def parse(argv=None) -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')} {value}: give 1 or more")
     if args.embed_dim % args.heads:
         parser.error(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}")
+    try:
+        torch.device(args.device)
+    except RuntimeError:
+        parser.error(f"--device {args.device}: unknown; give cpu or cuda")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {args.device}: torch sees no GPU here; give --device cpu")
     return args

@@ -44,13 +44,14 @@ def alternating_medians(functions: List[Callable], device: str, repeats: int) ->
     return [sorted(column)[repeats // 2] for column in zip(*times)]
 
 
-def saved_bytes(function: Callable) -> int:
-    """Bytes that autograd keeps for the backward pass of what the function computes, parameters not counted."""
+def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
+    """Bytes that autograd keeps for the backward pass of what the function computes, the model's parameters not counted."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = {}
 
     def pack(tensor):
-        if not isinstance(tensor, torch.nn.Parameter):
-            storage = tensor.untyped_storage()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 

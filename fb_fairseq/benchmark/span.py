@@ -48,4 +48,4 @@ def measured(name: str, args, span: int) -> dict:
     def step():
         forward().float().pow(2).mean().backward()
 
-    return {"step": step, "saved": saved_bytes(forward), "state": state.memory_KCBD.untyped_storage().nbytes()}
+    return {"step": step, "saved": saved_bytes(forward, model), "state": state.memory_KCBD.untyped_storage().nbytes()}

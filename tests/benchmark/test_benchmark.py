@@ -41,10 +41,11 @@ def test_span(capsys):
 
 
 def test_saved_bytes():
+    """Each tensor once; parameters, and views of them, not at all."""
     x = torch.randn(10, 10, requires_grad=True)
-    assert saved_bytes(lambda: (x * 2).exp().exp()) == 2 * 400  # each exp keeps its result
-    weight = torch.nn.Parameter(torch.randn(10, 10))
-    assert saved_bytes(lambda: x @ weight) == 400
+    layer = torch.nn.Linear(10, 10)
+    assert saved_bytes(lambda: (x * 2).exp().exp(), layer) == 2 * 400  # each exp keeps its result
+    assert saved_bytes(lambda: layer(x), layer) == 400
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_saved_bytes():
     [
         (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
         (["span", "--span", "0"], "--span 0: give 1 or more"),
+        (["decode", "--device", "foo"], "--device foo: unknown"),
         (["decode", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
     ],
 )

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -82,21 +81,30 @@ def test_small_recipe(tmp_path, name):
 
 @pytest.mark.slow
 def test_steps_and_resuming(tmp_path):
-    """Steps one by one; training goes on where it stopped; what is missing is named."""
+    """Steps one by one; what is done is not done again; a model that was trained on is fine-tuned anew."""
     data, out = made_up_corpus("enwik8", tmp_path), tmp_path / "out"
-    common = ["--small", "--layers", "1", "--models", "relative_transformer_lm", "--out", out, "--steps"]
-    assert "run the step prepare first" in recipe("enwik8", *common, "train").stderr
-    assert recipe("enwik8", *common, "prepare", data).returncode == 0
-    assert "run the step train first" in recipe("enwik8", *common, "finetune").stderr
-    assert recipe("enwik8", *common, "train", "--updates", "2").returncode == 0
-    done = recipe("enwik8", *common, "train evaluate", "--updates", "4", "--", "--dropout", "0.1")
+    common = ["--small", "--layers", "1", "--models", "relative_transformer_lm", "--out", out, "--finetune-updates", 2]
+
+    def steps(todo, *arguments):
+        return recipe("enwik8", *common, "--steps", todo, *arguments)
+
+    assert "run the step prepare first" in steps("train").stderr
+    assert steps("prepare", data).returncode == 0
+    assert "run the step train first" in steps("finetune").stderr
+    assert steps("train finetune", "--updates", "2").returncode == 0
+    assert steps("train finetune", "--updates", "2").stdout.count("trained already, 2 updates") == 2
+    (out / "relative_transformer_lm-1.seconds").unlink()  # as after a kill
+    done = steps("train finetune evaluate", "--updates", "4", "--", "--dropout", "0.1")
     assert done.returncode == 0, done.stderr
-    updates = re.findall(r'"train_num_updates": "(\d+)"', (out / "relative_transformer_lm-1.log").read_text())
-    assert updates[-1] == "4" and "2" in updates
-    assert "Loaded checkpoint" in (out / "relative_transformer_lm-1.out").read_text()
-    check_results(out, ["relative_transformer_lm-1"])
-    shutil.rmtree(out / "data")
-    assert "run the step prepare first" in recipe("enwik8", *common, "evaluate").stderr
+    log = (out / "relative_transformer_lm-1.log").read_text()
+    assert re.findall(r'"train_num_updates": "(\d+)"', log)[-1] == "4" and "Loaded checkpoint" in log
+    tuned = (out / "relative_transformer_lm-1-finetuned.log").read_text()
+    assert tuned.count("fairseq-train") == 1 and '"train_num_updates": "2"' in tuned
+    check_results(out, ["relative_transformer_lm-1", "relative_transformer_lm-1-finetuned"])
+    data.write_bytes(made_up_text(20_000, 2))
+    refused = steps("prepare", data)
+    assert "holds models that were trained on other data; give another --out" in refused.stderr
+    assert (out / "data/train.bin").exists() and not (out / "data.tmp").exists()
 
 
 @pytest.mark.parametrize(
@@ -112,13 +120,17 @@ def test_steps_and_resuming(tmp_path):
         ("enwik8", ["--epochs", "3"], "error: --epochs: unknown option; give DATA"),
         ("enwik8", ["--steps", "learn", "x"], "error: --steps learn: unknown"),
         ("enwik8", ["--layers", "3", "x"], "error: --layers: only with --small"),
+        ("enwik8", ["--finetune-updates", "0"], "error: --finetune-updates 0: give a number, 1 or more"),
+        ("char_ptb", ["--small", "--layers", "2 x"], "error: --layers x: give a number, 1 or more"),
+        ("enwik8", ["--small", "{folder}"], "error: DATA .*: no such file"),
+        ("enwik8", ["--small", "{zip}"], "error: .*x.zip: cannot be unpacked; give an intact copy with enwik8"),
         ("enwik8", ["--small", "--update-freq", "3", "{text}"], "--update-freq 3: 64 streams cannot be shared by 1"),
     ],
 )
 def test_bad_input(tmp_path, name, arguments, message):
     (tmp_path / "text").write_bytes(made_up_text(20, 1))
     (tmp_path / "x.zip").write_bytes(b"PK")
-    arguments = [a.format(text=tmp_path / "text", zip=tmp_path / "x.zip") for a in arguments]
+    arguments = [a.format(text=tmp_path / "text", zip=tmp_path / "x.zip", folder=tmp_path) for a in arguments]
     done = recipe(name, *arguments, "--out", tmp_path / "out")
     assert done.returncode != 0
     assert re.search(message, done.stderr.splitlines()[-1])

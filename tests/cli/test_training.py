@@ -184,3 +184,11 @@ def test_named_architecture(byte_data, tmp_path):
     log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
               "--gen-subset", "valid1")
     assert "Loss (base 2)" in log
+
+
+def test_a_log_file_holds_every_line_once(byte_data, tmp_path):
+    """(fairseq alone opens it once more in every epoch.)"""
+    log = tmp_path / "log"
+    train(byte_data, tmp_path, max_epoch=3, batch_size=60, log_file=log, disable_validation=True, no_save=True)
+    lines = [line for line in log.read_text().splitlines() if '"train_loss"' in line]
+    assert len(lines) == len(set(lines)) == 3

@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-corpus=char_ptb metric=loss prompt="t h e _ c o m p a n y _"
+corpus=char_ptb architecture=char_ptb metric=loss prompt="t h e _ c o m p a n y _"
 
 full_setting() {
     updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
@@ -44,7 +44,12 @@ prepare() {
         esac
         [ $small = yes ] || check "$out/$split.words" $bytes $md5 "ptb.$split.txt"
         # A token is a character, _ between words; fairseq's </s> stands for the end of a line.
-        sed -e 's/^ //; s/ $//; s/ /_/g; s/./& /g' "$out/$split.words" >"$out/$split.chars"
+        python - "$out/$split.words" "$out/$split.chars" <<'PY'
+import sys
+with open(sys.argv[1], encoding="utf-8") as words, open(sys.argv[2], "w", encoding="utf-8") as characters:
+    for line in words:
+        characters.write(" ".join("_".join(line.split())) + "\n")
+PY
     done
     preprocess "$out/train.chars" "$out/valid.chars" "$out/test.chars" "$2"
 }

@@ -4,7 +4,7 @@
 
 The rules are those by which Matt Mahoney made text8 (http://mattmahoney.net/dc/textdata.html, public domain): what a
 reader of the page sees, with link texts and captions, without tables, references and markup; digits are spelled out.
-text8 is the first 100,000,000 bytes of what enwik9 gives; enwik8 alone gives about three quarters of it.
+text8 is the first 100,000,000 bytes of what enwik9 gives; enwik8 alone gives too little.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # WikiText-103 with adaptive input and softmax, in the setting of v3 Table 9; on a CPU, small, on WikiText-2:
-#   bash examples/language_modeling/wikitext103/run.sh wikitext-103-v1.zip [-- --arch …]
+#   bash examples/language_modeling/wikitext103/run.sh wikitext-103-v1.zip [--models feedback_transformer_lm_wikitext103_large]
 #   bash examples/language_modeling/wikitext103/run.sh --small WIKITEXT2
 # WIKITEXT2: a folder with train, valid and test as .txt or .txt.gz (or wiki.train.tokens, …).
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-corpus=wikitext103_small metric=ppl prompt="The"
+corpus=wikitext103 architecture=wikitext103_small metric=ppl prompt="The"
 
 full_setting() {
     updates=200000 finetune_updates=10000 every=2000 streams=512 steps=256 valid_streams=64 lr=0.0007
@@ -33,7 +33,7 @@ prepare() {
     local split file
     [ $small = yes ] || case $1 in
         *.zip)
-            [ -s "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
+            [ -f "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
             check "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
             ;;
         *) fail "DATA $1: give wikitext-103-v1.zip (https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip), or --small and a folder" ;;
