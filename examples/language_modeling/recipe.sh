@@ -178,12 +178,10 @@ evaluate() {
         --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" $cpu >"$run.eval" 2>&1 ||
         fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
     python - "$run" <<'PY'
-import json, os, re, sys, torch
+import json, os, re, sys
 run = sys.argv[1]
 bits = float(re.findall(r"Loss \(base 2\): ([\d.]+),", open(f"{run}.eval").read())[-1])
-import fb_fairseq.compat
-model = torch.load(f"{run}/checkpoint_best.pt", map_location="cpu")["model"]
-parameters = sum({v.data_ptr(): v.numel() for v in model.values()}.values())
+parameters = int(re.findall(r"shared model params: ([\d,]+)", open(f"{run}.log").read())[-1].replace(",", ""))
 seconds = int(open(f"{run}.seconds").read()) if os.path.exists(f"{run}.seconds") else None
 result = {"test_bits_per_token": bits, "test_perplexity": round(2**bits, 3), "parameters": parameters, "seconds": seconds}
 json.dump(result, open(f"{run}.json", "w"))

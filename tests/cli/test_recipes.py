@@ -37,7 +37,7 @@ def made_up_corpus(name, folder):
         if name == "char_ptb":
             text += b"the company\n"
         else:  # more words than the last cut-off
-            text += b"The " + b" ".join(b"word%d" % i for i in range(8100)) + b"\n"
+            text += b" The " + b" ".join(b"word%d" % i for i in range(8100)) + b"\n"
         (folder / f"{'ptb.' if name == 'char_ptb' else ''}{split}.txt").write_bytes(text)
     return folder
 
