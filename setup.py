@@ -23,6 +23,7 @@ setup(
     ],
     extras_require={
         "plot": ["matplotlib", "tensorboard"],
+        "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "test": ["pytest"],
     },
 )
