@@ -16,13 +16,14 @@
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
+. "$repository/examples/steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\" --models \"NAME …\"\
  --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N, -- options of fairseq-train"
 
 run_recipe() {
     parse "$@"
-    [ -z "$input" ] || [ ! -e "$input" ] || input=$(cd "$(dirname "$input")" && pwd)/$(basename "$input")
+    input=$(absolute "$input")
     mkdir -p "$out"
     out=$(cd "$out" && pwd) data=$out/data
     cd "$repository"
@@ -50,7 +51,7 @@ run_recipe() {
 }
 
 parse() {
-    local step value
+    local step
     small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
     todo="prepare train finetune evaluate generate" extra=()
     while [ $# -gt 0 ]; do
@@ -59,12 +60,7 @@ parse() {
             --) shift; extra=("$@"); break ;;
             --out | --steps | --models | --layers | --updates | --finetune-updates | --update-freq | --seed)
                 [ $# -ge 2 ] || fail "$1 needs a value"
-                case $1 in --layers | --updates | --finetune-updates | --update-freq | --seed)
-                    for value in $2; do
-                        case $value in *[!0-9]* | 0*) fail "$1 $value: give a number, 1 or more" ;; esac
-                    done
-                    ;;
-                esac
+                case $1 in --layers | --updates | --finetune-updates | --update-freq | --seed) numbers "$1" "$2" ;; esac
                 case $1 in
                     --out) out=$2 ;;
                     --steps) todo=$2 ;;
@@ -95,10 +91,6 @@ parse() {
         out=${out:-$repository/runs/$corpus} models=${models:-feedback_transformer_lm_$architecture} layers=full
     fi
     updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
-}
-
-asked() {
-    case " $todo " in *" $1 "*) true ;; *) false ;; esac
 }
 
 # Prepared anew, the data replace what is there, unless models were trained on other data.
@@ -139,10 +131,6 @@ run_steps() {
             generate) generate "$run" ;;
         esac
     done
-}
-
-have() {
-    [ -e "$1" ] || fail "$1: not there; run the step $2 first"
 }
 
 # train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
@@ -227,35 +215,4 @@ preprocess() {
     mkdir -p "$4"
     fairseq-preprocess --only-source --trainpref "$1" --validpref "$2" --testpref "$3" --destdir "$4" --workers 1 \
         >"$out/preprocess.out" 2>&1 || fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
-}
-
-# unpack FILE OUT [MEMBER]: FILE as it is, or out of .gz, or MEMBER (or the only file) of .zip.
-unpack() {
-    [ -f "$1" ] || fail "$1: no such file"
-    case $1 in
-        *.gz) gzip -dc "$1" >"$2" || fail "$1: cannot be unpacked; give an intact copy" ;;
-        *.zip)
-            python - "$@" <<'PY' 2>/dev/null || fail "$1: cannot be unpacked; give an intact copy with ${3:-one file}"
-import shutil, sys, zipfile
-archive = zipfile.ZipFile(sys.argv[1])
-names = archive.namelist()
-with archive.open(names[0] if len(names) == 1 else sys.argv[3]) as member, open(sys.argv[2], "wb") as out:
-    shutil.copyfileobj(member, out)
-PY
-            ;;
-        *) cp "$1" "$2" ;;
-    esac
-}
-
-# check FILE BYTES MD5 WHAT: stop unless the file is the published one.
-check() {
-    local found
-    found=$(python -c "import hashlib, os, sys
-digest = hashlib.md5()
-with open(sys.argv[1], 'rb') as file:
-    for chunk in iter(lambda: file.read(1 << 20), b''):
-        digest.update(chunk)
-print(os.path.getsize(sys.argv[1]), digest.hexdigest())" "$1")
-    [ "$found" = "$2 $3" ] || [ "${found#* }" = "$3" -a -z "$2" ] ||
-        fail "$1: ${found% *} bytes, md5 ${found#* }; $4 has ${2:+$2 bytes, }md5 $3. Give an intact copy, or --small DATA for other text"
 }

@@ -1,0 +1,243 @@
+# Sourced by examples/translation/*/run.sh and examples/summarization/*/run.sh, each of which sets what is its own and
+# calls run_recipe "$@":
+#
+#   corpus, pair  runs go to runs/$corpus, or runs/$corpus-small; pair is the languages, as "de en"
+#   architectures the vanilla and the feedback one in the papers' setting, as "transformer_iwslt_de_en feedback_decoder_iwslt_de_en"
+#   prepare DATA DESTDIR
+#                 function: check the user's copy and binarise it
+#   full_setting, small_setting
+#                 functions: set updates, tokens (of an update), every (updates between validations), averaged (how many
+#                 checkpoints; 1: the best one), lenpens, metric (what is tuned and reported first), and the arrays
+#                 training and decoding
+#   shape LAYERS  function: add to the array model_options
+#
+# Models: transformer (vanilla), feedback (from scratch), initialised (a feedback decoder that starts with the vanilla
+# model's parameters). The steps are prepare, train, average, tune (the length penalty, on the validation set), generate
+# and score (the test set); what is done is not done again.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$repository/examples/environment.sh"
+. "$repository/examples/steps.sh"
+
+usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average tune generate score\"\
+ --models \"transformer feedback initialised\" --layers \"N …\" --projections per-layer|shared --updates N\
+ --update-freq N --seed N, -- options of fairseq-train"
+
+run_recipe() {
+    local layer model run
+    parse "$@"
+    input=$(absolute "$input")
+    mkdir -p "$out"
+    out=$(cd "$out" && pwd) data=$out/data
+    cd "$repository"
+    make_environment
+    if asked prepare && [ ! -s "$data/dict.${pair#* }.txt" ]; then
+        echo "== prepare"
+        rm -rf "$data.tmp"
+        prepare "$input" "$data.tmp"
+        mv "$data.tmp" "$data"
+    fi
+    [ -s "$data/dict.${pair#* }.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    devices=$(python -c 'import torch; print(torch.cuda.device_count())')
+    cpu=--cpu processes=1
+    if [ "$devices" != 0 ]; then cpu="" processes=$devices; fi
+    for layer in $layers; do
+        for model in $models; do
+            run_steps "$out/$model-$layer"
+        done
+    done
+    if asked score; then collect_results; fi
+    draw_curves
+}
+
+parse() {
+    local step
+    small=no input="" out="" layers="" models="transformer feedback initialised" projections=per-layer seed=1
+    update_freq=1 own_updates="" todo="prepare train average tune generate score" extra=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --small) small=yes; shift; continue ;;
+            --) shift; extra=("$@"); break ;;
+            --out | --steps | --models | --layers | --projections | --updates | --update-freq | --seed)
+                [ $# -ge 2 ] || fail "$1 needs a value"
+                case $1 in --layers | --updates | --update-freq | --seed) numbers "$1" "$2" ;; esac
+                case $1 in
+                    --out) out=$2 ;;
+                    --steps) todo=$2 ;;
+                    --models) models=$2 ;;
+                    --layers) layers=$2 ;;
+                    --projections) projections=$2 ;;
+                    --updates) own_updates=$2 ;;
+                    --update-freq) update_freq=$2 ;;
+                    --seed) seed=$2 ;;
+                esac
+                shift 2
+                ;;
+            -*) fail "$1: unknown option; $usage" ;;
+            *) [ -z "$input" ] || fail "$1: one DATA only; $usage"; input=$1; shift ;;
+        esac
+    done
+    for step in $todo; do
+        case $step in prepare | train | average | tune | generate | score) ;; *) fail "--steps $step: unknown; $usage" ;; esac
+    done
+    for step in $models; do
+        case $step in transformer | feedback | initialised) ;; *) fail "--models $step: unknown; $usage" ;; esac
+    done
+    if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
+    if [ $small = yes ]; then small_setting; else full_setting; fi
+    out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
+    layers=${layers:-$default_layers} updates=${own_updates:-$updates}
+}
+
+# run_steps RUN: what was asked for, of one model ($model, $layer).
+run_steps() {
+    local run=$1 step vanilla=$out/transformer-$layer/checkpoint_best.pt
+    model_options=()
+    shape "$layer"
+    case $model in
+        transformer) model_options+=(--arch "${architectures% *}") ;;
+        *) model_options+=(--arch "${architectures#* }" --memory-projections "$projections") ;;
+    esac
+    for step in $todo; do
+        case $step in
+            train)
+                if [ $model = initialised ]; then
+                    have "$vanilla" "train of the model transformer"
+                    model_options+=(--init-from-transformer "$vanilla")
+                fi
+                train "$run"
+                ;;
+            average) average "$run" ;;
+            tune) tune "$run" ;;
+            generate) generate "$run" test "$(cat "$run.lenpen" 2>/dev/null || echo 1.0)" "$run.test" ;;
+            score) score "$run" ;;
+        esac
+    done
+}
+
+# train RUN: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
+train() {
+    local run=$1 started=$SECONDS seconds=0 failed=no
+    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$updates" ]; then
+        echo "== $(basename "$run"): trained already, $updates updates"
+        return
+    fi
+    echo "== $(basename "$run"): $updates updates"
+    set -- "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" --target-lang "${pair#* }" \
+        "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas "(0.9, 0.98)" --max-tokens $((tokens / processes / update_freq)) \
+        --update-freq "$update_freq" --max-update "$updates" --validate-interval-updates "$every" \
+        --save-interval-updates "$every" --keep-interval-updates "$averaged" --validate-interval 1000000 \
+        --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu --log-format json --log-interval 25 \
+        --num-workers 0 --save-dir "$run" ${extra[@]+"${extra[@]}"}
+    echo "fairseq-train $*" >>"$run.log"
+    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
+    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
+    echo $((seconds + SECONDS - started)) >"$run.seconds"
+    [ $failed = no ] || fail "training stopped: $(tail -n 1 "$run.log"); $run.log says more"
+    echo "$updates" >"$run.done"
+}
+
+# average RUN: the mean of the last checkpoints, or the best one.
+average() {
+    have "$1/checkpoint_best.pt" train
+    if [ "$averaged" = 1 ]; then
+        cp "$1/checkpoint_best.pt" "$1.pt"
+    else
+        python -m fb_fairseq.average_checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
+    fi
+}
+
+# generate RUN SUBSET LENPEN OUT: fairseq-generate, whole.
+generate() {
+    have "$1.pt" average
+    fairseq-generate "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
+        --target-lang "${pair#* }" --gen-subset "$2" --path "$1.pt" --lenpen "$3" --remove-bpe --max-tokens 4000 \
+        --required-batch-size-multiple 1 --num-workers 0 $cpu "${decoding[@]}" >"$4" 2>"$4.err" ||
+        fail "generation stopped: $(tail -n 1 "$4.err"); $4.err says more"
+}
+
+# tune RUN: the length penalty that is best on the validation set, to RUN.lenpen.
+tune() {
+    local lenpen value best=""
+    for lenpen in $lenpens; do
+        generate "$1" valid "$lenpen" "$1.valid"
+        value=$(python -m fb_fairseq.score --gen "$1.valid" --language "${pair#* }" --metrics ${metric%%:*} |
+            python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])")
+        echo "== $(basename "$1"): ${metric#*:} $value on the validation set with length penalty $lenpen"
+        if [ -z "$best" ] || python -c "import sys; sys.exit(not $value > $best)"; then
+            best=$value
+            echo "$lenpen" >"$1.lenpen"
+        fi
+    done
+}
+
+# score RUN: the test set, to RUN.json.
+score() {
+    have "$1.test" generate
+    python -m fb_fairseq.score --gen "$1.test" --language "${pair#* }" >"$1.score" || fail "scoring stopped"
+    python - "$1" <<'PY'
+import json, os, re, sys
+run = sys.argv[1]
+result = json.load(open(f"{run}.score"))
+log = open(f"{run}.log").read()
+result["parameters"] = int(re.findall(r"shared model params: ([\d,]+)", log)[-1].replace(",", ""))
+result["best_valid_loss"] = min(map(float, re.findall(r'"valid_loss": "([\d.]+)"', log)))
+for name, read in (("seconds", int), ("lenpen", float)):
+    if os.path.exists(f"{run}.{name}"):
+        result[name] = read(open(f"{run}.{name}").read())
+words = re.findall(r"Translated [\d,]+ sentences \([\d,]+ tokens\) in [\d.]+s \([\d.]+ sentences/s, ([\d.]+) tokens/s\)", open(f"{run}.test.err").read() + open(f"{run}.test").read())
+result["decoded_tokens_per_second"] = float(words[-1]) if words else None
+json.dump(result, open(f"{run}.json", "w"))
+print(f"== {os.path.basename(run)}: {json.dumps(result)}")
+PY
+}
+
+collect_results() {
+    python - "$out" <<'PY'
+import glob, json, os, sys
+out = sys.argv[1]
+files = [f for f in sorted(glob.glob(f"{glob.escape(out)}/*.json")) if os.path.basename(f) != "results.json"]
+results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
+json.dump(results, open(f"{out}/results.json", "w"), indent=4)
+print(f"{out}/results.json")
+PY
+}
+
+draw_curves() {
+    local log curves=()
+    for log in "$out"/*.log; do
+        case $log in *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
+    done
+    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric nll_loss --out "$out/curves.png"
+}
+
+# words FILE LANGUAGE OUT: text to Moses' tokens.
+words() {
+    sacremoses -q -l "$2" tokenize <"$1" >"$3" 2>/dev/null || fail "$1: cannot be tokenised"
+}
+
+# subwords MERGES TRAIN: one BPE code for both languages (TRAIN.xx), applied to $out/{train,valid,test}.tok.xx.
+subwords() {
+    local language split
+    cat "$2.${pair% *}" "$2.${pair#* }" | subword-nmt learn-bpe -s "$1" >"$out/codes" 2>"$out/bpe.err" ||
+        fail "BPE stopped: $(tail -n 1 "$out/bpe.err")"
+    for language in $pair; do
+        for split in train valid test; do
+            subword-nmt apply-bpe -c "$out/codes" <"$out/$split.tok.$language" >"$out/$split.bpe.$language" 2>>"$out/bpe.err"
+        done
+    done
+}
+
+# binarise PREFIX DESTDIR: PREFIX.{train,valid,test} of both languages, with one dictionary for both.
+binarise() {
+    fairseq-preprocess --source-lang "${pair% *}" --target-lang "${pair#* }" --trainpref "$1train$3" --validpref "$1valid$3" \
+        --testpref "$1test$3" --destdir "$2" --joined-dictionary --workers 1 >"$out/preprocess.out" 2>&1 ||
+        fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
+}
+
+# lines FILE NUMBER: stop unless the file has that many.
+lines() {
+    [ -f "$1" ] || fail "$1: no such file"
+    [ "$(wc -l <"$1")" -eq "$2" ] || fail "$1: $(wc -l <"$1") lines, not $2; give the corpus named in the README, or --small"
+}
