@@ -21,6 +21,46 @@ absolute() {
     if [ -e "$1" ]; then echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; else echo "$1"; fi
 }
 
+# run_training RUN UPDATES OPTIONS…: fairseq-train to RUN/, its command and log in RUN.log, its time in RUN.seconds. Goes
+# on where an earlier run stopped; does nothing where it was done.
+run_training() {
+    local run=$1 target=$2 started=$SECONDS seconds=0 failed=no
+    shift 2
+    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ]; then
+        echo "== $(basename "$run"): trained already, $target updates"
+        return
+    fi
+    echo "== $(basename "$run"): $target updates"
+    set -- "$@" --max-update "$target" --save-dir "$run"
+    echo "fairseq-train $*" >>"$run.log"
+    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
+    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
+    echo $((seconds + SECONDS - started)) >"$run.seconds"
+    [ $failed = no ] || fail "training stopped: $(tail -n 1 "$run.log"); $run.log says more"
+    echo "$target" >"$run.done"
+}
+
+# collect_results OUT: all OUT/<model>.json in OUT/results.json.
+collect_results() {
+    python - "$1" <<'PY'
+import glob, json, os, sys
+out = sys.argv[1]
+files = [f for f in sorted(glob.glob(f"{glob.escape(out)}/*.json")) if os.path.basename(f) != "results.json"]
+results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
+json.dump(results, open(f"{out}/results.json", "w"), indent=4)
+print(f"{out}/results.json")
+PY
+}
+
+# draw_curves OUT METRIC: of all OUT/<model>.log, to OUT/curves.png.
+draw_curves() {
+    local log curves=()
+    for log in "$1"/*.log; do
+        case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
+    done
+    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
+}
+
 # unpack FILE OUT [MEMBER]: FILE as it is, or out of .gz, or MEMBER (or the only file) of .zip.
 unpack() {
     [ -f "$1" ] || fail "$1: no such file"

@@ -98,6 +98,8 @@ def draw_curves(axes, logs: List[Tuple[str, str]], metric: str) -> None:
             axes.plot(*zip(*sorted(curve)), label=label, color=f"C{i % 10}", **style)
     axes.set_xlabel("updates")
     axes.set_ylabel(names.get(metric, metric))
+    if metric.endswith("ppl"):
+        axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 

@@ -46,8 +46,8 @@ run_recipe() {
             run_steps "$run"
         done
     done
-    if asked evaluate; then collect_results; fi
-    draw_curves
+    if asked evaluate; then collect_results "$out"; fi
+    draw_curves "$out" $metric
 }
 
 parse() {
@@ -133,28 +133,17 @@ run_steps() {
     done
 }
 
-# train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
+# train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log.
 train() {
-    local run=$1 target=$2 started=$SECONDS seconds=0 failed=no cpu=--cpu processes=1
+    local run=$1 target=$2 cpu=--cpu processes=1
     shift 2
-    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ]; then
-        echo "== $(basename "$run"): trained already, $target updates"
-        return
-    fi
-    echo "== $(basename "$run"): $target updates"
     if [ "$devices" != 0 ]; then cpu="" processes=$devices; fi
-    set -- "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss "${model_options[@]}" \
-        --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) --update-freq "$update_freq" \
-        --valid-streams "$valid_streams" --optimizer adam "${optimisation[@]}" --max-update "$target" \
+    run_training "$run" "$target" "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss \
+        "${model_options[@]}" --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) \
+        --update-freq "$update_freq" --valid-streams "$valid_streams" --optimizer adam "${optimisation[@]}" \
         --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates 1 \
         --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
-        --log-format json --log-interval 25 --save-dir "$run" "$@" ${extra[@]+"${extra[@]}"}
-    echo "fairseq-train $*" >>"$run.log"
-    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
-    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
-    echo $((seconds + SECONDS - started)) >"$run.seconds"
-    [ $failed = no ] || fail "training stopped: $(tail -n 1 "$run.log"); $run.log says more"
-    echo "$target" >"$run.done"
+        --log-format json --log-interval 25 "$@" ${extra[@]+"${extra[@]}"}
 }
 
 # evaluate RUN: the test split with RUN's best checkpoint, to RUN.json.
@@ -175,26 +164,6 @@ result = {"test_bits_per_token": bits, "test_perplexity": round(2**bits, 3), "pa
 json.dump(result, open(f"{run}.json", "w"))
 print(f"== {os.path.basename(run)}: {bits} bits per token on the test split; {parameters} parameters, {seconds} s")
 PY
-}
-
-# All evaluated models of this folder, in results.json.
-collect_results() {
-    python - "$out" <<'PY'
-import glob, json, os, sys
-out = sys.argv[1]
-files = [f for f in sorted(glob.glob(f"{glob.escape(out)}/*.json")) if os.path.basename(f) != "results.json"]
-results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
-json.dump(results, open(f"{out}/results.json", "w"), indent=4)
-print(f"{out}/results.json")
-PY
-}
-
-draw_curves() {
-    local log curves=()
-    for log in "$out"/*.log; do
-        case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
-    done
-    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric $metric --out "$out/curves.png"
 }
 
 # generate RUN: go on from $prompt, with the last checkpoint there is.

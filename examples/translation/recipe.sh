@@ -46,8 +46,8 @@ run_recipe() {
             run_steps "$out/$model-$layer"
         done
     done
-    if asked score; then collect_results; fi
-    draw_curves
+    if asked score; then collect_results "$out"; fi
+    draw_curves "$out" nll_loss
 }
 
 parse() {
@@ -115,27 +115,15 @@ run_steps() {
     done
 }
 
-# train RUN: to RUN/, with its log in RUN.log; goes on where an earlier run stopped.
+# train RUN: to RUN/, with its log in RUN.log.
 train() {
-    local run=$1 started=$SECONDS seconds=0 failed=no
-    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$updates" ]; then
-        echo "== $(basename "$run"): trained already, $updates updates"
-        return
-    fi
-    echo "== $(basename "$run"): $updates updates"
-    set -- "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" --target-lang "${pair#* }" \
-        "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-        --optimizer adam --adam-betas "(0.9, 0.98)" --max-tokens $((tokens / processes / update_freq)) \
-        --update-freq "$update_freq" --max-update "$updates" --validate-interval-updates "$every" \
-        --save-interval-updates "$every" --keep-interval-updates "$averaged" --validate-interval 1000000 \
-        --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu --log-format json --log-interval 25 \
-        --num-workers 0 --save-dir "$run" ${extra[@]+"${extra[@]}"}
-    echo "fairseq-train $*" >>"$run.log"
-    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
-    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
-    echo $((seconds + SECONDS - started)) >"$run.seconds"
-    [ $failed = no ] || fail "training stopped: $(tail -n 1 "$run.log"); $run.log says more"
-    echo "$updates" >"$run.done"
+    run_training "$1" "$updates" "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
+        --target-lang "${pair#* }" "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy \
+        --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)" \
+        --max-tokens $((tokens / processes / update_freq)) --update-freq "$update_freq" \
+        --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates "$averaged" \
+        --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
+        --log-format json --log-interval 25 --num-workers 0 ${extra[@]+"${extra[@]}"}
 }
 
 # average RUN: the mean of the last checkpoints, or the best one.
@@ -191,25 +179,6 @@ result["decoded_tokens_per_second"] = float(words[-1]) if words else None
 json.dump(result, open(f"{run}.json", "w"))
 print(f"== {os.path.basename(run)}: {json.dumps(result)}")
 PY
-}
-
-collect_results() {
-    python - "$out" <<'PY'
-import glob, json, os, sys
-out = sys.argv[1]
-files = [f for f in sorted(glob.glob(f"{glob.escape(out)}/*.json")) if os.path.basename(f) != "results.json"]
-results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
-json.dump(results, open(f"{out}/results.json", "w"), indent=4)
-print(f"{out}/results.json")
-PY
-}
-
-draw_curves() {
-    local log curves=()
-    for log in "$out"/*.log; do
-        case $log in *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
-    done
-    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric nll_loss --out "$out/curves.png"
 }
 
 # words FILE LANGUAGE OUT: text to Moses' tokens.
