@@ -24,6 +24,6 @@ setup(
     extras_require={
         "plot": ["matplotlib", "tensorboard"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
-        "test": ["pytest"],
+        "test": ["pytest", "pytest-xdist"],
     },
 )

@@ -198,10 +198,10 @@ subwords() {
     done
 }
 
-# binarise PREFIX DESTDIR: PREFIX.{train,valid,test} of both languages, with one dictionary for both.
+# binarise TRAIN VALID TEST DESTDIR [--joined-dictionary]: prefixes of the files in both languages.
 binarise() {
-    fairseq-preprocess --source-lang "${pair% *}" --target-lang "${pair#* }" --trainpref "$1train$3" --validpref "$1valid$3" \
-        --testpref "$1test$3" --destdir "$2" --joined-dictionary --workers 1 >"$out/preprocess.out" 2>&1 ||
+    fairseq-preprocess --source-lang "${pair% *}" --target-lang "${pair#* }" --trainpref "$1" --validpref "$2" \
+        --testpref "$3" --destdir "$4" ${5:-} --workers 1 >"$out/preprocess.out" 2>&1 ||
         fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
 }
 

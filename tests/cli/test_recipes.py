@@ -1,27 +1,14 @@
 """The recipes run from end to end: small, on made-up data and for a few updates."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.cli.conftest import made_up_text
-from tests.conftest import REPOSITORY
+from tests.cli.recipes import environment, recipe  # noqa: F401
 
-RECIPES = REPOSITORY / "examples/language_modeling"
 CORPORA = ["char_ptb", "enwik8", "text8", "wikitext103"]
-
-
-def recipe(name, *arguments):
-    return subprocess.run(
-        ["bash", str(RECIPES / name / "run.sh"), *map(str, arguments)],
-        env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=600, cwd="/",
-    )
 
 
 def made_up_corpus(name, folder):
@@ -42,12 +29,6 @@ def made_up_corpus(name, folder):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def environment():
-    if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
-        pytest.skip("this environment was not made by tests/run.sh")
-
-
 def check_results(out, names):
     results = json.loads((out / "results.json").read_text())
     assert sorted(results) == sorted(names)
@@ -61,7 +42,7 @@ def check_results(out, names):
 def test_small_recipe_starts(tmp_path, name):
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
     arguments = ["--layers", "1", "--models", "relative_transformer_lm", "--steps", "prepare train", "--out", out]
-    done = recipe(name, "--small", data, *arguments, "--updates", 2)
+    done = recipe(f"language_modeling/{name}", "--small", data, *arguments, "--updates", 2)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (out / "relative_transformer_lm-1/checkpoint_best.pt").exists()
 
@@ -70,7 +51,7 @@ def test_small_recipe_starts(tmp_path, name):
 @pytest.mark.parametrize("name", CORPORA)
 def test_small_recipe(tmp_path, name):
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
-    done = recipe(name, "--small", data, "--layers", "1", "--updates", 3, "--finetune-updates", 2, "--out", out)
+    done = recipe(f"language_modeling/{name}", "--small", data, "--layers", "1", "--updates", 3, "--finetune-updates", 2, "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     models = ["feedback_transformer_lm", "relative_transformer_lm"]
     results = check_results(out, [f"{model}-1{end}" for model in models for end in ("", "-finetuned")])
@@ -86,7 +67,7 @@ def test_steps_and_resuming(tmp_path):
     common = ["--small", "--layers", "1", "--models", "relative_transformer_lm", "--out", out, "--finetune-updates", 2]
 
     def steps(todo, *arguments):
-        return recipe("enwik8", *common, "--steps", todo, *arguments)
+        return recipe("language_modeling/enwik8", *common, "--steps", todo, *arguments)
 
     assert "run the step prepare first" in steps("train").stderr
     assert steps("prepare", data).returncode == 0
@@ -131,7 +112,7 @@ def test_bad_input(tmp_path, name, arguments, message):
     (tmp_path / "text").write_bytes(made_up_text(20, 1))
     (tmp_path / "x.zip").write_bytes(b"PK")
     arguments = [a.format(text=tmp_path / "text", zip=tmp_path / "x.zip", folder=tmp_path) for a in arguments]
-    done = recipe(name, *arguments, "--out", tmp_path / "out")
+    done = recipe(f"language_modeling/{name}", *arguments, "--out", tmp_path / "out")
     assert done.returncode != 0
     assert re.search(message, done.stderr.splitlines()[-1])
     assert (tmp_path / "out/data").exists() == ("--update-freq" in arguments), "nothing half-written"

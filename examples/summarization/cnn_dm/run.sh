@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# CNN/DailyMail in the setting of v3 §6.3 and Table 8; on a CPU, small, on a sample:
+#   bash examples/summarization/cnn_dm/run.sh CNNDM
+#   bash examples/summarization/cnn_dm/run.sh --small SAMPLE
+# CNNDM: a folder with train.csv, validation.csv, test.csv (columns article, highlights; .gz too).
+# SAMPLE: a folder with any such CSV files, of at least 300 pairs together.
+# Options and steps: ../../translation/README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
+
+corpus=cnn_dm pair="article summary" metric=rouge:rougeL
+
+full_setting() {
+    updates=50000 tokens=65536 every=1000 averaged=1 lenpens="0.5 1.0 1.5 2.0" default_layers="6 4 2 1"
+    architectures="transformer feedback_decoder_cnn_dm"
+    training=(--lr 0.0005 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3 --share-all-embeddings)
+    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0 --max-len-b 140 --min-len 20)
+}
+
+small_setting() {
+    updates=300 tokens=4000 every=100 averaged=1 lenpens="1.0 2.0" default_layers="1"
+    architectures="transformer feedback_decoder"
+    training=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 100 --dropout 0.1 --clip-norm 1.0
+        --share-all-embeddings)
+    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0 --max-len-b 80 --min-len 10)
+}
+
+shape() {
+    model_options+=(--decoder-layers "$1")
+    [ $small = no ] || model_options+=(--encoder-layers 2 --encoder-embed-dim 96 --encoder-ffn-embed-dim 192
+        --encoder-attention-heads 4 --decoder-attention-heads 4 --encoder-normalize-before --decoder-normalize-before)
+}
+
+prepare() {
+    local read="python examples/summarization/cnn_dm/read_csv.py" split file merges=32000
+    if [ $small = yes ]; then
+        [ -n "$(ls "$1"/*.csv "$1"/*.csv.gz 2>/dev/null)" ] || fail "DATA $1: no *.csv or *.csv.gz lies there"
+        files=()
+        for file in "$1"/*.csv "$1"/*.csv.gz; do [ ! -f "$file" ] || files+=("$file"); done
+        merges=2000
+        $read "${files[@]}" --take 100 --source "$out/test.tok.article" --target "$out/test.tok.summary"
+        $read "${files[@]}" --skip 100 --take 100 --source "$out/valid.tok.article" --target "$out/valid.tok.summary"
+        $read "${files[@]}" --skip 200 --source "$out/train.tok.article" --target "$out/train.tok.summary"
+        [ "$(wc -l <"$out/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs"
+    else
+        for split in train:train valid:validation test:test; do
+            for file in "$1/${split#*:}.csv" "$1/${split#*:}.csv.gz" ""; do [ ! -f "$file" ] || break; done
+            [ -n "$file" ] || fail "DATA $1: no ${split#*:}.csv or ${split#*:}.csv.gz lies there"
+            $read "$file" --source "$out/${split%:*}.tok.article" --target "$out/${split%:*}.tok.summary"
+        done
+        lines "$out/train.tok.article" 287113
+        lines "$out/valid.tok.article" 13368
+        lines "$out/test.tok.article" 11490
+    fi
+    subwords $merges "$out/train.tok"
+    binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
+}
+
+run_recipe "$@"

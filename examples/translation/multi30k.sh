@@ -1,0 +1,30 @@
+# Sourced by translation/*/run.sh after recipe.sh: what --small is, Multi30k with small models.
+
+small_setting() {
+    updates=1000 tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
+    architectures="transformer feedback_decoder"
+    training=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 300 --dropout 0.1 --clip-norm 1.0
+        --share-all-embeddings)
+    decoding=(--beam 5)
+}
+
+shape() {
+    model_options+=(--decoder-layers "$1")
+    [ $small = no ] || model_options+=(--encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
+        --encoder-attention-heads 4 --decoder-attention-heads 4 --encoder-normalize-before --decoder-normalize-before)
+}
+
+# prepare_multi30k DATA DESTDIR
+prepare_multi30k() {
+    local split file language
+    for split in train:train valid:val test:test_2016_flickr; do
+        for language in $pair; do
+            file=$1/${split#*:}.$language.gz
+            [ -f "$file" ] || fail "DATA $1: no ${split#*:}.$language.gz lies there; give Multi30k's task 1, raw"
+            unpack "$file" "$out/${split%:*}.raw.$language"
+            words "$out/${split%:*}.raw.$language" "$language" "$out/${split%:*}.tok.$language"
+        done
+    done
+    subwords 4000 "$out/train.tok"
+    binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
+}
