@@ -48,3 +48,26 @@ def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
     log = train(byte_data, tmp_path / "cut", **run, max_epoch=4)
     assert set(rates(log)) == {0.0001}
     assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("source", ["transformer_lm", "relative_transformer_lm"])
+def test_start_from_a_vanilla_transformer(byte_data, tmp_path, source):
+    """--init-from-transformer: it starts near where the vanilla model was, and needs the file no more afterwards."""
+    run = dict(decoder_layers=2, disable_validation=True, no_epoch_checkpoints=True, log_interval=1)
+    if source == "transformer_lm":  # fairseq's own, on fairseq's own task
+        sizes = dict(decoder_input_dim=16, decoder_output_dim=16, attention_span=None, valid_streams=None)
+        stock = dict(task="language_modeling", criterion="cross_entropy", tokens_per_sample=40, **sizes)
+    else:
+        stock = dict(attention_span=10)
+    vanilla = train(byte_data, tmp_path / "vanilla", arch=source, max_update=120, **run, **stock)
+    reached = float(json_logs(vanilla, "train_inner")[-1]["loss"])
+    start = dict(init_from_transformer=tmp_path / "vanilla/checkpoint_last.pt", memory_projections="per-layer", **run)
+    log = train(byte_data, tmp_path / "own", **start, max_update=4)
+    assert " loaded, " in log and "decoder.memory.layer_weights" in log.partition(" new (")[2]
+    scratch = train(byte_data, tmp_path / "scratch", **run, max_update=1)
+    first, from_scratch = (float(json_logs(entry, "train_inner")[0]["loss"]) for entry in (log, scratch))
+    assert first < from_scratch - 1 and first < reached + 2.5
+    train(byte_data, tmp_path / "whole", **start, max_update=8)
+    (tmp_path / "vanilla/checkpoint_last.pt").unlink()
+    train(byte_data, tmp_path / "own", **start, max_update=8)
+    assert_same_parameters(tmp_path / "own/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
