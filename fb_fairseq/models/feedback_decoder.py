@@ -19,6 +19,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
+from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules.layer import affine
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import COMPOSITIONS, TransformerOptions
@@ -335,6 +336,8 @@ class FeedbackDecoderModel(TransformerModel):
         return FeedbackDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
+        check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
         prune_memory(self.decoder, state_dict, kept_layers(model_cfg))
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 

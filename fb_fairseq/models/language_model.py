@@ -15,7 +15,7 @@ from omegaconf import II
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
-from fb_fairseq.models.word_embeddings import build_word_layers, vocabulary_of
+from fb_fairseq.models.word_embeddings import build_word_layers, check_dictionary
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
@@ -243,17 +243,9 @@ class StreamingLanguageModel(FairseqLanguageModel):
         return hub
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        self._check_dictionary(state_dict)
+        check_dictionary(state_dict, "decoder", self.decoder.dictionary)
         prune_memory(self.decoder, state_dict, kept_layers(model_cfg))
         return super().load_state_dict(state_dict, strict, model_cfg, args)
-
-    def _check_dictionary(self, state_dict):
-        saved, own = vocabulary_of(state_dict), len(self.decoder.dictionary)
-        if saved and saved != own:
-            raise UserError(
-                f"dict.txt: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's "
-                f"has {own}; give data that was prepared with the same dict.txt (fairseq-preprocess --srcdict)"
-            )
 
 
 def require_lm_loss(task, option_name: str) -> None:

@@ -96,7 +96,7 @@ def cutoffs(cfg, name: str, vocabulary: int) -> List[int]:
     return values
 
 
-def vocabulary_of(state_dict, prefix: str = "decoder.embed_tokens.") -> int:
+def vocabulary_of(state_dict, prefix: str) -> int:
     """How many symbols a checkpoint's embeddings, plain or adaptive, are for."""
     plain = state_dict.get(f"{prefix}weight")
     if plain is not None:
@@ -106,3 +106,16 @@ def vocabulary_of(state_dict, prefix: str = "decoder.embed_tokens.") -> int:
         for name, value in state_dict.items()
         if name.startswith(f"{prefix}embeddings.") and name.endswith(".0.weight")
     )
+
+
+def check_dictionary(state_dict, side: str, dictionary, file: str = "dict.txt") -> None:
+    """
+    Raises:
+        UserError: the encoder or decoder of a checkpoint was trained with a dictionary of another size.
+    """
+    saved, own = vocabulary_of(state_dict, f"{side}.embed_tokens."), len(dictionary)
+    if saved and saved != own:
+        raise UserError(
+            f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; give "
+            "data that was prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+        )

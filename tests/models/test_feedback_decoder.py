@@ -264,3 +264,12 @@ def test_presets(arch, sizes):
         names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
         assert tuple(getattr(args, f"{side}_{name}") for name in names) == sizes
     assert args.dropout == 0.3 and args.memory_projections == "shared" and not args.decoder_normalize_before
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_dictionaries_of_another_size(side):
+    state = build().state_dict()
+    part = {"source": "encoder", "target": "decoder"}[side]
+    state[f"{part}.embed_tokens.weight"] = torch.zeros(7, 12)
+    with pytest.raises(UserError, match=f"dict.<{side} language>.txt: .* 7 symbols, the data's has 1[58]"):
+        build().load_state_dict(state)
