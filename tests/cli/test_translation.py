@@ -4,10 +4,15 @@ import re
 
 import pytest
 import torch
+from fairseq.version import __version__
 
 from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
 from tests.cli.parallel_text import pairs, preprocess, train
+
+
+# What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
+FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,8 @@ def test_training_with_bleu(trained):
     ids=lambda changes: next(iter(changes)),
 )
 def test_generate(data, trained, changes):
+    if FAIRSEQ_FIXED and "diverse_beam_groups" in changes:
+        pytest.skip("fairseq-fixed's diverse beam search fails when sentences are finished")
     log = generate(data, trained[0] / "feedback/checkpoint_best.pt", **changes)
     found = hypotheses(log)
     assert len(found) == 30 and "Generate test" in log
@@ -190,7 +197,8 @@ def test_life_cycle_of_initialisation(data, trained, tmp_path):
     train(data, tmp_path / "whole", **run, max_update=16)
     start.unlink()
     train(data, tmp_path / "a", **run, max_update=16)
-    assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+    if not FAIRSEQ_FIXED:
+        assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
     assert len(hypotheses(generate(data, tmp_path / "a/checkpoint_last.pt", beam=1))) == 30
     with pytest.raises(UserError, match="--init-from-transformer .*vanilla.pt: no such file"):
         train(data, tmp_path / "new", **run, max_update=2)
