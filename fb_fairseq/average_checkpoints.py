@@ -64,6 +64,8 @@ def main(argv=None) -> None:
     group.add_argument("--num-epoch-checkpoints", type=int, help="the last N of checkpoint<epoch>.pt")
     group.add_argument("--num-update-checkpoints", type=int, help="the last N of checkpoint_<epoch>_<update>.pt")
     args = parser.parse_args(argv)
+    if not os.path.isdir(os.path.dirname(os.path.abspath(args.output))):
+        parser.error(f"--output {args.output}: its folder does not exist; make it, or give another")
     number = args.num_epoch_checkpoints or args.num_update_checkpoints
     paths = args.inputs
     try:

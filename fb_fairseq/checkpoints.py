@@ -6,6 +6,7 @@ load only that "architectures match" must be ensured. ``install`` wraps the four
 
 import functools
 import glob
+import logging
 import os
 import pickle
 import shutil
@@ -16,6 +17,8 @@ import torch
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -106,9 +109,11 @@ def _name_misfit(load):
             if "Cannot load model parameters" in str(error):
                 raise UserError(f"{filename}: {_misfit(filename, self.cfg.model)}") from cause
             raise
-        missing = getattr(self.get_model(), "init_missing", None)
-        if restored is None and missing:
-            raise UserError(f"--init-from-transformer {missing}: no such file; give a vanilla Transformer's checkpoint")
+        problem = getattr(self.get_model(), "init_problem", None)
+        if problem and restored is None:
+            raise UserError(problem)
+        if problem is not None and restored is not None:
+            logger.info(f"{filename} wins over --init-from-transformer")
         return restored
 
     return load_checkpoint

@@ -78,6 +78,8 @@ def mend_ngram_blocking() -> None:
 
     @functools.wraps(block)
     def block_what_was_said(self, tokens, lprobs, bsz: int, beam_size: int, step: int):
+        if self.no_repeat_ngram_size == 1:  # which it does not do at all
+            return lprobs.scatter_(1, tokens[:, 1 : step + 1], float("-inf"))
         return block(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
 
     NGramRepeatBlock._no_repeat_ngram = block_what_was_said
@@ -99,8 +101,11 @@ def mend_replace_unk() -> None:
 
     @functools.wraps(replace)
     def replace_unk(hypo_str, src_str, alignment, align_dict, unk):
-        pairs = {target: source for source, target in alignment}
-        return replace(hypo_str, src_str, pairs, align_dict, unk)
+        if alignment and isinstance(alignment[0], tuple):  # hard: pairs of source and target
+            sources = {target: source for source, target in alignment}
+        else:  # soft: the weights of the source words for each target word
+            sources = {t: max(range(len(row)), key=lambda s: float(row[s])) for t, row in enumerate(alignment)}
+        return replace(hypo_str, src_str, sources, align_dict, unk)
 
     @functools.wraps(build)
     def build_generator(self, models, args, *rest, **kwargs):

@@ -6,7 +6,8 @@
 - ``rouge1``, ``rouge2``, ``rougeL``, ``rougeLsum``: mean F1 in percent, with stemming (Lin 2004); rougeLsum takes
   sentences apart (at " . "), as is usual for CNN/DailyMail.
 
-Every hypothesis is counted, or the command stops.
+Every hypothesis is counted, or the command stops: where sentence numbers are missing, and with ``--sentences N`` where
+there are not N. Subwords left in the text stop it too.
 """
 
 import argparse
@@ -58,6 +59,13 @@ def read_lines(option: str, path: str) -> List[str]:
         raise UserError(f"{option} {path}: {error.strerror}; give a file with a sentence a line") from error
 
 
+def refuse_subwords(lines: List[str]) -> None:
+    words = [word for line in lines for word in line.split()]
+    pieces = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
+    if pieces > len(words) / 100:
+        raise UserError(f"{pieces} of {len(words)} words are subwords (@@, \u2581): give fairseq-generate --remove-bpe")
+
+
 def detokenize(lines: List[str], language: str) -> List[str]:
     from sacremoses import MosesDetokenizer
 
@@ -85,8 +93,12 @@ def rouge(hypotheses: List[str], references: List[str]) -> Dict[str, float]:
     kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
     scorer = RougeScorer(kinds, use_stemmer=True)
 
+    from sacremoses import MosesDetokenizer
+
+    unescape = MosesDetokenizer().unescape_xml  # &apos; is no word
+
     def sentences(text):
-        return text.replace(" . ", " .\n")
+        return unescape(text).replace(" . ", " .\n")
 
     scores = [scorer.score(sentences(r), sentences(h)) for h, r in zip(hypotheses, references)]
     return {kind: round(100 * sum(score[kind].fmeasure for score in scores) / len(scores), 2) for kind in kinds}
@@ -102,12 +114,17 @@ def score(hypotheses, references, metrics=("sacrebleu",), language="en", raw_ref
     Raises:
         UserError: the numbers of lines differ.
     """
+    if not hypotheses:
+        raise UserError("no hypotheses: give a file with a sentence a line")
+    refuse_subwords([*hypotheses, *references])
     for name, lines in (("references", references), ("raw references", raw_references)):
         if lines is not None and len(lines) != len(hypotheses):
             raise UserError(f"{len(hypotheses)} hypotheses and {len(lines)} {name}: give one of each a line")
     results: Dict[str, object] = {"sentences": len(hypotheses)}
     if "sacrebleu" in metrics:
-        plain = raw_references if raw_references is not None else detokenize(references, language)
+        # fairseq writes <<unk>> for an unknown word, so that no hypothesis has it; sacreBLEU would take it apart.
+        known = [line.replace("<<unk>>", "\u2047") for line in references]
+        plain = raw_references if raw_references is not None else detokenize(known, language)
         results["sacrebleu"], results["signature"] = bleu(detokenize(hypotheses, language), plain)
     if "tokenized_bleu" in metrics:
         results["tokenized_bleu"] = bleu(hypotheses, references, tokenize="none", force=True)[0]
@@ -128,6 +145,7 @@ def main(argv=None) -> None:
     parser.add_argument("--ref", help="references, tokenised as the hypotheses are; by default those in --gen")
     parser.add_argument("--raw-ref", help="untokenised references for sacreBLEU; by default the others, detokenised")
     parser.add_argument("--language", default="en", help="of the hypotheses, for the detokeniser (default: en)")
+    parser.add_argument("--sentences", type=int, help="how many there must be: fairseq may have skipped the last ones")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="default: all")
     args = parser.parse_args(argv)
     if (args.gen is None) == (args.sys is None) or args.sys is not None and args.ref is None:
@@ -136,6 +154,8 @@ def main(argv=None) -> None:
         hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
         references = read_lines("--ref", args.ref) if args.ref else references
         raw = read_lines("--raw-ref", args.raw_ref) if args.raw_ref else None
+        if args.sentences is not None and len(hypotheses) != args.sentences:
+            raise UserError(f"{len(hypotheses)} hypotheses, not --sentences {args.sentences}: generate all of them")
         results = score(hypotheses, references, args.metrics, args.language, raw)
     except (UserError, OSError) as error:
         parser.error(str(error))

@@ -68,6 +68,9 @@ def test_compounds():
         (["--gen", "{empty}"], "no hypotheses"),
         (["--gen", "{gen}", "--raw-ref", "{empty}"], "3 hypotheses and 1 raw references"),
         (["--gen", "/nowhere"], "No such file"),
+        (["--gen", "{gen}", "--sentences", "4"], "3 hypotheses, not --sentences 4: generate all"),
+        (["--sys", "{bpe}", "--ref", "{bpe}"], "4 of 6 words are subwords .*--remove-bpe"),
+        (["--sys", "{none}", "--ref", "{none}"], "no hypotheses"),
         (["--sys", "{gen}"], "give --gen FILE, or --sys FILE and --ref FILE"),
     ],
 )
@@ -75,7 +78,9 @@ def test_bad_input(tmp_path, capsys, arguments, message):
     import re
 
     (tmp_path / "empty").write_text("nothing\n")
-    files = {name: tmp_path / name for name in ("part", "empty", "gen")}
+    files = {name: tmp_path / name for name in ("part", "empty", "gen", "bpe", "none")}
+    files["bpe"].write_text("c@@ at s@@\n")
+    files["none"].write_text("")
     generated(files["part"], (0, 2))
     generated(files["gen"])
     with pytest.raises(SystemExit):

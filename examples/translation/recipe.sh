@@ -12,7 +12,8 @@
 #   shape LAYERS  function: add to the array model_options
 #
 # Models: transformer (vanilla), feedback (from scratch), initialised (a feedback decoder that starts with the vanilla
-# model's parameters). The steps are prepare, train, average, tune (the length penalty, on the validation set), generate
+# model's parameters). $language is that of the target, $task_options an array for training and decoding, where a recipe
+# sets them. The steps are prepare, train, average, tune (the length penalty, on the validation set), generate
 # and score (the test set); what is done is not done again.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -86,6 +87,7 @@ parse() {
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then small_setting; else full_setting; fi
     out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
+    language=${language:-${pair#* }} task_options=(${task_options[@]+"${task_options[@]}"})
     layers=${layers:-$default_layers} updates=${own_updates:-$updates}
 }
 
@@ -109,7 +111,7 @@ run_steps() {
                 ;;
             average) average "$run" ;;
             tune) tune "$run" ;;
-            generate) generate "$run" test "$(cat "$run.lenpen" 2>/dev/null || echo 1.0)" "$run.test" ;;
+            generate) generate_test "$run" ;;
             score) score "$run" ;;
         esac
     done
@@ -118,7 +120,7 @@ run_steps() {
 # train RUN: to RUN/, with its log in RUN.log.
 train() {
     run_training "$1" "$updates" "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy \
+        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy \
         --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)" \
         --max-tokens $((tokens / processes / update_freq)) --update-freq "$update_freq" \
         --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates "$averaged" \
@@ -126,11 +128,13 @@ train() {
         --log-format json --log-interval 25 --num-workers 0 ${extra[@]+"${extra[@]}"}
 }
 
-# average RUN: the mean of the last checkpoints, or the best one.
+# average RUN: the mean of the last checkpoints, or the best one, to RUN.pt.
 average() {
     have "$1/checkpoint_best.pt" train
+    [ ! "$1.pt" -nt "$1.done" ] || return 0
     if [ "$averaged" = 1 ]; then
-        cp "$1/checkpoint_best.pt" "$1.pt"
+        cp "$1/checkpoint_best.pt" "$1.pt.tmp"
+        mv "$1.pt.tmp" "$1.pt"
     else
         python -m fb_fairseq.average_checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
     fi
@@ -140,30 +144,43 @@ average() {
 generate() {
     have "$1.pt" average
     fairseq-generate "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" --gen-subset "$2" --path "$1.pt" --lenpen "$3" --remove-bpe --max-tokens 4000 \
-        --required-batch-size-multiple 1 --num-workers 0 $cpu "${decoding[@]}" >"$4" 2>"$4.err" ||
-        fail "generation stopped: $(tail -n 1 "$4.err"); $4.err says more"
+        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} --gen-subset "$2" --path "$1.pt" --lenpen "$3" \
+        --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --num-workers 0 $cpu "${decoding[@]}" >"$4.tmp" \
+        2>"$4.err" || fail "generation stopped: $(tail -n 1 "$4.err"); $4.err says more"
+    mv "$4.tmp" "$4"
 }
 
 # tune RUN: the length penalty that is best on the validation set, to RUN.lenpen.
 tune() {
-    local lenpen value best=""
+    local lenpen value best="" chosen=1.0
+    have "$1.pt" average
+    [ ! "$1.lenpen" -nt "$1.pt" ] || return 0
     for lenpen in $lenpens; do
         generate "$1" valid "$lenpen" "$1.valid"
-        value=$(python -m fb_fairseq.score --gen "$1.valid" --language "${pair#* }" --metrics ${metric%%:*} |
+        value=$(python -m fb_fairseq.score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
             python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])")
         echo "== $(basename "$1"): ${metric#*:} $value on the validation set with length penalty $lenpen"
         if [ -z "$best" ] || python -c "import sys; sys.exit(not $value > $best)"; then
-            best=$value
-            echo "$lenpen" >"$1.lenpen"
+            best=$value chosen=$lenpen
         fi
     done
+    echo "$chosen" >"$1.lenpen"
+}
+
+# generate_test RUN: the test set, with the length penalty that was found, to RUN.test.
+generate_test() {
+    have "$1.pt" average
+    if [ "$1.test" -nt "$1.pt" ] && [ ! "$1.lenpen" -nt "$1.test" ]; then return 0; fi
+    generate "$1" test "$(cat "$1.lenpen" 2>/dev/null || echo 1.0)" "$1.test"
 }
 
 # score RUN: the test set, to RUN.json.
 score() {
     have "$1.test" generate
-    python -m fb_fairseq.score --gen "$1.test" --language "${pair#* }" >"$1.score" || fail "scoring stopped"
+    local raw=()
+    [ ! -e "$out/test.raw.${pair#* }" ] || raw=(--raw-ref "$out/test.raw.${pair#* }")
+    python -m fb_fairseq.score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
+        fail "scoring stopped"
     python - "$1" <<'PY'
 import json, os, re, sys
 run = sys.argv[1]

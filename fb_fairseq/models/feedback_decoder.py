@@ -24,6 +24,7 @@ from fb_fairseq.modules.layer import affine
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import COMPOSITIONS, TransformerOptions
 from fb_fairseq.modules.ring import MemoryRing
+from fb_fairseq.modules.stack import attention_parameters
 from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback_reference import (
     EncoderContext,
@@ -142,8 +143,9 @@ class FeedbackDecoder(TransformerDecoderBase):
                 self._draw_active(),
                 state.encoder,
             )
-            # A sentence of one step does not use what it leaves; see modules/feedback_transformer.py.
-            y_TBD = y_TBD + 0 * weights.mix_KN.sum()
+            if len(y_TBD) == 1 and torch.is_grad_enabled():  # see TransformerStack.touch
+                unused = sum(parameter.float().sum() for parameter in attention_parameters(self))
+                y_TBD = y_TBD + 0 * unused.to(y_TBD.dtype)
         else:
             y_TBD, aligned_BTC = self._decode(x_TBD, state, weights, options)
         if self.layer_norm is not None:

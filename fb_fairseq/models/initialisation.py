@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+from enum import Enum
 from typing import Dict, List
 
 import torch
@@ -45,11 +46,8 @@ def initialise_if_asked(model, cfg) -> None:
     """Initialise a new model where ``cfg.init_from_transformer`` names a checkpoint, and blank the option.
 
     So a saved configuration does not name it: evaluation and generation never need the file. Nor does a run that goes
-    on from a checkpoint of its own, which is loaded later and wins: where the file is missing, ``model.init_missing``
-    is set, and ``fb_fairseq.checkpoints`` refuses to train only if no checkpoint was loaded.
-
-    Raises:
-        UserError: the file is no checkpoint of a Transformer that fits; the message names the keys.
+    on from a checkpoint of its own, which is loaded later and wins. So what is wrong with the file becomes
+    ``model.init_problem``, and ``fb_fairseq.checkpoints`` refuses to train if no checkpoint was loaded.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -59,10 +57,13 @@ def initialise_if_asked(model, cfg) -> None:
         if layers:
             raise UserError(f"--init-layers {layers}: has no effect without {OPTION}; give that too")
         return
-    if not os.path.isfile(path):
-        model.init_missing = path
-        return
-    initialise(model, path, layers, rule)
+    model.init_problem = ""  # the file was read, or see below
+    try:
+        if not os.path.isfile(path):
+            raise UserError(f"{OPTION} {path}: no such file; give a vanilla Transformer's checkpoint")
+        initialise(model, path, layers, rule)
+    except UserError as error:
+        model.init_problem = str(error)
 
 
 def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
@@ -82,7 +83,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
     check_kind(path, source, own)
     check_options(path, saved, model)
-    add_output_layer(source)
+    modernise(source)
     taken = layers_to_take(path, layers, source, count_layers(own))
     values = {name: source[vanilla_name(name, taken)] for name in own if vanilla_name(name, taken) in source}
     derived = {}
@@ -93,18 +94,21 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     derived.update(rescaled_embeddings(path, values, saved, model))
     values.update(derived)
     new = [name for name in own if name not in values and MAY_BE_NEW.match(name)]
+    used = {vanilla_name(name, taken) for name in own}
+    if any(name.startswith("decoder.memory.k_proj") for name in derived):
+        used |= {n for l in taken for n in source if re.match(rf"decoder\.layers\.{l}\.self_attn\.[kv]_proj", n)}
+    left = [name for name in source if name not in used]
     check_fit(path, own, values, new)
+    check_ties(path, own, values)
+    check_left(path, [name for name in left if not may_be_left(name, taken, model)])
     with torch.no_grad():
         for name, value in values.items():
             own[name].copy_(value)
-    used = {vanilla_name(name, taken) for name in own}
-    if derived:
-        used |= {n for l in taken for n in source if re.match(rf"decoder\.layers\.{l}\.self_attn\.[kv]_proj", n)}
     groups = {
         "loaded": [name for name in values if name not in derived],
         "derived": list(derived),
         "new": new,
-        "left in the file": [name for name in source if name not in used],
+        "left in the file": left,
     }
     report(path, groups)
 
@@ -134,23 +138,37 @@ def option_of(cfg, name: str):
 
 
 def check_options(path: str, saved, model) -> None:
-    """What shapes do not show: heads, and where the norms are."""
+    """What names and shapes do not show."""
     own = {
+        "activation_fn": model.decoder.options.activation_fn,
         "decoder_attention_heads": model.decoder.options.decoder_attention_heads,
         "decoder_normalize_before": model.decoder.options.decoder_normalize_before,
     }
     if hasattr(model, "encoder"):
         cfg = model.encoder.cfg.encoder
         own.update(encoder_attention_heads=cfg.attention_heads, encoder_normalize_before=cfg.normalize_before)
+        own["no_token_positional_embeddings"] = model.encoder.cfg.no_token_positional_embeddings
     for name, value in own.items():
         theirs = option_of(saved, name)
+        theirs = str(theirs) if isinstance(theirs, Enum) else theirs
         if theirs is not None and theirs != value:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{OPTION} {path}: was trained with {flag} {theirs}, not {value}; give the same")
 
 
-def add_output_layer(source: Dict[str, Tensor]) -> None:
-    """Old checkpoints have no output layer of their own where it is shared, or under another name."""
+def modernise(source: Dict[str, Tensor]) -> None:
+    """Bring the names of old checkpoints up to date, in place: as fairseq does for its own models."""
+    for name in list(source):
+        fused = re.match(r"(.*_attn\.)in_proj_(weight|bias)$", name)
+        if fused:
+            for part, value in zip("qkv", source.pop(name).chunk(3)):
+                source[f"{fused[1]}{part}_proj.{fused[2]}"] = value
+        norm = re.match(r"((?:en|de)coder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$", name)
+        if norm:
+            kinds = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]
+            if norm[1] == "encoder":
+                del kinds[1]
+            source[f"{norm[1]}{norm[2]}{kinds[int(norm[3])]}{norm[4]}"] = source.pop(name)
     name = "decoder.output_projection.weight"
     if name not in source and not any(n.startswith("decoder.adaptive_softmax") for n in source):
         weight = source.pop("decoder.embed_out", source.get("decoder.embed_tokens.weight"))
@@ -203,24 +221,22 @@ def shared_projections(source: Dict[str, Tensor], layers: List[int], normalised:
 
 
 def rescaled_embeddings(path: str, values: Dict[str, Tensor], saved, model) -> Dict[str, Tensor]:
-    """Embeddings, where the file's model multiplies them by another factor than this one."""
-    name = "decoder.embed_tokens.weight"
-    if name not in values:
-        return {}
-    decoder = model.decoder
+    """Embeddings, where one of the file's model and this one multiplies them by sqrt(width), and the other does not."""
+    name, decoder = "decoder.embed_tokens.weight", model.decoder
     scaled = option_of(saved, "share_decoder_input_output_embed") or option_of(saved, "adaptive_input")
     if option_of(saved, "relative_positions") is None:  # one of fairseq's own models
         scaled = not option_of(saved, "no_scale_embedding")
-    ratio = (math.sqrt(values[name].shape[1]) if scaled else 1.0) / decoder.embed_scale
-    if ratio == 1:
+    if bool(scaled) == (decoder.embed_scale != 1):
         return {}
     projection = getattr(decoder, "output_projection", None)
-    if hasattr(model, "encoder") or projection is not None and projection.weight is decoder.embed_tokens.weight:
+    tied = projection is not None and name in values and projection.weight is decoder.embed_tokens.weight
+    if hasattr(model, "encoder") or tied or name not in values:
         raise UserError(
             f"{OPTION} {path}: its embeddings are {'' if scaled else 'not '}multiplied by sqrt(width), the model's are "
             f"{'not' if scaled else 'so'}; give the same --no-scale-embedding or --share-decoder-input-output-embed"
         )
-    return {name: values[name] * ratio}
+    width = values[name].shape[1]
+    return {name: values[name] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
 
 
 def check_fit(path: str, own: Dict[str, Tensor], values: Dict[str, Tensor], new: List[str]) -> None:
@@ -236,6 +252,34 @@ def check_fit(path: str, own: Dict[str, Tensor], values: Dict[str, Tensor], new:
     problems += [f"has {', '.join(misfits[:4])}"] if misfits else []
     if problems:
         raise UserError(f"{OPTION} {path}: {'; and '.join(problems)}; give a checkpoint of the same sizes and options")
+
+
+def check_ties(path: str, own: Dict[str, Tensor], values: Dict[str, Tensor]) -> None:
+    """What the model shares must be one in the file too."""
+    first: Dict[int, str] = {}
+    for name, value in values.items():
+        other = first.setdefault(own[name].data_ptr(), name)
+        if other != name and not value.equal(values[other]):
+            raise UserError(
+                f"{OPTION} {path}: its {other} and {name} differ, and the model has one for both; leave out "
+                "--share-decoder-input-output-embed or --share-all-embeddings, as it was trained"
+            )
+
+
+def may_be_left(name: str, taken: List[int], model) -> bool:
+    """Whether a parameter of the file may stay unused: layers that were not taken, and the absolute positions of a
+    language model that has relative ones."""
+    layer = re.match(r"decoder\.layers\.(\d+)\.", name)
+    if layer:
+        return int(layer[1]) not in taken
+    return name.startswith("decoder.embed_positions") and model.decoder.options.relative_positions != "none"
+
+
+def check_left(path: str, names: List[str]) -> None:
+    if names:
+        raise UserError(
+            f"{OPTION} {path}: has {summary(names)}, which the model has not; give the options that it was trained with"
+        )
 
 
 def summary(names: List[str], most: int = 4) -> str:

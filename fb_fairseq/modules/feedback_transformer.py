@@ -41,9 +41,7 @@ class FeedbackTransformer(TransformerStack):
             self._draw_dropouts(x_TBD),
             self.draw_active_layers(),
         )
-        # A block of one step does not use what it leaves; DistributedDataParallel wants a gradient of every parameter.
-        out_TBD = out_TBD + 0 * weights.mix_KN.sum()
-        return self.finish(out_TBD), state.extended(memory_KTBD, self.kept_steps(reaches))
+        return self.finish(self.touch(out_TBD)), state.extended(memory_KTBD, self.kept_steps(reaches))
 
     def _draw_dropouts(self, x_TBD: Tensor) -> FeedbackDropouts:
         o = self.options

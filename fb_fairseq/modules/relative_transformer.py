@@ -41,7 +41,7 @@ class RelativeTransformer(TransformerStack):
                     x_TBD = checkpoint(self._run_layer, *arguments, use_reentrant=False)
                 else:
                     x_TBD = self._run_layer(*arguments)
-        return self.finish(x_TBD), state.extended(torch.stack(inputs), self.kept_steps(reaches))
+        return self.finish(self.touch(x_TBD)), state.extended(torch.stack(inputs), self.kept_steps(reaches))
 
     def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
         o = self.options

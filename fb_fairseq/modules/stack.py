@@ -16,6 +16,13 @@ from fb_fairseq.ops.feedback_reference import FeedbackOptions, FeedbackWeights, 
 from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm, project_query
 
 
+def attention_parameters(stack: nn.Module) -> List[nn.Parameter]:
+    """The parameters of self-attention, its norms, the memory and positions: of a stack, or of fairseq's decoder."""
+    parts = [part for layer in stack.layers for part in (layer.self_attn, layer.self_attn_layer_norm)]
+    parts += [part for part in (getattr(stack, name, None) for name in ("memory", "positions")) if part is not None]
+    return [parameter for part in parts for parameter in part.parameters()]
+
+
 class TransformerStack(nn.Module):
     """Layers, positions, final norm, and which layers LayerDrop runs.
 
@@ -69,6 +76,13 @@ class TransformerStack(nn.Module):
         if not self.training or self.options.decoder_layerdrop == 0:
             return [True] * len(self.layers)
         return (torch.rand(len(self.layers)) >= self.options.decoder_layerdrop).tolist()
+
+    def touch(self, out_TBD: Tensor) -> Tensor:
+        """The same outputs. A block of one step may use neither what it leaves nor, without a past, its attention;
+        DistributedDataParallel wants a gradient of every parameter."""
+        if len(out_TBD) > 1 or not torch.is_grad_enabled():
+            return out_TBD
+        return out_TBD + 0 * sum(parameter.float().sum() for parameter in attention_parameters(self)).to(out_TBD.dtype)
 
     def finish(self, x: Tensor) -> Tensor:
         """Dropout of the last sublayer's output [..., D], and the final norm."""

@@ -60,6 +60,7 @@ def test_training_with_bleu(trained):
     [
         dict(lenpen=0.6),
         dict(no_repeat_ngram_size=2, max_len_b=20),
+        dict(max_len_a=2, no_repeat_ngram_size=1),
         dict(print_alignment="hard"),
         dict(diverse_beam_groups=2, diverse_beam_strength=0.5, beam=4),
         dict(prefix_size=2),
@@ -76,7 +77,9 @@ def test_generate(data, trained, changes):
     assert len(found) == 30 and "Generate test" in log
     if "no_repeat_ngram_size" in changes:
         words = [text.split() for text in found.values()]
-        assert all(len(set(zip(w, w[1:]))) == max(len(w) - 1, 0) for w in words), words
+        n = changes["no_repeat_ngram_size"]
+        grams = [[tuple(w[i : i + n]) for i in range(len(w) - n + 1)] for w in words]
+        assert all(len(set(one)) == len(one) for one in grams), words
     if "prefix_size" in changes:
         targets = {int(n): text for n, text in re.findall(r"^T-(\d+)\t(.*)$", log, re.M)}
         assert all(found[n].split()[:2] == targets[n].split()[:2] for n in found)
@@ -134,6 +137,8 @@ def test_replace_unk(data, trained, tmp_path):
     unknown = dict(replace_unk=True, unkpen=-100, max_len_a=0, max_len_b=4)
     found = hypotheses(interactive(data, trained, lines, tmp_path, **unknown))
     assert set(found[1].split()) == {"di"} and set(found[0].split()) <= set(lines[0].split())
+    soft = hypotheses(interactive(data, trained, lines, tmp_path, **{**unknown, "print_alignment": "soft"}))
+    assert soft[1] == found[1] and set(soft[0].split()) <= set(lines[0].split())
 
 
 def test_constraints(data, trained, tmp_path):
@@ -195,6 +200,8 @@ def test_life_cycle_of_initialisation(data, trained, tmp_path):
     saved = torch.load(tmp_path / "a/checkpoint_last.pt")["cfg"]["model"]
     assert (saved.init_from_transformer, saved.init_layers) == ("", "")
     train(data, tmp_path / "whole", **run, max_update=16)
+    start.write_text("no longer a checkpoint")
+    assert "wins over --init-from-transformer" in train(data, tmp_path / "a", **run, max_update=12)
     start.unlink()
     train(data, tmp_path / "a", **run, max_update=16)
     if not FAIRSEQ_FIXED:

@@ -273,3 +273,13 @@ def test_dictionaries_of_another_size(side):
     state[f"{part}.embed_tokens.weight"] = torch.zeros(7, 12)
     with pytest.raises(UserError, match=f"dict.<{side} language>.txt: .* 7 symbols, the data's has 1[58]"):
         build().load_state_dict(state)
+
+
+@pytest.mark.parametrize("changes", OPTIONS[:4])
+def test_every_parameter_has_a_gradient(changes):
+    """With targets of one token too, whose attention sees nothing: DistributedDataParallel needs it."""
+    model = build(**changes).train()
+    source = batch([3, 2])
+    model(source, source.ne(PAD).sum(1), batch([1, 1]))[0].sum().backward()
+    without = [name for name, parameter in model.decoder.named_parameters() if parameter.grad is None]
+    assert not without

@@ -23,7 +23,7 @@ def vanilla(path, **changes):
     model = build(TransformerModel, **changes)
     defaults = dict(
         decoder_attention_heads=2, encoder_attention_heads=3, decoder_normalize_before=False,
-        encoder_normalize_before=False,
+        encoder_normalize_before=False, activation_fn="relu",
     )
     args = argparse.Namespace(**{**defaults, **changes})
     old = {"model": model.state_dict(), "args": args}
@@ -96,6 +96,24 @@ def test_nested_configurations():
     assert option_of(nested, "encoder_attention_heads") is None
 
 
+def test_names_of_old_checkpoints(tmp_path):
+    """fairseq 0.8: queries, keys and values in one; 0.6: norms by number."""
+    saved = vanilla(tmp_path / "v.pt").state_dict()
+    new = build(memory_projections="per-layer")
+    initialise(new, str(tmp_path / "v.pt"))
+    attention = "decoder.layers.1.encoder_attn."
+    for part in ("weight", "bias"):
+        saved[f"{attention}in_proj_{part}"] = torch.cat([saved.pop(f"{attention}{x}_proj.{part}") for x in "qkv"])
+        saved[f"decoder.layers.0.layer_norms.1.{part}"] = saved.pop(f"decoder.layers.0.encoder_attn_layer_norm.{part}")
+        saved[f"encoder.layers.0.layer_norms.1.{part}"] = saved.pop(f"encoder.layers.0.final_layer_norm.{part}")
+    torch.save({"model": saved, "args": argparse.Namespace()}, tmp_path / "old.pt")
+    old = build(memory_projections="per-layer")
+    initialise(old, str(tmp_path / "old.pt"))
+    for name, value in new.state_dict().items():
+        if not NO_PARAMETERS.match(name) and "layer_weights" not in name:
+            assert value.equal(old.state_dict()[name]), name
+
+
 def vanilla_lm(path, **changes):
     args = argparse.Namespace(
         decoder_layers=2, decoder_embed_dim=12, decoder_input_dim=12, decoder_output_dim=12, decoder_ffn_embed_dim=18,
@@ -158,6 +176,10 @@ def test_language_model_from_the_baseline(tmp_path):
         (dict(decoder_normalize_before=True), "", "was trained with --decoder-normalize-before False, not True"),
         (dict(encoder_normalize_before=True), "", "was trained with --encoder-normalize-before False, not True"),
         (dict(encoder_layers=3), "", "does not have encoder.layers.2.self_attn.k_proj, .* more"),
+        (dict(activation_fn="gelu"), "", "was trained with --activation-fn relu, not gelu"),
+        (dict(encoder_layers=1), "", "has encoder.layers.1.self_attn.k_proj, .*which the model has not"),
+        (dict(share_decoder_input_output_embed=True), "", "embed_tokens.weight and .*output_projection.weight differ"),
+        (dict(decoder_embed_dim=24), "", r"decoder.embed_tokens.weight \[18, 12\] \(the model needs \[18, 24\]\)"),
         (dict(no_scale_embedding=True), "", "embeddings are multiplied by sqrt.*--no-scale-embedding"),
     ],
 )
@@ -186,6 +208,8 @@ def test_files_that_are_none(tmp_path):
     torch.save({"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {}}}, tmp_path / "other.pt")
     with pytest.raises(UserError, match="no Transformer"):
         initialise(build(), str(tmp_path / "other.pt"))
+    problem = build(init_from_transformer=str(tmp_path / "other.pt")).init_problem
+    assert "no Transformer" in problem, "raised by the trainer, unless it goes on from a checkpoint of its own"
     with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
         build(init_layers="0")
     with pytest.raises(UserError, match="--init-shared-projections best: unknown, choose of mean, first, last"):

@@ -8,7 +8,9 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
 
-corpus=cnn_dm pair="article summary" metric=rouge:rougeL
+corpus=cnn_dm pair="article summary" language=en metric=rouge:rougeL
+# 400 words are seldom more than 1024 subwords; fairseq would stop at an article that is.
+task_options=(--truncate-source --max-source-positions 1024 --max-target-positions 1024)
 
 full_setting() {
     updates=50000 tokens=65536 every=1000 averaged=1 lenpens="0.5 1.0 1.5 2.0" default_layers="6 4 2 1"
