@@ -60,3 +60,13 @@ def test_encoder_stays_off_the_fused_path():
     with torch.no_grad():
         out = layer(torch.randn(4, 2, 8), encoder_padding_mask=torch.tensor([[True, False, False, False], [False] * 4]))
     assert out.shape == (4, 2, 8) and out[1:].isfinite().all()
+
+
+def test_unknown_words_take_hard_and_soft_alignments():
+    """(fairseq-interactive itself prints hard ones only.)"""
+    from fairseq import utils
+
+    hard, soft = [(1, 0), (0, 1)], [["0.1", "0.9"], ["0.8", "0.2"]]
+    for alignment in (hard, soft):
+        assert utils.replace_unk("<unk> <unk>", "ba ce", alignment, {"ba": "X"}, "<unk>") == "ce X"
+    assert utils.load_align_dict("@@ ") == {} and utils.load_align_dict(None) is None
