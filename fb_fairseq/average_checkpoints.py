@@ -26,7 +26,7 @@ def last_checkpoints(folder: str, pattern, number: int) -> List[str]:
     found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
     if len(found) < number:
         kind = "epoch" if pattern is BY_EPOCH else "update"
-        raise UserError(f"{folder}: {len(found)} checkpoints by {kind} lie there, {number} are asked for; give a smaller number")
+        raise UserError(f"{folder}: {len(found)} checkpoints by {kind} lie there, {number} are asked for; give fewer")
     return [os.path.join(folder, found[key]) for key in sorted(found)[-number:]]
 
 

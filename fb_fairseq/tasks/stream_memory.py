@@ -45,7 +45,8 @@ class MemoryFiles:
             return
         os.makedirs(folder, exist_ok=True)
         # Copied one by one: views would be saved with all that they are views of.
-        states = [(torch.tensor(ids), torch.empty_like(m, device="cpu", dtype=TYPES[self.kind]).copy_(m)) for ids, m in states]
+        copies = [torch.empty_like(memory, device="cpu", dtype=TYPES[self.kind]).copy_(memory) for _, memory in states]
+        states = [(torch.tensor(ids), copy) for (ids, _), copy in zip(states, copies)]
         path = self._path(folder, place, rank)
         torch.save({"place": place, "states": states}, path + ".tmp")
         os.replace(path + ".tmp", path)

@@ -164,8 +164,8 @@ class StreamDataset(FairseqDataset):
         """
         if layout.streams > len(self.corpus):
             raise UserError(
-                f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only {len(self.corpus)} tokens; "
-                f"give fewer streams, or more text"
+                f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
+                f"{len(self.corpus)} tokens; give fewer streams, or more text"
             )
         return StreamDataset(self.split, self.corpus, self.pad, layout)
 

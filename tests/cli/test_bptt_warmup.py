@@ -118,7 +118,7 @@ def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path
 
 
 def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
-    """Each process keeps the memory of its own streams through the doublings, and over a stop; with spans that adapt."""
+    """Each process keeps the memory of its own streams, over doublings and a stop; with spans that adapt."""
     run = dict(**WARMUP, attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=0.002)
     for stop in (7, 20):
         finish(start("train", *training_arguments(byte_data, tmp_path / "two", **run, max_update=stop), processes=2))

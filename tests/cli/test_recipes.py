@@ -51,7 +51,8 @@ def test_small_recipe_starts(tmp_path, name):
 @pytest.mark.parametrize("name", CORPORA)
 def test_small_recipe(tmp_path, name):
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
-    done = recipe(f"language_modeling/{name}", "--small", data, "--layers", "1", "--updates", 3, "--finetune-updates", 2, "--out", out)
+    short = ["--layers", "1", "--updates", 3, "--finetune-updates", 2]
+    done = recipe(f"language_modeling/{name}", "--small", data, *short, "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     models = ["feedback_transformer_lm", "relative_transformer_lm"]
     results = check_results(out, [f"{model}-1{end}" for model in models for end in ("", "-finetuned")])

@@ -24,7 +24,8 @@ def data(tmp_path_factory):
 def trained(data, tmp_path_factory):
     """A Feedback and a vanilla model, trained with BLEU on the validation set."""
     folder = tmp_path_factory.mktemp("trained")
-    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu", maximize_best_checkpoint_metric=True)
+    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
+    bleu.update(maximize_best_checkpoint_metric=True)
     logs = {
         "feedback": train(data, folder / "feedback", max_update=150, update_freq=2, validate_interval=5, **bleu),
         "vanilla": train(data, folder / "vanilla", arch="transformer", max_update=100, disable_validation=True),
