@@ -20,11 +20,11 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.word_embeddings import check_dictionary
-from fb_fairseq.modules.layer import affine
+from fb_fairseq.modules.layer import affine, layer_weights, own_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import COMPOSITIONS, TransformerOptions
 from fb_fairseq.modules.ring import MemoryRing
-from fb_fairseq.modules.stack import attention_parameters
+from fb_fairseq.modules.stack import draw_active_layers, touch_attention
 from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback_reference import (
     EncoderContext,
@@ -36,7 +36,6 @@ from fb_fairseq.ops.feedback_reference import (
 )
 from fb_fairseq.ops.layers import (
     CrossAttention,
-    Layer,
     Projection,
     at_least_fp32,
     draw_dropout,
@@ -140,12 +139,10 @@ class FeedbackDecoder(TransformerDecoderBase):
                 weights,
                 options,
                 self._draw_dropouts(x_TBD, state.encoder),
-                self._draw_active(),
+                draw_active_layers(self, self.options),
                 state.encoder,
             )
-            if len(y_TBD) == 1 and torch.is_grad_enabled():  # see TransformerStack.touch
-                unused = sum(parameter.float().sum() for parameter in attention_parameters(self))
-                y_TBD = y_TBD + 0 * unused.to(y_TBD.dtype)
+            y_TBD = touch_attention(self, y_TBD)
         else:
             y_TBD, aligned_BTC = self._decode(x_TBD, state, weights, options)
         if self.layer_norm is not None:
@@ -178,12 +175,12 @@ class FeedbackDecoder(TransformerDecoderBase):
         return self.dropout_module(x_BTD)
 
     def _weights(self) -> FeedbackWeights:
-        layers, before = self._layers(), self.options.decoder_normalize_before
+        layers = self._layers()
         return FeedbackWeights(
-            layers=[layer_weights(layer) for layer in layers],
+            layers=[layer_weights(layer, cross=cross_weights(layer)) for layer in layers],
             projections=[self.memory.projection()]
             if self.memory.shared
-            else [own_projection(layer, before) for layer in layers],
+            else [own_projection(layer) for layer in layers],
             mix_KN=self.memory.mix(self.embed_tokens.weight.device),
             positions=Positions(),
         )
@@ -224,11 +221,6 @@ class FeedbackDecoder(TransformerDecoderBase):
                 keys_values = project_memory(out_CBD, projection, attention.num_heads)
                 contexts.append(EncoderContext(*map(at_least_fp32, keys_values), padding[0] if padding else None))
         return contexts
-
-    def _draw_active(self) -> List[bool]:
-        if not self.training or self.options.decoder_layerdrop == 0:
-            return [True] * len(self.layers)
-        return (torch.rand(len(self.layers)) >= self.options.decoder_layerdrop).tolist()
 
     def _draw_dropouts(self, x_TBD, encoder: List[EncoderContext]) -> FeedbackDropouts:
         o = self.options
@@ -278,30 +270,12 @@ class DecoderState:
             ]
 
 
-def layer_weights(layer: TransformerDecoderLayerBase) -> Layer:
-    """A fairseq layer's weights, as the loop takes them."""
-    cross = None
-    if layer.encoder_attn is not None:
-        attention = layer.encoder_attn
-        norm = affine(layer.encoder_attn_layer_norm)
-        cross = CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm)
-    return Layer(
-        query=affine(layer.self_attn.q_proj),
-        out=affine(layer.self_attn.out_proj),
-        attn_norm=affine(layer.self_attn_layer_norm),
-        fc1=affine(layer.fc1),
-        fc2=affine(layer.fc2),
-        ffn_norm=affine(layer.final_layer_norm),
-        cross=cross,
-    )
-
-
-def own_projection(layer: TransformerDecoderLayerBase, normalize_before: bool) -> Projection:
-    return Projection(
-        norm=affine(layer.self_attn_layer_norm) if normalize_before else None,
-        key=affine(layer.self_attn.k_proj),
-        value=affine(layer.self_attn.v_proj),
-    )
+def cross_weights(layer: TransformerDecoderLayerBase) -> Optional[CrossAttention]:
+    """The weights of a fairseq layer's attention to the encoder, where it has one."""
+    attention = layer.encoder_attn
+    if attention is None:
+        return None
+    return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), affine(layer.encoder_attn_layer_norm))
 
 
 @register_model("feedback_decoder")

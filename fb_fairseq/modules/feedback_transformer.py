@@ -5,9 +5,10 @@ from typing import List, Optional, Tuple
 import torch
 from torch import Tensor
 
+from fb_fairseq.modules.layer import own_projection
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback_reference import FeedbackDropouts, FeedbackWeights, feedback_block
 
@@ -21,7 +22,7 @@ class FeedbackTransformer(TransformerStack):
 
     def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
         memory = self.memory
-        projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
+        projections = [memory.projection()] if memory.shared else [own_projection(layer) for layer in self.layers]
         return FeedbackWeights(
             layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
             projections=projections,
@@ -39,9 +40,9 @@ class FeedbackTransformer(TransformerStack):
             weights,
             self.loop_options(max(reaches)),
             self._draw_dropouts(x_TBD),
-            self.draw_active_layers(),
+            draw_active_layers(self, self.options),
         )
-        return self.finish(self.touch(out_TBD)), state.extended(memory_KTBD, self.kept_steps(reaches))
+        return self.finish(touch_attention(self, out_TBD)), state.extended(memory_KTBD, self.kept_steps(reaches))
 
     def _draw_dropouts(self, x_TBD: Tensor) -> FeedbackDropouts:
         o = self.options

@@ -51,20 +51,26 @@ class TransformerLayer(nn.Module):
     def weights(self, reach: int) -> Layer:
         """The weights, with spans for ``reach`` steps back."""
         span = self.self_attn.adaptive_span
-        return Layer(
-            query=affine(self.self_attn.q_proj),
-            out=affine(self.self_attn.out_proj),
-            attn_norm=affine(self.self_attn_layer_norm),
-            fc1=affine(self.fc1),
-            fc2=affine(self.fc2),
-            ffn_norm=affine(self.final_layer_norm),
-            span_mask_HS=span.mask(reach) if span is not None else None,
-        )
+        return layer_weights(self, span_mask_HS=span.mask(reach) if span is not None else None)
 
-    def projection(self) -> Projection:
-        """This layer's own key and value projections; the memory goes through the attention's norm."""
-        return Projection(
-            norm=affine(self.self_attn_layer_norm) if self.normalize_before else None,
-            key=affine(self.self_attn.k_proj),
-            value=affine(self.self_attn.v_proj),
-        )
+
+def layer_weights(layer: nn.Module, **more) -> Layer:
+    """The weights of a layer with fairseq's names, ours or fairseq's own; ``more`` are further fields of ``Layer``."""
+    return Layer(
+        query=affine(layer.self_attn.q_proj),
+        out=affine(layer.self_attn.out_proj),
+        attn_norm=affine(layer.self_attn_layer_norm),
+        fc1=affine(layer.fc1),
+        fc2=affine(layer.fc2),
+        ffn_norm=affine(layer.final_layer_norm),
+        **more,
+    )
+
+
+def own_projection(layer: nn.Module) -> Projection:
+    """A layer's own key and value projections; the memory goes through the attention's norm."""
+    return Projection(
+        norm=affine(layer.self_attn_layer_norm) if layer.normalize_before else None,
+        key=affine(layer.self_attn.k_proj),
+        value=affine(layer.self_attn.v_proj),
+    )

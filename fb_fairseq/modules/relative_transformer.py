@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.modules.stack import TransformerStack
+from fb_fairseq.modules.layer import own_projection
+from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback_reference import FeedbackWeights
@@ -24,7 +25,7 @@ class RelativeTransformer(TransformerStack):
         L = len(self.layers)
         return FeedbackWeights(
             layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
-            projections=[layer.projection() for layer in self.layers],
+            projections=[own_projection(layer) for layer in self.layers],
             mix_KN=torch.eye(L, L + 1, device=device),
             positions=self.positions.weights(),
         )
@@ -33,7 +34,7 @@ class RelativeTransformer(TransformerStack):
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []
-        for l, active in enumerate(self.draw_active_layers()):
+        for l, active in enumerate(draw_active_layers(self, self.options)):
             inputs.append(x_TBD)
             if active:
                 arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l]
@@ -41,14 +42,14 @@ class RelativeTransformer(TransformerStack):
                     x_TBD = checkpoint(self._run_layer, *arguments, use_reentrant=False)
                 else:
                     x_TBD = self._run_layer(*arguments)
-        return self.finish(self.touch(x_TBD)), state.extended(torch.stack(inputs), self.kept_steps(reaches))
+        return self.finish(touch_attention(self, x_TBD)), state.extended(torch.stack(inputs), self.kept_steps(reaches))
 
     def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
         o = self.options
         T, B, D = x_TBD.shape
         weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before
         # The last step of the block is nobody's context yet.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), heads)
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), own_projection(layer), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
             keys,

@@ -23,6 +23,21 @@ def attention_parameters(stack: nn.Module) -> List[nn.Parameter]:
     return [parameter for part in parts for parameter in part.parameters()]
 
 
+def touch_attention(stack: nn.Module, out_TBD: Tensor) -> Tensor:
+    """The same outputs. A block of one step may use neither what it leaves nor, without a past, its attention;
+    DistributedDataParallel wants a gradient of every parameter."""
+    if len(out_TBD) > 1 or not torch.is_grad_enabled():
+        return out_TBD
+    return out_TBD + 0 * sum(parameter.float().sum() for parameter in attention_parameters(stack)).to(out_TBD.dtype)
+
+
+def draw_active_layers(stack: nn.Module, options: TransformerOptions) -> List[bool]:
+    """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
+    if not stack.training or options.decoder_layerdrop == 0:
+        return [True] * options.decoder_layers
+    return (torch.rand(options.decoder_layers) >= options.decoder_layerdrop).tolist()
+
+
 class TransformerStack(nn.Module):
     """Layers, positions, final norm, and which layers LayerDrop runs.
 
@@ -70,19 +85,6 @@ class TransformerStack(nn.Module):
     def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
         """A dropout mask in training, else None."""
         return draw_dropout(p if self.training else 0.0, shape, like)
-
-    def draw_active_layers(self) -> List[bool]:
-        """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
-        if not self.training or self.options.decoder_layerdrop == 0:
-            return [True] * len(self.layers)
-        return (torch.rand(len(self.layers)) >= self.options.decoder_layerdrop).tolist()
-
-    def touch(self, out_TBD: Tensor) -> Tensor:
-        """The same outputs. A block of one step may use neither what it leaves nor, without a past, its attention;
-        DistributedDataParallel wants a gradient of every parameter."""
-        if len(out_TBD) > 1 or not torch.is_grad_enabled():
-            return out_TBD
-        return out_TBD + 0 * sum(parameter.float().sum() for parameter in attention_parameters(self)).to(out_TBD.dtype)
 
     def finish(self, x: Tensor) -> Tensor:
         """Dropout of the last sublayer's output [..., D], and the final norm."""
