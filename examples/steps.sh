@@ -16,6 +16,34 @@ numbers() {
     done
 }
 
+# parse_options NAMES NUMBERS ARGUMENTS…: sets $small, $input (DATA), the array extra (what follows --), and a variable
+# for each option: own_updates for --updates, $todo for --steps.
+parse_options() {
+    local names=$1 numeric=$2 option
+    shift 2
+    while [ $# -gt 0 ]; do
+        option=${1#--}
+        case $1 in
+            --small) small=yes; shift; continue ;;
+            --) shift; extra=("$@"); break ;;
+        esac
+        case $1:" $names $numeric " in
+            --*:*" $option "*)
+                [ $# -ge 2 ] || fail "$1 needs a value"
+                case " $numeric " in *" $option "*) numbers "$1" "$2" ;; esac
+                case $option in
+                    steps) option=todo ;;
+                    updates | finetune-updates) option=own_${option//-/_} ;;
+                esac
+                printf -v "${option//-/_}" %s "$2" # (declare -g is not in the bash of macOS)
+                shift 2
+                ;;
+            -*) fail "$1: unknown option; $usage" ;;
+            *) [ -z "$input" ] || fail "$1: one DATA only; $usage"; input=$1; shift ;;
+        esac
+    done
+}
+
 # absolute PATH: the same file, from any folder.
 absolute() {
     if [ -e "$1" ]; then echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; else echo "$1"; fi

@@ -54,29 +54,7 @@ parse() {
     local step
     small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
     todo="prepare train finetune evaluate generate" extra=()
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --small) small=yes; shift; continue ;;
-            --) shift; extra=("$@"); break ;;
-            --out | --steps | --models | --layers | --updates | --finetune-updates | --update-freq | --seed)
-                [ $# -ge 2 ] || fail "$1 needs a value"
-                case $1 in --layers | --updates | --finetune-updates | --update-freq | --seed) numbers "$1" "$2" ;; esac
-                case $1 in
-                    --out) out=$2 ;;
-                    --steps) todo=$2 ;;
-                    --models) models=$2 ;;
-                    --layers) layers=$2 ;;
-                    --updates) own_updates=$2 ;;
-                    --finetune-updates) own_finetune_updates=$2 ;;
-                    --update-freq) update_freq=$2 ;;
-                    --seed) seed=$2 ;;
-                esac
-                shift 2
-                ;;
-            -*) fail "$1: unknown option; $usage" ;;
-            *) [ -z "$input" ] || fail "$1: one DATA only; $usage"; input=$1; shift ;;
-        esac
-    done
+    parse_options "out steps models" "layers updates finetune-updates update-freq seed" "$@"
     for step in $todo; do
         case $step in prepare | train | finetune | evaluate | generate) ;; *) fail "--steps $step: unknown; $usage" ;; esac
     done
