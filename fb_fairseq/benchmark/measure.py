@@ -5,14 +5,17 @@ from typing import Callable, List
 
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer}
+MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
 
 
 def build(name: str, args, **changes):
-    """A stack of the sizes that the command line gives."""
+    """A stack of the sizes that the command line gives; all-attention has --ffn-dim persistent vectors, which are as many
+    parameters as a feed-forward sublayer of that width."""
+    if name == "all-attention":
+        changes["persistent_memory_size"] = args.ffn_dim
     options = TransformerOptions(
         decoder_layers=args.layers,
         decoder_embed_dim=args.embed_dim,
@@ -23,6 +26,16 @@ def build(name: str, args, **changes):
         **changes,
     )
     return MODELS[name](options).to(args.device, DTYPES[args.dtype])
+
+
+def block_and_memory(model, args):
+    """A block's embeddings [T, B, D], and a full memory to start with: two spans' worth of steps have passed."""
+    x_TBD = torch.randn(args.block, args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
+    state = None
+    with torch.no_grad():
+        for _ in range(2 * args.span // args.block + 1):
+            state = model.run_block(x_TBD, state)[1]
+    return x_TBD, state
 
 
 def seconds(function: Callable, device: str) -> float:

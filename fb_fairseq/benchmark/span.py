@@ -4,9 +4,7 @@ All heads reach S, S/2, S/4, … steps back (z is set; the ramp is 1 step). Trai
 with a full memory carried in. (In training, memory is kept 64 steps further than the longest head reaches.)
 """
 
-import torch
-
-from fb_fairseq.benchmark.measure import DTYPES, MODELS, alternating_medians, build, saved_bytes, table
+from fb_fairseq.benchmark.measure import MODELS, alternating_medians, block_and_memory, build, saved_bytes, table
 from fb_fairseq.modules import StreamState
 
 
@@ -35,12 +33,7 @@ def run(args) -> dict:
 def measured(name: str, args, span: int) -> dict:
     """A training step with this span, and its bytes."""
     model = build(name, args, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=(span - 1) / args.span)
-    x_TBD = torch.randn(args.block, args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
-    # The memory is full: two spans' worth of steps have passed.
-    state = None
-    with torch.no_grad():
-        for _ in range(2 * args.span // args.block + 1):
-            state = model.run_block(x_TBD, state)[1]
+    x_TBD, state = block_and_memory(model, args)
 
     def forward():
         return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]

@@ -4,4 +4,11 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 """
 
 from fb_fairseq import compat  # noqa: F401  mends fairseq before anything else of it is used
-from fb_fairseq.models import feedback_decoder, feedback_transformer_lm, presets, relative_transformer_lm  # noqa: F401
+from fb_fairseq import optim  # noqa: F401  registers optimizers, which fairseq-train's options name
+from fb_fairseq.models import (  # noqa: F401
+    all_attention_lm,
+    feedback_decoder,
+    feedback_transformer_lm,
+    presets,
+    relative_transformer_lm,
+)

@@ -6,9 +6,9 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
 from fb_fairseq.models.language_model import (
-    LanguageModelConfig,
     LanguageModelDecoder,
     StreamingLanguageModel,
+    TransformerLMConfig,
     option,
 )
 from fb_fairseq.modules import FeedbackTransformer
@@ -16,7 +16,7 @@ from fb_fairseq.modules.options import COMPOSITIONS
 
 
 @dataclass
-class FeedbackTransformerLMConfig(LanguageModelConfig):
+class FeedbackTransformerLMConfig(TransformerLMConfig):
     memory_composition: str = option("weighted", f"what the memory holds of the layers: {COMPOSITIONS}")
     memory_projections: ChoiceEnum(["shared", "per-layer"]) = option(
         "shared", "one key and value projection for all layers (v3 of the paper), or one a layer (v1)"

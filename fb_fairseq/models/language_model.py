@@ -28,17 +28,14 @@ def option(default, help: str):
 
 @dataclass
 class LanguageModelConfig(FairseqDataclass):
-    """Options of every language model here. Names are fairseq's where the thing is the same."""
+    """Options that every language model here has. Names are fairseq's where the thing is the same."""
 
-    activation_fn: ChoiceEnum(list(ACTIVATIONS)) = option("relu", "activation function of the feed-forward sublayer")
     dropout: float = option(0.0, "dropout of each sublayer's output, before it is added to its input")
     attention_dropout: float = option(0.0, "dropout of attention weights")
-    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
     embedding_dropout: float = option(0.0, "dropout of the embedding layer's output")
     output_dropout: float = option(0.0, "dropout of the last sublayer's output")
     decoder_layers: int = option(6, "number of layers")
     decoder_embed_dim: int = option(512, "model width")
-    decoder_ffn_embed_dim: int = option(2048, "width of the feed-forward sublayer")
     decoder_attention_heads: int = option(8, "number of attention heads")
     decoder_head_dim: int = option(0, "width of a head; 0: model width / heads")
     decoder_normalize_before: bool = option(False, "apply layer norm before each sublayer (pre-norm)")
@@ -77,11 +74,20 @@ class LanguageModelConfig(FairseqDataclass):
     )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
+    resolved_architecture: str = option("", "set by named architectures: whose values these are")
+    tokens_per_sample: int = II("task.tokens_per_sample")
+
+
+@dataclass
+class TransformerLMConfig(LanguageModelConfig):
+    """Options of the models with feed-forward sublayers, which a vanilla Transformer's parameters fit."""
+
+    activation_fn: ChoiceEnum(list(ACTIVATIONS)) = option("relu", "activation function of the feed-forward sublayer")
+    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
+    decoder_ffn_embed_dim: int = option(2048, "width of the feed-forward sublayer")
     init_from_transformer: str = option(*INIT_OPTIONS["init_from_transformer"])
     init_layers: str = option(*INIT_OPTIONS["init_layers"])
     init_shared_projections: str = option(*INIT_OPTIONS["init_shared_projections"])
-    resolved_architecture: str = option("", "set by named architectures: whose values these are")
-    tokens_per_sample: int = II("task.tokens_per_sample")
 
 
 def transformer_options(cfg) -> TransformerOptions:
@@ -213,7 +219,8 @@ class StreamingLanguageModel(FairseqLanguageModel):
         if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
             require_lm_loss(task, "--adaptive-span-loss")
         model = cls(cls.decoder_class(cfg, task.target_dictionary))
-        initialise_if_asked(model, cfg)
+        if hasattr(cfg, "init_from_transformer"):
+            initialise_if_asked(model, cfg)
         return model
 
     def clamp_spans(self) -> None:

@@ -1,6 +1,7 @@
-"""Named architectures: the papers' hyperparameters of the models (v3 Table 9; parameter counts as the papers state).
+"""Named architectures: the papers' hyperparameters of the models (Feedback Transformer v3 Table 9, All-attention §5.1;
+parameter counts as the papers state).
 
-The baseline has the same sizes. Projections are one a layer, but for WikiText-103 large shared. What the tables say of
+The Feedback Transformer's baseline has the same sizes. Projections are one a layer, but for WikiText-103 large shared. What the tables say of
 training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
 """
 
@@ -8,7 +9,7 @@ from fairseq.models import register_model_architecture
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models import feedback_transformer_lm, relative_transformer_lm  # noqa: F401  registered first
+from fb_fairseq.models import all_attention_lm, feedback_transformer_lm, relative_transformer_lm  # noqa: F401  first
 
 PRE_NORM = dict(decoder_normalize_before=True)
 
@@ -32,17 +33,33 @@ ENWIK8 = dict(
 )
 # The cut-offs of the published code, which give the papers' parameter counts.
 WORDS = dict(
-    **PRE_NORM, adaptive_input=True, adaptive_input_cutoff="20000,40000,200000",
+    adaptive_input=True, adaptive_input_cutoff="20000,40000,200000",
     adaptive_softmax_cutoff="20000,40000,200000", tie_adaptive_weights=True, tie_adaptive_proj=True,
 )
 WIKITEXT103_SMALL = dict(
-    **WORDS, decoder_layers=4, decoder_embed_dim=512, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
+    **PRE_NORM, **WORDS, decoder_layers=4, decoder_embed_dim=512, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
     decoder_head_dim=128, attention_span=512, embedding_dropout=0.1, output_dropout=0.1, **same_dropout(0.1),
 )
 WIKITEXT103_LARGE = dict(
-    **WORDS, decoder_layers=8, decoder_embed_dim=1024, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
+    **PRE_NORM, **WORDS, decoder_layers=8, decoder_embed_dim=1024, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
     attention_span=512, embedding_dropout=0.2, output_dropout=0.2, **same_dropout(0.3),
 )
+# "The adaptive span has the same hyperparameters as Sukhbaatar et al. [39] with a maximum span of 8192, except the loss"
+ALL_ATTENTION = dict(decoder_embed_dim=512, decoder_attention_heads=8, adaptive_span=True)
+ALL_ATTENTION_PRESETS = {
+    "char_small": dict(
+        **ALL_ATTENTION, decoder_layers=18, persistent_memory_size=1024, attention_dropout=0.3, attention_span=8192,
+        adaptive_span_loss=1e-7,
+    ),
+    "char_large": dict(
+        **ALL_ATTENTION, decoder_layers=36, persistent_memory_size=2048, attention_dropout=0.4, attention_span=8192,
+        adaptive_span_loss=1e-7,
+    ),
+    "wikitext103": dict(
+        **ALL_ATTENTION, **WORDS, decoder_layers=36, persistent_memory_size=2048,
+        attention_dropout=0.3, embedding_dropout=0.1, output_dropout=0.1, attention_span=2048, adaptive_span_loss=5e-7,
+    ),
+}
 PRESETS = {
     "char_ptb": CHAR_PTB,
     "enwik8": ENWIK8,
@@ -75,6 +92,8 @@ def register(model: str, name: str, values: dict) -> None:
 for _name, _values in PRESETS.items():
     register("relative_transformer_lm", _name, _values)
     register("feedback_transformer_lm", _name, {**_values, "memory_projections": "per-layer"})
+for _name, _values in ALL_ATTENTION_PRESETS.items():
+    register("all_attention_lm", _name, _values)
 register("feedback_transformer_lm", "random_walk", {**RANDOM_WALK, "memory_projections": "per-layer"})
 register("relative_transformer_lm", "random_walk", RANDOM_WALK)
 register(

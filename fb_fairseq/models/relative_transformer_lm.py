@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
-from fb_fairseq.models.language_model import LanguageModelConfig, LanguageModelDecoder, StreamingLanguageModel
+from fb_fairseq.models.language_model import LanguageModelDecoder, StreamingLanguageModel, TransformerLMConfig
 from fb_fairseq.modules import RelativeTransformer
 
 
 @dataclass
-class RelativeTransformerLMConfig(LanguageModelConfig):
+class RelativeTransformerLMConfig(TransformerLMConfig):
     pass
 
 

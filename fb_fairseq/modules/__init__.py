@@ -4,6 +4,7 @@ Parameters carry fairseq's names wherever a vanilla Transformer has the same par
 ``fb_fairseq/ops/__init__.py``.
 """
 
+from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
@@ -11,6 +12,7 @@ from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import BlockPlace, StateStore, StreamState
 
 __all__ = [
+    "AllAttention",
     "BlockPlace",
     "FeedbackTransformer",
     "MemoryRing",

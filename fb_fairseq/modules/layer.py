@@ -17,14 +17,14 @@ def affine(module: nn.Module) -> Affine:
 class SelfAttention(nn.Module):
     """Projections of one layer's attention; keys and values only where each layer has its own."""
 
-    def __init__(self, options: TransformerOptions, own_keys: bool):
+    def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
-        width = options.decoder_attention_heads * options.head_dim
+        D, width = options.decoder_embed_dim, options.decoder_attention_heads * options.head_dim
         if own_keys:
-            self.k_proj = nn.Linear(options.decoder_embed_dim, width)
-            self.v_proj = nn.Linear(options.decoder_embed_dim, width)
-        self.q_proj = nn.Linear(options.decoder_embed_dim, width)
-        self.out_proj = nn.Linear(width, options.decoder_embed_dim)
+            self.k_proj = nn.Linear(D, options.context_heads * options.head_dim, bias)
+            self.v_proj = nn.Linear(D, options.context_heads * options.head_dim, bias)
+        self.q_proj = nn.Linear(D, width, bias)
+        self.out_proj = nn.Linear(width, D, bias)
         self.adaptive_span = AdaptiveSpan(options) if options.adaptive_span else None
 
 

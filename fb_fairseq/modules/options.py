@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from fb_fairseq.ops.layers import ACTIVATIONS
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
+PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
 
 @dataclass(frozen=True)
 class TransformerOptions:
-    """Options of ``FeedbackTransformer`` and ``RelativeTransformer``; the names are the command line's.
+    """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``; the names are the command line's.
 
     Raises:
         ValueError: an option is out of range; the message names it.
@@ -33,6 +34,8 @@ class TransformerOptions:
     decoder_layerdrop: float = 0.0
     memory_composition: str = "weighted"
     memory_projections: str = "shared"
+    persistent_memory_size: int = 0
+    persistent_memory_variant: str = "all-attn"
     checkpoint_activations: bool = False
     adaptive_span: bool = False
     adaptive_span_loss: float = 0.0
@@ -63,12 +66,18 @@ class TransformerOptions:
         choices = ("shared", "per-layer")
         check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
         self._check_composition(check)
+        self._check_persistent_memory(check)
         check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "give the steps over which a span fades out")
         check(0 <= self.adaptive_span_init <= 1, "adaptive_span_init", "give a fraction of --attention-span")
         check(self.adaptive_span_loss >= 0, "adaptive_span_loss", "give 0 or more")
         check(
             self.adaptive_span or self.adaptive_span_loss == 0,
             "adaptive_span_loss",
+            "has no effect without --adaptive-span; give that too",
+        )
+        check(
+            self.adaptive_span or self.adaptive_span_init == 0,
+            "adaptive_span_init",
             "has no effect without --adaptive-span; give that too",
         )
 
@@ -84,6 +93,26 @@ class TransformerOptions:
             "memory_composition",
             f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
         )
+
+    def _check_persistent_memory(self, check):
+        check(self.persistent_memory_size >= 0, "persistent_memory_size", "give a number of vectors, or 0 for none")
+        variant, choices = "persistent_memory_variant", PERSISTENT_MEMORY_VARIANTS
+        check(self.persistent_memory_variant in choices, variant, f"unknown, choose of {', '.join(choices)}")
+        check(
+            self.persistent_memory_size or self.persistent_memory_variant == "all-attn",
+            variant,
+            "has no effect without persistent vectors; give --persistent-memory-size, or leave it out",
+        )
+        check(
+            self.persistent_memory_variant != "head-split" or self.decoder_attention_heads % 2 == 0,
+            variant,
+            f"halves the heads; give an even number of them, not --decoder-attention-heads {self.decoder_attention_heads}",
+        )
+
+    @property
+    def context_heads(self) -> int:
+        """How many heads attend to the context: all, or half of them with ``head-split``."""
+        return self.decoder_attention_heads // (2 if self.persistent_memory_variant == "head-split" else 1)
 
     @property
     def head_dim(self) -> int:

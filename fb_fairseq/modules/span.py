@@ -21,7 +21,7 @@ class AdaptiveSpan(nn.Module):
         super().__init__()
         self.span = options.attention_span
         self.ramp = float(options.adaptive_span_ramp)
-        self.z = nn.Parameter(torch.full((options.decoder_attention_heads,), float(options.adaptive_span_init)))
+        self.z = nn.Parameter(torch.full((options.context_heads,), float(options.adaptive_span_init)))
 
     def mask(self, reach: int) -> Tensor:
         """The heads' masks of the distances 1 to ``reach``: [H, reach]."""

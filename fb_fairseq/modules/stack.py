@@ -45,6 +45,8 @@ class TransformerStack(nn.Module):
     and calls ``build`` itself. So its parameters carry fairseq's names.
     """
 
+    layer_class = TransformerLayer
+
     def __init__(self, options: Optional[TransformerOptions] = None):
         super().__init__()
         if options is not None:
@@ -52,7 +54,7 @@ class TransformerStack(nn.Module):
 
     def build(self, options: TransformerOptions, own_keys: bool = True) -> None:
         self.options = options
-        self.layers = nn.ModuleList(TransformerLayer(options, own_keys) for _ in range(options.decoder_layers))
+        self.layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
@@ -109,7 +111,7 @@ class TransformerStack(nn.Module):
 
     def loop_options(self, span: int) -> FeedbackOptions:
         return FeedbackOptions(
-            heads=self.options.decoder_attention_heads,
+            heads=self.options.context_heads,
             span=span,
             activation=self.options.activation_fn,
             normalize_before=self.options.decoder_normalize_before,

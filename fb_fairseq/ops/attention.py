@@ -7,7 +7,7 @@ Weights are ``mask exp(score) / Σ mask exp(score)``, the mask 1, or the head's 
 Attention over nothing is zero. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -41,17 +41,18 @@ def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
     return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
 
 
-def span_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """``mask exp(scores) / Σ mask exp(scores)`` over the last dimension, zero where the mask is zero everywhere.
+def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
+    """``mask exp(scores) / Σ mask exp(scores)`` over the last dimension, zero where the mask is zero everywhere; and the
+    logarithm of that sum [..., 1], which is there the lowest number instead of -∞ (whose gradient would be NaN).
 
     The maximum is taken where the mask is above zero and nothing is added to the sum, so that slots that are masked
     out may as well be left out.
     """
-    inside = mask > 0
-    scores = scores.masked_fill(~inside, float("-inf"))
+    scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
-    exp = mask * (scores - top.masked_fill(top == float("-inf"), 0)).exp()
-    return exp / exp.sum(-1, keepdim=True).clamp_min(torch.finfo(exp.dtype).tiny)
+    exp = mask * (scores - top).exp()
+    total = exp.sum(-1, keepdim=True).clamp_min(torch.finfo(exp.dtype).tiny)
+    return exp / total, top + total.log()
 
 
 def step_attention(
@@ -61,30 +62,42 @@ def step_attention(
     positions: Positions,
     mask_BHS: Optional[Dropout] = None,
     span_mask_HC: Optional[Tensor] = None,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """One step's queries over C <= S slots, in any order: [B, H, E].
 
     Args:
         positions: of these slots, see ``Positions.of_window`` and ``of_slots``.
         mask_BHS: dropout; the last C columns are the slots'.
         span_mask_HC: of these slots.
+        return_lse: also return the logarithm of the softmax's sum, [B, H, 1].
     """
     C = k_CBHE.shape[0]
     if C == 0:
-        return torch.zeros_like(q_BHE)
+        return nothing_attended(q_BHE, return_lse)
     scores_BHC = torch.einsum("bhe,cbhe->bhc", q_BHE, k_CBHE)
     if positions.key_SE is not None:
         scores_BHC = scores_BHC + q_BHE @ positions.key_SE.t()
     scores_BHC = scores_BHC * q_BHE.shape[-1] ** -0.5
     scores_BHC = at_least_fp32(scores_BHC)
-    weights_BHC = torch.softmax(scores_BHC, -1) if span_mask_HC is None else span_softmax(scores_BHC, span_mask_HC)
+    if span_mask_HC is not None:
+        weights_BHC, lse_BH1 = span_softmax(scores_BHC, span_mask_HC)
+    else:
+        weights_BHC, lse_BH1 = torch.softmax(scores_BHC, -1), scores_BHC.logsumexp(-1, True) if return_lse else None
     weights_BHC = weights_BHC.to(v_CBHE.dtype)
     if mask_BHS is not None:
         weights_BHC = dropout(weights_BHC, Dropout(mask_BHS.keep[..., -C:], mask_BHS.scale))
     out_BHE = torch.einsum("bhc,cbhe->bhe", weights_BHC, v_CBHE)
     if positions.value_SE is not None:
         out_BHE = out_BHE + weights_BHC @ positions.value_SE
-    return out_BHE
+    return (out_BHE, lse_BH1) if return_lse else out_BHE
+
+
+def nothing_attended(q: Tensor, return_lse: bool) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """Attention [..., E] over no slots at all."""
+    zeros = torch.zeros_like(q)
+    lowest = at_least_fp32(q[..., :1].detach())
+    return (zeros, torch.full_like(lowest, torch.finfo(lowest.dtype).min)) if return_lse else zeros
 
 
 def cross_attention(
@@ -119,14 +132,15 @@ def block_attention(
     positions: Positions,
     mask_BHTS: Optional[Dropout] = None,
     span_mask_HS: Optional[Tensor] = None,
-) -> Tensor:
-    """The queries of T steps at once: [T, B, H, E].
+    return_lse: bool = False,
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """The queries of T steps at once: [T, B, H, E]; with ``return_lse`` also the softmax's sums, logarithms [T, B, H, 1].
 
     The C slots end one step before the last query: query t reaches the slots up to C - T + t.
     """
     T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     if C == 0:
-        return torch.zeros_like(q_TBHE)
+        return nothing_attended(q_TBHE, return_lse)
     q_BHTE = q_TBHE.permute(1, 2, 0, 3)
     scores_BHTC = torch.einsum("bhte,cbhe->bhtc", q_BHTE, k_CBHE)
     if positions.key_SE is not None:
@@ -135,19 +149,21 @@ def block_attention(
     scores_BHTC = at_least_fp32(scores_BHTC)
     if span_mask_HS is not None:
         mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
-        weights_BHTC = span_softmax(scores_BHTC, mask_HTC)
+        weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, mask_HTC)
     else:
         reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
         # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
         weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0)
+        lse_BHT1 = scores_BHTC.logsumexp(-1, True) if return_lse else None
     weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
     if mask_BHTS is not None:
         weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
     out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)
     if positions.value_SE is not None:
         out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
-    return out_BHTE.permute(2, 0, 1, 3)
+    out_TBHE = out_BHTE.permute(2, 0, 1, 3)
+    return (out_TBHE, lse_BHT1.permute(2, 0, 1, 3)) if return_lse else out_TBHE
 
 
 def by_slot(x_TS: Tensor, slots: int) -> Tensor:

@@ -34,10 +34,16 @@ def test_decode(capsys):
 
 def test_span(capsys):
     found = results(capsys, "span", "--block", "10", "--repeats", "1")
-    for name in ("feedback", "transformer"):
+    for name in ("feedback", "transformer", "all-attention"):
         kept = [found[f"{name}, span {span}"]["saved_bytes"] for span in (20, 10, 5)]
         assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
         assert found[f"{name}, span 5"]["tokens_per_second"] > 0
+
+
+def test_train(capsys):
+    found = results(capsys, "train", "--block", "10", "--repeats", "1")
+    assert set(found["ratio"]) == {"feedback_vs_transformer", "all-attention_vs_transformer"}
+    assert min(found["ratio"].values()) > 0 and min(found["saved_bytes"].values()) > 0
 
 
 def test_saved_bytes():

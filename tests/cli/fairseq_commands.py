@@ -113,7 +113,10 @@ def train(data, save_dir, **changes) -> str:
 
 
 def training_arguments(data, save_dir, **changes) -> list:
-    return [data, "--save-dir", save_dir, *options({**TINY_MODEL, **TRAINING, **changes})]
+    values = {**TINY_MODEL, **TRAINING, **changes}
+    if values["arch"] == "all_attention_lm":  # it has persistent vectors in place of a feed-forward sublayer
+        values.setdefault("persistent_memory_size", values.pop("decoder_ffn_embed_dim"))
+    return [data, "--save-dir", save_dir, *options(values)]
 
 
 def json_logs(log: str, tag: str) -> list:

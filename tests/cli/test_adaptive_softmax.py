@@ -33,8 +33,11 @@ def word_data(tmp_path_factory):
     return folder / "bin"
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "tied,arch",
+    [(True, "feedback_transformer_lm"), (False, "feedback_transformer_lm"), (True, "relative_transformer_lm"),
+     (True, "all_attention_lm")],
+)
 def test_loss_is_exact(word_data, tmp_path, arch, tied):
     """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
     changes = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}

@@ -11,7 +11,7 @@ SPANS = dict(
     attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_init=0.5, adaptive_span_loss=0.002,
     no_epoch_checkpoints=True,
 )
-MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
 
 
 @pytest.mark.parametrize("arch", MODELS)

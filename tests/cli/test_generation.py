@@ -12,7 +12,7 @@ from fb_fairseq import byte_codec, preprocess_bytes
 from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import run, train
 
-MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel, AllAttentionLMConfig
 from fb_fairseq.models.feedback_transformer_lm import (
     FeedbackTransformerLanguageModel,
     FeedbackTransformerLMConfig,
@@ -19,7 +20,9 @@ from tests.modules.options import randomise
 MODELS = {
     FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
     RelativeTransformerLanguageModel: RelativeTransformerLMConfig,
+    AllAttentionLanguageModel: AllAttentionLMConfig,
 }
+VANILLA = list(MODELS)[:2]  # those that have a vanilla Transformer's parameters
 SIZES = dict(
     decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=5,
     tokens_per_sample=30,
@@ -34,7 +37,11 @@ def dictionary(words=20):
 
 
 def build(model, task=None, **changes):
-    cfg = MODELS[model](**{**SIZES, **changes})
+    sizes = {**SIZES, **changes}
+    if model is AllAttentionLanguageModel:
+        sizes = {**sizes, "persistent_memory_size": 7}
+        del sizes["decoder_ffn_embed_dim"]
+    cfg = MODELS[model](**sizes)
     words = dictionary()
     return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
 
@@ -43,7 +50,7 @@ def tokens(batch, steps):
     return torch.randint(4, 24, (batch, steps))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", VANILLA)
 def test_names_are_fairseqs(model):
     """Whatever a vanilla transformer_lm has, is here under the same name and with the same shape."""
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
@@ -111,7 +118,7 @@ def test_sinusoids_are_fairseqs():
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", VANILLA)
 def test_initialisation(model):
     """N(0, 1) embeddings, unscaled, with an output layer of its own; tied: fairseq's N(0, 1/D), scaled by sqrt(D)."""
     torch.manual_seed(1)
@@ -204,7 +211,10 @@ def test_reordering_with_repeated_indices(storage):
     torch.testing.assert_close(steps, decoder(longer)[0][:, 8:], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("model,memories", [(FeedbackTransformerLanguageModel, 1), (RelativeTransformerLanguageModel, 2)])
+@pytest.mark.parametrize(
+    "model,memories",
+    [(FeedbackTransformerLanguageModel, 1), (RelativeTransformerLanguageModel, 2), (AllAttentionLanguageModel, 2)],
+)
 def test_size_of_the_state(model, memories):
     """O(S) for shared projections, O(L S) for the baseline; vectors are half of keys and values."""
     S, B, D = 5, 3, 12

@@ -34,6 +34,9 @@ COUNTS = {
     "feedback_transformer_lm_wikitext103_small": (267_735, 44.1),
     "feedback_transformer_lm_wikitext103_large": (267_735, 139.1),
     "feedback_transformer_lm_wikitext103_large_shared": (267_735, 124.4),
+    "all_attention_lm_char_small": (206, 38.5),
+    "all_attention_lm_char_large": (206, 114.0),
+    "all_attention_lm_wikitext103": (267_735, 132.2),
     "relative_transformer_lm_char_ptb": (51, 10.73),
     "relative_transformer_lm_enwik8": (206, 76.8),
     "relative_transformer_lm_wikitext103_small": (267_735, 44.1),
@@ -55,6 +58,10 @@ def test_parameter_counts(arch):
 
 
 GOLDEN = {
+    "all_attention_lm_char_small": dict(
+        decoder_layers=18, decoder_embed_dim=512, decoder_attention_heads=8, persistent_memory_size=1024,
+        attention_span=8192, adaptive_span=True, adaptive_span_loss=1e-7, attention_dropout=0.3,
+    ),
     "feedback_transformer_lm_enwik8": dict(
         decoder_layers=12, decoder_embed_dim=512, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
         decoder_head_dim=128, attention_span=8192, adaptive_span=True, adaptive_span_loss=5e-7, attention_dropout=0.5,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 from fb_fairseq.modules import stack as stack_module
 from fb_fairseq.ops.attention import Positions, span_mask, span_softmax, step_attention
 from tests.modules.options import randomise
@@ -11,7 +11,7 @@ from tests.modules.options import randomise
 S, R = 100, 10
 OPTIONS = TransformerOptions(
     decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=S,
-    adaptive_span=True, adaptive_span_ramp=R, adaptive_span_loss=0.01,
+    persistent_memory_size=5, adaptive_span=True, adaptive_span_ramp=R, adaptive_span_loss=0.01,
 )
 
 
@@ -27,12 +27,14 @@ def test_weights_are_the_formula():
     scores, mask = torch.randn(4, 7, dtype=torch.double) * 9, torch.rand(7, dtype=torch.double)
     mask[2:4] = 0
     expected = mask * scores.exp() / (mask * scores.exp()).sum(-1, keepdim=True)
-    torch.testing.assert_close(span_softmax(scores, mask), expected)
-    assert span_softmax(scores, torch.zeros(7)).eq(0).all()
+    weights, log_sum = span_softmax(scores, mask)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(log_sum, (mask * scores.exp()).sum(-1, keepdim=True).log())
+    weights, log_sum = span_softmax(scores, torch.zeros(7))
+    assert weights.eq(0).all() and log_sum.isfinite().all() and log_sum.lt(-1e300).all()
     scores = torch.tensor([1e4, 0.0, 1.0])  # the largest score lies outside the span
-    torch.testing.assert_close(
-        span_softmax(scores, torch.tensor([0.0, 1.0, 1.0])), torch.tensor([0.0, 0.26894143, 0.73105854])
-    )
+    weights, _ = span_softmax(scores, torch.tensor([0.0, 1.0, 1.0]))
+    torch.testing.assert_close(weights, torch.tensor([0.0, 0.26894143, 0.73105854]))
 
 
 def test_gradient_of_the_span():
@@ -45,7 +47,7 @@ def test_gradient_of_the_span():
     assert torch.autograd.gradcheck(attend, z)
 
 
-@pytest.mark.parametrize("model", [FeedbackTransformer, RelativeTransformer])
+@pytest.mark.parametrize("model", [FeedbackTransformer, RelativeTransformer, AllAttention])
 def test_trimmed_equals_untrimmed(model, monkeypatch):
     """Outputs and gradients; and memory beyond the longest span is not kept."""
     model = model(OPTIONS).double().eval()

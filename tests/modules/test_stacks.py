@@ -1,16 +1,27 @@
-"""The two stacks: one answer however a stream is cut, causality, span, and one function where they must agree."""
+"""The stacks: one answer however a stream is cut, causality, span, and one function where they must agree."""
+
+import dataclasses
+import random
 
 import pytest
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.modules.options import random_cuts, random_options, randomise
 
-STACKS = [FeedbackTransformer, RelativeTransformer]
+STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
 B, STEPS = 3, 17
 
 
 def build(stack, options):
+    if stack is AllAttention:
+        draw = random.Random(options.decoder_embed_dim + options.attention_span + options.decoder_layers)
+        size, heads = draw.choice([0, 1, 9]), options.decoder_attention_heads
+        variants = [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0] if size else ["all-attn"]
+        options = dataclasses.replace(
+            options, persistent_memory_size=size, persistent_memory_variant=draw.choice(variants)
+        )
     model = stack(options)
     randomise(model)
     return model
@@ -71,7 +82,7 @@ def test_causal(stack, seed):
 
 
 @pytest.mark.parametrize("span", [1, 2, 5])
-@pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2)])
+@pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2), (AllAttention, 2)])
 def test_span_is_exact(span, stack, reach):
     """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer else."""
     options = random_options(
@@ -101,10 +112,11 @@ def test_no_step_attends_to_itself(stack):
     assert (after[1] - before[1]).abs().max() > 1e-3
 
 
-def test_blocks_of_one_step_have_a_gradient_for_every_parameter():
+@pytest.mark.parametrize("stack", [FeedbackTransformer, AllAttention])
+def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
     """torch's DistributedDataParallel waits for each, in the short last block of an epoch too."""
     options = random_options(3, decoder_layers=2, adaptive_span=False, memory_composition="weighted")
-    model = build(FeedbackTransformer, options)
+    model = build(stack, options)
     _, state = model(torch.randn(5, B, options.decoder_embed_dim))
     model(torch.randn(1, B, options.decoder_embed_dim), state)[0].sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
@@ -220,7 +232,7 @@ def test_gradcheck(stack, composition, adaptive):
     model = build(stack, options).double()
     names = [name for name, _ in model.named_parameters()]
     x = torch.randn(4, 2, 6, dtype=torch.double, requires_grad=True)
-    K = 2 if stack is RelativeTransformer or composition == "same-and-lower" else 1
+    K = 2 if stack is not FeedbackTransformer or composition == "same-and-lower" else 1
     state = StreamState(torch.randn(K, 2, 2, 6, dtype=torch.double))
 
     def outputs(x, *parameters):
@@ -233,6 +245,8 @@ def test_gradcheck(stack, composition, adaptive):
 @pytest.mark.parametrize("stack", STACKS)
 def test_dropouts_act_in_training_only(stack):
     for name in ("dropout", "attention_dropout", "activation_dropout", "output_dropout"):
+        if stack is AllAttention and name == "activation_dropout":
+            continue
         options = random_options(4, decoder_layers=2, attention_span=6, **{name: 0.5})
         model = build(stack, options)
         x = torch.randn(STEPS, B, options.decoder_embed_dim)
@@ -275,6 +289,15 @@ def test_dropout_keeps_the_mean(stack):
         (dict(adaptive_span=True, adaptive_span_ramp=0), ["--adaptive-span-ramp 0"]),
         (dict(adaptive_span=True, adaptive_span_init=2.0), ["--adaptive-span-init 2.0"]),
         (dict(attention_dropout=1.0), ["--attention-dropout 1.0"]),
+        (dict(adaptive_span_init=0.5), ["--adaptive-span-init 0.5", "--adaptive-span;"]),
+        (dict(persistent_memory_size=-1), ["--persistent-memory-size -1"]),
+        (dict(persistent_memory_variant="half"), ["--persistent-memory-variant half", "attn-split"]),
+        (dict(persistent_memory_variant="ff-attn"), ["--persistent-memory-variant ff-attn", "--persistent-memory-size"]),
+        (
+            dict(persistent_memory_size=4, persistent_memory_variant="head-split", decoder_attention_heads=3,
+                 decoder_head_dim=8),
+            ["--persistent-memory-variant head-split", "--decoder-attention-heads 3"],
+        ),
     ],
 )
 def test_bad_options_are_named(values, names):

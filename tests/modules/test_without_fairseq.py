@@ -13,9 +13,9 @@ class Refuse:
             raise ImportError(f"{name} was imported")
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.benchmark.__main__
-from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)
-for stack in (FeedbackTransformer, RelativeTransformer):
+for stack in (FeedbackTransformer, RelativeTransformer, AllAttention):
     y, state = stack(options)(torch.randn(3, 2, 8))
     y.sum().backward()
 print("fairseq" in sys.modules)

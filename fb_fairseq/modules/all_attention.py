@@ -1,0 +1,161 @@
+"""All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
+
+import math
+from functools import partial
+from typing import List, Optional
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+
+from fb_fairseq.modules.layer import SelfAttention, affine, own_projection
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.relative_transformer import RelativeTransformer
+from fb_fairseq.modules.ring import MemoryRing
+from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.all_attention import AllAttentionWeights, all_attention, persistent_sublayer
+from fb_fairseq.ops.attention import block_attention, step_attention
+from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
+from fb_fairseq.ops.persistent import PersistentVectors
+
+
+class PersistentMemory(nn.Module):
+    """N pairs of key and value vectors for each group of queries: k' ~ N(0, 1/E), v' ~ N(0, 1/N) (§5.1).
+
+    The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. Of the ablation's variants (§5.3) ``all-attn`` and
+    ``attn-split`` have a group a head, ``head-split`` one for each of half of the heads, the others one of all heads'
+    width (``ff-attn``: of the model's).
+    """
+
+    def __init__(self, options: TransformerOptions):
+        super().__init__()
+        H, E, N = options.decoder_attention_heads, options.head_dim, options.persistent_memory_size
+        groups, width = {
+            "head-split": (H - options.context_heads, E),
+            "single-head": (1, H * E),
+            "ff-attn": (1, options.decoder_embed_dim),
+        }.get(options.persistent_memory_variant, (H, E))
+        self.key = nn.Parameter(torch.randn(groups, N, width) / math.sqrt(width))
+        self.value = nn.Parameter(torch.randn(groups, N, width) / math.sqrt(N))
+
+    def weights(self) -> PersistentVectors:
+        return PersistentVectors(self.key, self.value)
+
+
+class AllAttentionLayer(nn.Module):
+    """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
+
+    Matrices are initialised U(-1/sqrt(d), 1/sqrt(d)), torch's default for linear layers.
+    """
+
+    def __init__(self, options: TransformerOptions, own_keys: bool):
+        super().__init__()
+        self.normalize_before = options.decoder_normalize_before
+        self.variant = options.persistent_memory_variant
+        self.self_attn = SelfAttention(options, own_keys, bias=False)
+        self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
+        self.persistent_memory = PersistentMemory(options) if options.persistent_memory_size else None
+        sublayers = 2 if self.variant == "ff-attn" else 1
+        self.final_layer_norm = nn.LayerNorm(options.decoder_embed_dim) if sublayers == 2 else None
+        if self.normalize_before:
+            self.self_attn.out_proj.weight.data.div_(math.sqrt(sublayers * options.decoder_layers))
+
+    def weights(self, reach: int) -> AllAttentionWeights:
+        """The weights, with spans for ``reach`` steps back."""
+        span = self.self_attn.adaptive_span
+        return AllAttentionWeights(
+            query=affine(self.self_attn.q_proj),
+            out=affine(self.self_attn.out_proj),
+            attn_norm=affine(self.self_attn_layer_norm),
+            persistent=self.persistent_memory and self.persistent_memory.weights(),
+            variant=self.variant,
+            persistent_norm=self.final_layer_norm and affine(self.final_layer_norm),
+            span_mask_HS=span.mask(reach) if span is not None else None,
+        )
+
+
+class AllAttention(RelativeTransformer):
+    """All-attention layers (§4.2); see ``TransformerStack.run_block``.
+
+    Like the baseline it carries the inputs of its layers at the last S steps, and no step attends to itself.
+    """
+
+    layer_class = AllAttentionLayer
+
+    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
+        return self._layer_and_share(layer, x_TBD, carried_CBD, reach)[0]
+
+    def _layer_and_share(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int):
+        o, weights = self.options, layer.weights(reach)
+        T, B, _ = x_TBD.shape
+        # The last step of the block is nobody's context yet.
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), own_projection(layer), o.context_heads)
+        attend = partial(
+            block_attention,
+            k_CBHE=keys,
+            v_CBHE=values,
+            span=reach,
+            positions=self.positions.weights().reaching(reach),
+            mask_BHTS=self.draw(o.attention_dropout, (B, o.context_heads, T, reach), x_TBD),
+            span_mask_HS=weights.span_mask_HS,
+        )
+        return self._sublayers(x_TBD, attend, weights)
+
+    def _sublayers(self, x: Tensor, attend, weights: AllAttentionWeights):
+        """The layer on a block [T, B, D] or a step [B, D], and the persistent vectors' share."""
+        o, before = self.options, self.options.decoder_normalize_before
+        query = project_query(x, weights, o.decoder_attention_heads, before)
+        mask_GRN = self._draw_persistent(weights, x)
+        attended, share = all_attention(query, attend, weights, mask_GRN)
+        x = attention_residual(x, attended, weights, before, self.draw(o.dropout, x.shape, x))
+        if weights.persistent_norm is not None:
+            x = persistent_sublayer(x, weights, before, mask_GRN, self.draw(o.dropout, x.shape, x))
+        return x, share
+
+    def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Optional[Dropout]:
+        if weights.persistent is None:
+            return None
+        groups, vectors, _ = weights.persistent.key_GNE.shape
+        return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
+
+    def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
+        options = self.loop_options(ring.span)
+        inputs = []
+        for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
+            inputs.append(x_BD)
+            attend = partial(
+                step_attention,
+                k_CBHE=window.keys_CBHE,
+                v_CBHE=window.values_CBHE,
+                positions=window.positions,
+                span_mask_HC=window.span_mask_HC,
+            )
+            x_BD, _ = self._sublayers(x_BD, attend, layer)
+        ring.push(torch.stack(inputs), weights, options)
+        return self.finish(x_BD)
+
+    def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None):
+        """How much attention the persistent vectors take in a block, mean over steps and streams.
+
+        Returns:
+            Shares [L, H], and the state after the block.
+
+        Raises:
+            ValueError: persistent and context vectors do not share a softmax.
+        """
+        o = self.options
+        if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
+            raise ValueError(
+                f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
+                f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only"
+            )
+        reaches = self.reaches()
+        state = StreamState.entering(state, len(self.layers), o.attention_span, x_TBD)
+        inputs: List[Tensor] = []
+        shares = []
+        for layer, carried_CBD, reach in zip(self.layers, state.memory_KCBD, reaches):
+            inputs.append(x_TBD)
+            x_TBD, share_TBH1 = self._layer_and_share(layer, x_TBD, carried_CBD[-reach:], reach)
+            shares.append(share_TBH1.mean((0, 1)).squeeze(-1))
+        return torch.stack(shares), state.extended(torch.stack(inputs), self.kept_steps(reaches))
