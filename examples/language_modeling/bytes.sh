@@ -1,21 +1,34 @@
-# Sourced by enwik8/run.sh and text8/run.sh, after recipe.sh: one setting for both (v3 Table 9 and §7.6).
+# Sourced by enwik8/run.sh and text8/run.sh, after recipe.sh: one setting for both (Feedback Transformer: v3 Table 9 and
+# §7.6).
 
 metric=bpb
 
 full_setting() {
-    updates=100000 finetune_updates=10000 every=1000 streams=1024 steps=128 valid_streams=64 lr=0.0015
-    optimisation=(--clip-norm 0.1)
-    # "the BPTT length is decreased to 64 for the first half of the training"
-    warmup=(--lr-scheduler fixed --warmup-updates 8000 --bptt-warmup-tokens 64 --bptt-warmup-iterations 50000)
+    case $1 in
+        all_attention_lm_*)  # All-attention §5.1
+            # The paper names no number of updates: "when the loss on validation stops decreasing", it fine-tunes.
+            updates=600000 finetune_updates=25000 every=2000 streams=64 steps=512 valid_streams=64 lr=0.07
+            optimizer=clipped_adagrad
+            optimisation=(--adagrad-clip 0.03 --clip-norm 0 --patience 10)
+            warmup=(--lr-scheduler fixed --warmup-updates 32000)
+            ;;
+        *)
+            updates=100000 finetune_updates=10000 every=1000 streams=1024 steps=128 valid_streams=64 lr=0.0015
+            optimisation=(--clip-norm 0.1)
+            # "the BPTT length is decreased to 64 for the first half of the training"
+            warmup=(--lr-scheduler fixed --warmup-updates 8000 --bptt-warmup-tokens 64 --bptt-warmup-iterations 50000)
+            ;;
+    esac
 }
 
 small_setting() {
-    updates=1500 finetune_updates=150 every=250 streams=64 steps=32 valid_streams=64 lr=0.002 small_layers=${small_layers:-2}
+    updates=1500 finetune_updates=150 every=250 streams=64 steps=32 valid_streams=64 lr=0.002
     optimisation=(--clip-norm 1.0)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
 
 shape() {
-    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128 --decoder-ffn-embed-dim 512
-        --decoder-attention-heads 4 --attention-span 64)
+    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128 --decoder-attention-heads 4
+        --attention-span 64)
+    ffn=512
 }

@@ -1,16 +1,21 @@
 # Sourced by examples/language_modeling/*/run.sh, each of which sets what is its corpus's own and calls run_recipe "$@":
 #
 #   corpus        runs go to runs/$corpus, or runs/$corpus-small
-#   architecture  in the papers' setting --arch is feedback_transformer_lm_$architecture, unless --models says otherwise
+#   full_models   what is trained in the papers' setting, unless --models says otherwise
 #   metric        what the curves show: bpb, loss or ppl
 #   prompt        generation goes on from it
 #   prepare DATA DESTDIR
 #                 function: check the user's copy and binarise it
-#   full_setting, small_setting
-#                 functions: set updates, finetune_updates, every (updates between validations), streams (of an update),
-#                 steps (of a block), valid_streams, lr, and the arrays optimisation (options of both trainings) and
-#                 warmup (of the first training only)
-#   shape LAYERS  function, --small only: add to the array model_options
+#   full_setting ARCH, small_setting ARCH
+#                 functions: set updates, finetune_updates (0: none), every (updates between validations), streams (of an
+#                 update), steps (of a block), valid_streams, lr, and the arrays optimisation (options of both trainings)
+#                 and warmup (of the first training only)
+#   small_models, small_layers
+#                 what --small trains, unless --models and --layers say otherwise
+#   shape LAYERS  function, --small only: add to the array model_options, and set ffn, the feed-forward width; all-attention
+#                 gets as many persistent vectors, which are as many parameters
+#   describe MODEL
+#                 function, where models are not architectures: set model_options, first of all --arch ARCH
 #
 # The steps are prepare, train, finetune, evaluate, generate; each takes up where an earlier run of the recipe stopped.
 
@@ -20,6 +25,13 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\" --models \"NAME …\"\
  --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N, -- options of fairseq-train"
+
+small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
+small_layers=2
+
+describe() {
+    model_options=(--arch "$1")
+}
 
 run_recipe() {
     parse "$@"
@@ -31,23 +43,41 @@ run_recipe() {
     if asked prepare; then renew_data; fi
     [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
     local layer model run
-    devices=$(python -c 'import torch; print(torch.cuda.device_count())')
-    [ $((streams % (${devices/#0/1} * update_freq))) = 0 ] ||
-        fail "--update-freq $update_freq: $streams streams cannot be shared by ${devices/#0/1} processes x $update_freq"
+    # One process a GPU, or one on the CPU.
+    cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
+    if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
     for layer in $layers; do
         for model in $models; do
-            run=$out/$model model_options=(--arch "$model")
+            describe "$model"
+            choose_setting "${model_options[1]}"
+            run=$out/$model
             if [ $small = yes ]; then
                 run=$out/$model-$layer
                 shape "$layer"
-                # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
-                [ "$model" != feedback_transformer_lm ] || model_options+=(--memory-projections per-layer)
+                case " ${model_options[*]} " in
+                    *" --arch all_attention_lm "*" --persistent-memory-size "*) ;;
+                    *" --arch all_attention_lm "*) model_options+=(--persistent-memory-size "$ffn") ;;
+                    # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
+                    *" --arch feedback_transformer_lm "*)
+                        model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
+                        ;;
+                    *) model_options+=(--decoder-ffn-embed-dim "$ffn") ;;
+                esac
             fi
             run_steps "$run"
         done
     done
     if asked evaluate; then collect_results "$out"; fi
     draw_curves "$out" $metric
+}
+
+# choose_setting ARCH: the setting of its training, and what the command line says of it.
+choose_setting() {
+    optimizer=adam
+    if [ $small = yes ]; then small_setting "$1"; else full_setting "$1"; fi
+    updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
+    [ $((streams % (processes * update_freq))) = 0 ] ||
+        fail "--update-freq $update_freq: $streams streams cannot be shared by $processes processes x $update_freq"
 }
 
 parse() {
@@ -60,15 +90,11 @@ parse() {
     done
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then
-        small_setting
-        out=${out:-$repository/runs/$corpus-small} models=${models:-feedback_transformer_lm relative_transformer_lm}
-        layers=${layers:-$small_layers}
+        out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}
     else
         [ -z "$layers" ] || fail "--layers: only with --small"
-        full_setting
-        out=${out:-$repository/runs/$corpus} models=${models:-feedback_transformer_lm_$architecture} layers=full
+        out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=full
     fi
-    updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
 }
 
 # Prepared anew, the data replace what is there, unless models were trained on other data.
@@ -93,14 +119,14 @@ run_steps() {
             finetune)
                 # "The final performances are obtained by finetuning the models with a 10x smaller learning rate"
                 # (v3, §7.6).
+                [ "$finetune_updates" != 0 ] || continue
                 have "$run/checkpoint_best.pt" train
                 origin=$(cksum <"$run/checkpoint_best.pt")
                 if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
                     rm -rf "$run-finetuned" "$run-finetuned".*  # of another model, or none
                     echo "$origin" >"$run-finetuned.from"
                 fi
-                train "$run-finetuned" "$finetune_updates" --finetune-from-model "$run/checkpoint_best.pt" \
-                    --lr "$(python -c "print($lr / 10)")"
+                finetune "$run"
                 ;;
             evaluate)
                 evaluate "$run"
@@ -111,14 +137,29 @@ run_steps() {
     done
 }
 
+# finetune RUN: from its best checkpoint, to RUN-finetuned/.
+finetune() {
+    local origin=$1/checkpoint_best.pt from=--finetune-from-model target=$finetune_updates
+    if [ "$optimizer" = clipped_adagrad ]; then
+        # Adagrad's sums are kept: without them its first steps would be as large as at the beginning of the training.
+        from=--continue-once
+        target=$((target + $(python - "$origin" <<'PY'
+import sys
+from fb_fairseq.plot import load
+print(load(sys.argv[1])["optimizer_history"][-1]["num_updates"])
+PY
+        )))
+    fi
+    train "$1-finetuned" "$target" $from "$origin" --lr "$(python -c "print($lr / 10)")"
+}
+
 # train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log.
 train() {
-    local run=$1 target=$2 cpu=--cpu processes=1
+    local run=$1 target=$2
     shift 2
-    if [ "$devices" != 0 ]; then cpu="" processes=$devices; fi
     run_training "$run" "$target" "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss \
         "${model_options[@]}" --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) \
-        --update-freq "$update_freq" --valid-streams "$valid_streams" --optimizer adam "${optimisation[@]}" \
+        --update-freq "$update_freq" --valid-streams "$valid_streams" --optimizer $optimizer "${optimisation[@]}" \
         --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates 1 \
         --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
         --log-format json --log-interval 25 "$@" ${extra[@]+"${extra[@]}"}
@@ -126,9 +167,8 @@ train() {
 
 # evaluate RUN: the test split with RUN's best checkpoint, to RUN.json.
 evaluate() {
-    local run=$1 cpu=--cpu
+    local run=$1
     have "$run/checkpoint_best.pt" train
-    [ "$devices" = 0 ] || cpu=
     fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams "$valid_streams" \
         --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" $cpu >"$run.eval" 2>&1 ||
         fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
@@ -146,8 +186,7 @@ PY
 
 # generate RUN: go on from $prompt, with the last checkpoint there is.
 generate() {
-    local checkpoint=$1-finetuned/checkpoint_best.pt cpu=--cpu
-    [ "$devices" = 0 ] || cpu=
+    local checkpoint=$1-finetuned/checkpoint_best.pt
     [ -e "$checkpoint" ] || checkpoint=$1/checkpoint_best.pt
     have "$checkpoint" train
     printf '%s\n' "$prompt" | fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling \

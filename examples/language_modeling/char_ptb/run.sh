@@ -7,7 +7,8 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-corpus=char_ptb architecture=char_ptb metric=loss prompt="t h e _ c o m p a n y _"
+corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss prompt="t h e _ c o m p a n y _"
+small_models="feedback_transformer_lm relative_transformer_lm"
 
 full_setting() {
     updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
@@ -17,7 +18,7 @@ full_setting() {
 }
 
 small_setting() {
-    updates=1000 finetune_updates=100 every=250 streams=64 steps=32 valid_streams=64 lr=0.002 small_layers=2
+    updates=1000 finetune_updates=100 every=250 streams=64 steps=32 valid_streams=64 lr=0.002
     optimisation=(--clip-norm 1.0)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
@@ -25,9 +26,9 @@ small_setting() {
 # The papers vary the depth at constant parameters (v3 Figure 9): feed-forward and head width inversely to it.
 # From 6 layers of F = 384 and head width 24 (a quarter of Table 9's):
 shape() {
-    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-ffn-embed-dim $((384 * 6 / $1))
-        --decoder-attention-heads 4 --decoder-head-dim $((24 * 6 / $1)) --attention-span 64
-        --attention-dropout 0.1 --activation-dropout 0.1)
+    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
+        --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1 --activation-dropout 0.1)
+    ffn=$((384 * 6 / $1))
 }
 
 prepare() {

@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 . "$repository/examples/language_modeling/bytes.sh"
 
-corpus=enwik8 architecture=enwik8 prompt="In the beginning" small_layers="2 4"
+corpus=enwik8 full_models=feedback_transformer_lm_enwik8 prompt="In the beginning" small_layers="2 4"
 
 prepare() {
     local text=$out/enwik8

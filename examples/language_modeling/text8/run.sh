@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 . "$repository/examples/language_modeling/bytes.sh"
 
-corpus=text8 architecture=text8 prompt="in the beginning"
+corpus=text8 full_models=feedback_transformer_lm_text8 prompt="in the beginning"
 
 prepare() {
     local text=$out/text8 given=$out/given

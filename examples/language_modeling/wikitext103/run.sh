@@ -7,9 +7,15 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-corpus=wikitext103 architecture=wikitext103_small metric=ppl prompt="The"
+corpus=wikitext103 full_models=feedback_transformer_lm_wikitext103_small metric=ppl prompt="The"
 
 full_setting() {
+    if [ "$1" = all_attention_lm_wikitext103 ]; then  # All-attention §5.1, which names no number of updates
+        updates=200000 finetune_updates=0 every=2000 streams=64 steps=256 valid_streams=64 lr=0.00025
+        optimisation=(--clip-norm 1.0)
+        warmup=(--lr-scheduler fixed --warmup-updates 8000)
+        return
+    fi
     updates=200000 finetune_updates=10000 every=2000 streams=512 steps=256 valid_streams=64 lr=0.0007
     optimisation=(--clip-norm 0.1)
     # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
@@ -17,16 +23,18 @@ full_setting() {
 }
 
 small_setting() {
-    updates=600 finetune_updates=60 every=200 streams=64 steps=32 valid_streams=64 lr=0.002 small_layers=2
+    updates=600 finetune_updates=60 every=200 streams=64 steps=32 valid_streams=64 lr=0.002
     optimisation=(--clip-norm 0.5)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
 
 shape() {
-    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128 --decoder-ffn-embed-dim 512
+    model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128
         --decoder-attention-heads 4 --attention-span 64 --adaptive-input --adaptive-input-cutoff 2000,8000
         --adaptive-softmax-cutoff 2000,8000 --tie-adaptive-weights --tie-adaptive-proj --attention-dropout 0.1
-        --activation-dropout 0.1 --embedding-dropout 0.1 --output-dropout 0.1)
+        --embedding-dropout 0.1 --output-dropout 0.1)
+    [ "$model" = all_attention_lm ] || model_options+=(--activation-dropout 0.1)
+    ffn=512
 }
 
 prepare() {

@@ -1,0 +1,72 @@
+"""Draw both panels of Figure 2 (All-attention §5.3) from the logs of ``run.sh``: ``draw.py OUT``, to OUT/figure2.png.
+
+Left: the number of persistent vectors; right: how they go together with the context. The best validation bits per byte.
+"""
+
+import glob
+import os
+import re
+import sys
+
+import matplotlib
+
+from fb_fairseq.plot import read_log
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
+
+
+def best_of_runs(out: str) -> dict:
+    """The lowest validation bits per byte of each run in a folder, by model (``N512``, ``attn-split``, …)."""
+    best = {}
+    for log in sorted(glob.glob(os.path.join(glob.escape(out), "*.log"))):
+        model = re.sub(r"-\d+$", "", os.path.basename(log)[: -len(".log")])
+        curve = read_log(log, "bpb").get("valid")
+        if curve and not model.endswith("-finetuned"):
+            best[model] = min(value for _, value in curve)
+    return best
+
+
+def draw(out: str) -> None:
+    best = best_of_runs(out)
+    numbers = sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
+    variants = [model for model in VARIANTS if model in best]
+    if not numbers:
+        sys.exit(f"{out}: no run of persistent vectors (N0, N64, …) has been validated yet")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
+    left.plot(range(len(numbers)), [best[f"N{n}"] for n in numbers], marker="o")
+    left.set_xticks(range(len(numbers)))
+    left.set_xticklabels(numbers)
+    left.set_xlabel("number of persistent vectors N")
+    left.set_ylabel("validation bits per byte")
+    if "relative_transformer_lm" in best:
+        for axes in (left, right):
+            axes.axhline(best["relative_transformer_lm"], color="grey", linestyle=":", label="Transformer")
+        left.legend()
+    # The variants' number of vectors is that of the run which has as many as they have: the default model.
+    sizes = {size for model in variants for size in [vectors_of(out, model)] if f"N{size}" in best}
+    default = [f"N{size}" for size in sorted(sizes)][:1]
+    bars = default + variants
+    right.bar(range(len(bars)), [best[model] for model in bars], color=["C0"] * len(default) + ["C1"] * len(variants))
+    right.set_xticks(range(len(bars)))
+    right.set_xticklabels([f"all-attn\n({default[0]})"] * len(default) + [VARIANTS[model] for model in variants])
+    low, high = min(best.values()), max(best.values())
+    left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
+    for axes in (left, right):
+        axes.grid(alpha=0.3, axis="y")
+    figure.tight_layout()
+    figure.savefig(os.path.join(out, "figure2.png"), dpi=120)
+    print(f"Wrote {os.path.join(out, 'figure2.png')}")
+
+
+def vectors_of(out: str, model: str) -> int:
+    """--persistent-memory-size of a run, from the first line of its log."""
+    (log,) = glob.glob(os.path.join(glob.escape(out), f"{model}-*.log")) or [os.path.join(out, f"{model}.log")]
+    with open(log, encoding="utf-8") as file:
+        return int(re.search(r"--persistent-memory-size (\d+)", file.readline()).group(1))
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1])
