@@ -13,7 +13,7 @@
 #   small_models, small_layers
 #                 what --small trains, unless --models and --layers say otherwise
 #   shape LAYERS  function, --small only: add to the array model_options, and set ffn, the feed-forward width; all-attention
-#                 gets as many persistent vectors, which are as many parameters
+#                 gets as many persistent vectors (unless describe says otherwise), which are as many parameters
 #   describe MODEL
 #                 function, where models are not architectures: set model_options, first of all --arch ARCH
 #
@@ -54,11 +54,10 @@ run_recipe() {
             if [ $small = yes ]; then
                 run=$out/$model-$layer
                 shape "$layer"
-                case " ${model_options[*]} " in
-                    *" --arch all_attention_lm "*" --persistent-memory-size "*) ;;
-                    *" --arch all_attention_lm "*) model_options+=(--persistent-memory-size "$ffn") ;;
-                    # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
-                    *" --arch feedback_transformer_lm "*)
+                # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
+                case ${model_options[1]} in
+                    all_attention_lm) model_options=(--persistent-memory-size "$ffn" "${model_options[@]}") ;;
+                    feedback_transformer_lm)
                         model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
                         ;;
                     *) model_options+=(--decoder-ffn-embed-dim "$ffn") ;;

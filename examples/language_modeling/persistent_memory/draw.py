@@ -51,7 +51,7 @@ def draw(out: str) -> None:
     bars = default + variants
     right.bar(range(len(bars)), [best[model] for model in bars], color=["C0"] * len(default) + ["C1"] * len(variants))
     right.set_xticks(range(len(bars)))
-    right.set_xticklabels([f"all-attn\n({default[0]})"] * len(default) + [VARIANTS[model] for model in variants])
+    right.set_xticklabels([f"all-attn\n({model})" for model in default] + [VARIANTS[model] for model in variants])
     low, high = min(best.values()), max(best.values())
     left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
     for axes in (left, right):
@@ -65,7 +65,7 @@ def vectors_of(out: str, model: str) -> int:
     """--persistent-memory-size of a run, from the first line of its log."""
     (log,) = glob.glob(os.path.join(glob.escape(out), f"{model}-*.log")) or [os.path.join(out, f"{model}.log")]
     with open(log, encoding="utf-8") as file:
-        return int(re.search(r"--persistent-memory-size (\d+)", file.readline()).group(1))
+        return int(re.findall(r"--persistent-memory-size (\d+)", file.readline())[-1])
 
 
 if __name__ == "__main__":
