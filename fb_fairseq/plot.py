@@ -1,7 +1,8 @@
 """``python -m fb_fairseq.plot``: draw what was logged and learned.
 
 Curves come from fairseq's logs (``--log-format json --log-file FILE``, or ``--tensorboard-logdir DIR``), layer weights
-and adaptive spans from checkpoints. A name may stand before a path: ``Feedback=runs/a/checkpoint_best.pt``.
+and adaptive spans from checkpoints, the share of attention that persistent vectors take from checkpoints and a text
+(``--data data-bin``). A name may stand before a path: ``Feedback=runs/a/checkpoint_best.pt``.
 """
 
 import argparse
@@ -83,6 +84,34 @@ def layer_weights(checkpoint: str) -> List[float]:
     return torch.softmax(logits.float(), 0).tolist()
 
 
+def persistent_shares(checkpoint: str, data: str, split: str, tokens: int = 4096, block: int = 64) -> List[List[float]]:
+    """The share of attention on persistent vectors, by layer and head; mean over a split's first tokens, one stream."""
+    import torch
+    from fairseq import checkpoint_utils
+    from fairseq.data import data_utils
+
+    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
+    import fb_fairseq.tasks  # noqa: F401
+    from fb_fairseq.tasks.streams import Corpus
+
+    if not os.path.exists(os.path.join(data, f"{split}.idx")):
+        raise ValueError(f"--data {data}: no binarised {split} split lies there; give another, or --split")
+    saved_model = load(checkpoint)["model"]
+    if not any(".persistent_memory." in name for name in saved_model):
+        raise ValueError(f"--persistent-shares {checkpoint}: it has no persistent vectors; give one of all_attention_lm")
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+    decoder = models[0].eval().decoder
+    dataset = data_utils.load_indexed_dataset(os.path.join(data, split), task.source_dictionary)
+    corpus = Corpus(dataset, task.source_dictionary.eos())
+    total, state, tokens = 0.0, None, min(tokens, len(corpus))
+    with torch.no_grad():
+        for start in range(0, tokens, block):
+            x_TBD = decoder.embed(corpus[start : min(start + block, tokens)][None], start).transpose(0, 1)
+            shares_LH, state = decoder.persistent_shares(x_TBD, state)
+            total = total + shares_LH * len(x_TBD)
+    return (total / tokens).tolist()
+
+
 def draw_curves(axes, logs: List[Tuple[str, str]], metric: str) -> None:
     names = {"bpb": "bits per byte", "loss": "bits per token", "ppl": "perplexity", "accuracy": "accuracy (%)"}
     for i, (name, path) in enumerate(logs):
@@ -131,6 +160,19 @@ def draw_spans(axes, checkpoints: List[Tuple[str, str]]) -> None:
         axes.legend(fontsize="small")
 
 
+def draw_persistent_shares(axes, name: str, layers: List[List[float]]) -> None:
+    image = axes.imshow(layers, vmin=0, vmax=1, aspect="auto", origin="lower", cmap="viridis")
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.set_xticks(range(len(layers[0])))
+    axes.set_xticklabels(range(1, len(layers[0]) + 1))
+    axes.set_yticks(range(len(layers)))
+    axes.set_yticklabels(range(1, len(layers) + 1))
+    if name:
+        axes.set_title(name)
+    axes.figure.colorbar(image, ax=axes, label="share of attention on persistent vectors")
+
+
 def named(argument: str) -> Tuple[str, str]:
     name, equals, path = argument.rpartition("=")
     if not os.path.exists(path):
@@ -148,6 +190,12 @@ def main(args=None) -> None:
     parser.add_argument(
         "--spans", nargs="+", type=named, default=[], metavar="[NAME=]CHECKPOINT", help="adaptive spans by head and layer"
     )
+    parser.add_argument(
+        "--persistent-shares", nargs="+", type=named, default=[], metavar="[NAME=]CHECKPOINT",
+        help="attention on persistent vectors by layer and head, on --data",
+    )
+    parser.add_argument("--data", help="folder of binarised text, for --persistent-shares")
+    parser.add_argument("--split", default="valid", help="which of its splits (default: %(default)s)")
     parser.add_argument("--title", default="", help="title of the figure")
     parser.add_argument("--out", required=True, metavar="PNG", help="file to write")
     options = parser.parse_args(args)
@@ -158,8 +206,15 @@ def main(args=None) -> None:
         panels.append(lambda axes: draw_layer_weights(axes, options.layer_weights))
     if options.spans:
         panels.append(lambda axes: draw_spans(axes, options.spans))
+    if options.persistent_shares and not options.data:
+        parser.error("--persistent-shares: give the text to measure them on with --data")
+    for name, path in options.persistent_shares:
+        def draw(axes, name=name, path=path):
+            draw_persistent_shares(axes, name, persistent_shares(path, options.data, options.split))
+
+        panels.append(draw)
     if not panels:
-        parser.error("give --curves, --layer-weights or --spans, or several of them")
+        parser.error("give --curves, --layer-weights, --spans or --persistent-shares, or several of them")
 
     import matplotlib
 

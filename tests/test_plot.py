@@ -63,6 +63,8 @@ def test_spans(tmp_path):
         (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
         ([], "--curves, --layer-weights"),
         (["--spans", "{}/plain.pt"], "plain.pt: its spans are fixed"),
+        (["--persistent-shares", "{}/plain.pt"], "--persistent-shares: give the text to measure them on with --data"),
+        (["--persistent-shares", "{}/plain.pt", "--data", "{}"], "no binarised valid split lies there"),
     ],
 )
 def test_bad_input(tmp_path, capsys, arguments, message):

@@ -145,7 +145,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
 
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         state = stream.read() if stream is not None else None
-        x_TBD = self._embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
+        x_TBD = self.embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
         y_TBD, state = self.run_block(x_TBD, state)
         if stream is not None:
             stream.write(state, len(x_TBD))
@@ -172,7 +172,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
             ring = self.new_ring(self.memory_storage)
             self.set_incremental_state(incremental_state, "ring", ring)
         new_tokens = prev_output_tokens[:, ring.position :]
-        x_BTD = self._embed(new_tokens, ring.position)
+        x_BTD = self.embed(new_tokens, ring.position)
         y_BTD = torch.stack([self.run_step(x_BD, ring) for x_BD in x_BTD.unbind(1)], 1)
         return y_BTD, {"attn": None}
 
@@ -181,7 +181,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
         if ring is not None:
             ring.reorder(new_order)
 
-    def _embed(self, tokens, start: int):
+    def embed(self, tokens, start: int):
         """[B, T] tokens at the positions from ``start`` on to [B, T, D]."""
         x_BTD = self.embed_tokens(tokens) * self.embed_scale
         if self.embed_positions is not None:

@@ -3,7 +3,9 @@
 import re
 
 import pytest
+import torch
 
+from fb_fairseq import plot
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
@@ -30,6 +32,15 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
     out = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "a/checkpoint_last.pt", "--cpu",
               "--gen-subset", "valid", "--valid-streams", 3, "--tokens-per-sample", 7)
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
+    path = str(tmp_path / "a/checkpoint_last.pt")
+    shares = plot.persistent_shares(path, str(byte_data), "valid", tokens=99, block=44)
+    assert len(shares) == 2 and all(0 < share < 1 for layer in shares for share in layer)
+    for layer, other in zip(shares, plot.persistent_shares(path, str(byte_data), "valid", tokens=99, block=11)):
+        assert layer == pytest.approx(other, rel=1e-3), "where blocks are cut changes nothing"
+    plot.main(["--persistent-shares", path, "--data", str(byte_data), "--out", str(tmp_path / "shares.png")])
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        plot.main(["--persistent-shares", path, "--data", str(byte_data), "--split", "no", "--out", "x.png"])
 
 
 @pytest.mark.parametrize("variant", PERSISTENT_MEMORY_VARIANTS[1:])
@@ -43,13 +54,14 @@ def test_variants_learn(byte_data, tmp_path, variant):
 def test_decay_with_the_optimizers_state(byte_data, tmp_path):
     """The paper's last phase: a tenth of the learning rate, Adagrad's sums kept."""
     train(byte_data, tmp_path / "a", max_update=20, disable_validation=True, **PAPER)
-    changes = {**PAPER, "lr": 0.007, "warmup_updates": 0, "max_update": 25, "disable_validation": True}
-    log = train(byte_data, tmp_path / "b", restore_file=tmp_path / "a/checkpoint_last.pt", reset_lr_scheduler=True,
-                reset_dataloader=True, reset_meters=True, **changes)
+    changes = {**PAPER, "lr": 0.007, "warmup_updates": 0, "disable_validation": True}
+    changes["continue_once"] = tmp_path / "a/checkpoint_last.pt"
+    log = train(byte_data, tmp_path / "b", max_update=25, **changes)
     logged = json_logs(log, "train_inner")[-1]
     assert float(logged["lr"]) == 0.007 and float(logged["num_updates"]) == 25
-    import torch
-
+    train(byte_data, tmp_path / "c", max_update=22, **changes)
+    train(byte_data, tmp_path / "c", max_update=25, **changes)
+    assert_same_parameters(tmp_path / "b/checkpoint_last.pt", tmp_path / "c/checkpoint_last.pt")
     sums = [torch.load(tmp_path / f"{run}/checkpoint_last.pt", weights_only=True)["last_optimizer_state"]["state"][0]["sum"]
             for run in "ab"]
     assert (sums[1] >= sums[0]).all() and sums[1].sum() > sums[0].sum()
