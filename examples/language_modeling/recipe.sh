@@ -94,6 +94,8 @@ parse() {
         [ -z "$layers" ] || fail "--layers: only with --small"
         out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=full
     fi
+    local model
+    for model in $models; do describe "$model"; done  # stops at one that it does not know
 }
 
 # Prepared anew, the data replace what is there, unless models were trained on other data.

@@ -6,9 +6,11 @@ import re
 import pytest
 
 from tests.cli.conftest import made_up_text
+from tests.cli.fairseq_commands import parameters
 from tests.cli.recipes import environment, recipe  # noqa: F401
 
 CORPORA = ["char_ptb", "enwik8", "text8", "wikitext103"]
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
 
 
 def made_up_corpus(name, folder):
@@ -38,13 +40,25 @@ def check_results(out, names):
     return results
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_small_recipe_starts(tmp_path, name):
+@pytest.mark.parametrize("name,model", zip(CORPORA, (MODELS * 2)[1:]))
+def test_small_recipe_starts(tmp_path, name, model):
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
-    arguments = ["--layers", "1", "--models", "relative_transformer_lm", "--steps", "prepare train", "--out", out]
+    arguments = ["--layers", "1", "--models", model, "--steps", "prepare train", "--out", out]
     done = recipe(f"language_modeling/{name}", "--small", data, *arguments, "--updates", 2)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert (out / "relative_transformer_lm-1/checkpoint_best.pt").exists()
+    assert (out / f"{model}-1/checkpoint_best.pt").exists()
+
+
+def test_ablation_of_persistent_vectors_starts(tmp_path):
+    """The number of vectors and the variant are what the name says; both panels are drawn from the logs."""
+    data, out = made_up_corpus("enwik8", tmp_path), tmp_path / "out"
+    arguments = ["--layers", "1", "--steps", "prepare train", "--out", out, "--updates", 2]
+    done = recipe("language_modeling/persistent_memory", "--small", data, *arguments, "--models", "N16 attn-split")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (out / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    shapes = [parameters(out / f"{model}-1/checkpoint_best.pt")["decoder.layers.0.persistent_memory.key"].shape
+              for model in ("N16", "attn-split")]
+    assert shapes == [(4, 16, 32), (4, 512, 32)]
 
 
 @pytest.mark.slow
@@ -54,11 +68,11 @@ def test_small_recipe(tmp_path, name):
     short = ["--layers", "1", "--updates", 3, "--finetune-updates", 2]
     done = recipe(f"language_modeling/{name}", "--small", data, *short, "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    models = ["feedback_transformer_lm", "relative_transformer_lm"]
+    models = MODELS[: 2 if name == "char_ptb" else 3]
     results = check_results(out, [f"{model}-1{end}" for model in models for end in ("", "-finetuned")])
-    one, other = (results[f"{model}-1"]["parameters"] for model in models)
-    assert one - other == 2, "the memory's scalars"
-    assert done.stdout.count("goes on from: ") == 2
+    feedback, baseline, *_ = (results[f"{model}-1"]["parameters"] for model in models)
+    assert feedback - baseline == 2, "the memory's scalars"
+    assert done.stdout.count("goes on from: ") == len(models)
 
 
 @pytest.mark.slow
@@ -106,6 +120,7 @@ def test_steps_and_resuming(tmp_path):
         ("char_ptb", ["--small", "--layers", "2 x"], "error: --layers x: give a number, 1 or more"),
         ("enwik8", ["--small", "{folder}"], "error: DATA .*: no such file"),
         ("enwik8", ["--small", "{zip}"], "error: .*x.zip: cannot be unpacked; give an intact copy with enwik8"),
+        ("persistent_memory", ["--small", "{text}", "--models", "N1 all"], "--models all: unknown; give N<number>"),
         ("enwik8", ["--small", "--update-freq", "3", "{text}"], "--update-freq 3: 64 streams cannot be shared by 1"),
     ],
 )
