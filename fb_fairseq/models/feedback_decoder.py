@@ -31,7 +31,6 @@ from fb_fairseq.ops.feedback_reference import (
     FeedbackDropouts,
     FeedbackOptions,
     FeedbackWeights,
-    feedback_block,
     feedback_step,
 )
 from fb_fairseq.ops.layers import (
@@ -42,6 +41,7 @@ from fb_fairseq.ops.layers import (
     project_memory,
     project_query,
 )
+from fb_fairseq.ops.step_loop import RECOMPUTE_HELP, STEP_LOOP_HELP, STEP_LOOPS, step_loop
 
 FIRST_SLOTS = 64  # of a hypothesis; more are made when it gets longer
 
@@ -78,6 +78,8 @@ def decoder_options(cfg) -> TransformerOptions:
             memory_composition=cfg.memory_composition,
             memory_projections=cfg.memory_projections,
             checkpoint_activations=cfg.checkpoint_activations,
+            step_loop=cfg.step_loop,
+            step_loop_recompute=cfg.step_loop_recompute,
         )
     except ValueError as error:
         raise UserError(str(error)) from None
@@ -133,7 +135,7 @@ class FeedbackDecoder(TransformerDecoderBase):
         state = self._state(encoder_out, weights, incremental_state)
         x_TBD = self._embed(prev_output_tokens, state.ring.position if state.ring else 0).transpose(0, 1)
         if state.ring is None:
-            y_TBD, _, aligned_BTC = feedback_block(
+            y_TBD, _, aligned_BTC = step_loop(self.options.step_loop)(
                 x_TBD,
                 x_TBD.new_zeros(self.memory.memories, 0, *x_TBD.shape[1:]),
                 weights,
@@ -192,7 +194,7 @@ class FeedbackDecoder(TransformerDecoderBase):
             span=o.attention_span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            recompute=o.checkpoint_activations,
+            recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=(o.decoder_layers - 1 if alignment_layer is None else alignment_layer) if attend else None,
             alignment_heads=alignment_heads,
         )
@@ -295,6 +297,8 @@ class FeedbackDecoderModel(TransformerModel):
             choices=["shared", "per-layer"],
             help="one key and value projection for all layers (v3 of the paper), or one a layer (v1)",
         )
+        parser.add_argument("--step-loop", choices=list(STEP_LOOPS), help=STEP_LOOP_HELP)
+        parser.add_argument("--step-loop-recompute", action="store_true", help=RECOMPUTE_HELP)
         for name, (_, text) in INIT_OPTIONS.items():
             parser.add_argument(f"--{name.replace('_', '-')}", help=text)
 
@@ -323,6 +327,8 @@ def feedback_decoder(args):
     """fairseq's base sizes; one projection of the memory for all layers."""
     args.memory_composition = getattr(args, "memory_composition", "weighted")
     args.memory_projections = getattr(args, "memory_projections", "shared")
+    args.step_loop = getattr(args, "step_loop", "auto")
+    args.step_loop_recompute = getattr(args, "step_loop_recompute", False)
     for name, (default, _) in INIT_OPTIONS.items():
         setattr(args, name, getattr(args, name, default))
     base_architecture(args)

@@ -10,7 +10,8 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback_reference import FeedbackDropouts, FeedbackWeights, feedback_block
+from fb_fairseq.ops.feedback_reference import FeedbackDropouts, FeedbackWeights
+from fb_fairseq.ops.step_loop import step_loop
 
 
 class FeedbackTransformer(TransformerStack):
@@ -34,7 +35,7 @@ class FeedbackTransformer(TransformerStack):
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
         weights = self.loop_weights(x_TBD.device, reaches)
-        out_TBD, memory_KTBD, _ = feedback_block(
+        out_TBD, memory_KTBD, _ = step_loop(self.options.step_loop)(
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
             weights,

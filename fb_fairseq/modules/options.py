@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fb_fairseq.ops.layers import ACTIVATIONS
+from fb_fairseq.ops.step_loop import STEP_LOOPS
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
@@ -34,6 +35,8 @@ class TransformerOptions:
     decoder_layerdrop: float = 0.0
     memory_composition: str = "weighted"
     memory_projections: str = "shared"
+    step_loop: str = "auto"
+    step_loop_recompute: bool = False
     persistent_memory_size: int = 0
     persistent_memory_variant: str = "all-attn"
     checkpoint_activations: bool = False
@@ -65,6 +68,7 @@ class TransformerOptions:
             check(0 <= getattr(self, name) < 1, name, "give a probability below 1")
         choices = ("shared", "per-layer")
         check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
+        check(self.step_loop in STEP_LOOPS, "step_loop", f"unknown, choose of {', '.join(STEP_LOOPS)}")
         self._check_composition(check)
         self._check_persistent_memory(check)
         check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "give the steps over which a span fades out")

@@ -115,7 +115,7 @@ class TransformerStack(nn.Module):
             span=span,
             activation=self.options.activation_fn,
             normalize_before=self.options.decoder_normalize_before,
-            recompute=self.options.checkpoint_activations,
+            recompute=self.options.checkpoint_activations or self.options.step_loop_recompute,
         )
 
     def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:

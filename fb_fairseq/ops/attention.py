@@ -51,7 +51,8 @@ def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
     exp = mask * (scores - top).exp()
-    total = exp.sum(-1, keepdim=True).clamp_min(torch.finfo(exp.dtype).tiny)
+    total = exp.sum(-1, keepdim=True)
+    total = total.masked_fill(total == 0, 1)
     return exp / total, top + total.log()
 
 
@@ -63,6 +64,7 @@ def step_attention(
     mask_BHS: Optional[Dropout] = None,
     span_mask_HC: Optional[Tensor] = None,
     return_lse: bool = False,
+    far_BC: Optional[Tensor] = None,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """One step's queries over C <= S slots, in any order: [B, H, E].
 
@@ -71,6 +73,7 @@ def step_attention(
         mask_BHS: dropout; the last C columns are the slots'.
         span_mask_HC: of these slots.
         return_lse: also return the logarithm of the softmax's sum, [B, H, 1].
+        far_BC: True for slots that a stream does not reach: those before its episode.
     """
     C = k_CBHE.shape[0]
     if C == 0:
@@ -80,6 +83,9 @@ def step_attention(
         scores_BHC = scores_BHC + q_BHE @ positions.key_SE.t()
     scores_BHC = scores_BHC * q_BHE.shape[-1] ** -0.5
     scores_BHC = at_least_fp32(scores_BHC)
+    if far_BC is not None:
+        near_BHC = (~far_BC).to(scores_BHC.dtype)[:, None].expand_as(scores_BHC)
+        span_mask_HC = near_BHC if span_mask_HC is None else near_BHC * span_mask_HC
     if span_mask_HC is not None:
         weights_BHC, lse_BH1 = span_softmax(scores_BHC, span_mask_HC)
     else:

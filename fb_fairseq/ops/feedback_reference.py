@@ -100,6 +100,7 @@ def feedback_block(
     dropouts: FeedbackDropouts = FeedbackDropouts(),
     active: Optional[Sequence[bool]] = None,
     encoder: Sequence[EncoderContext] = (),
+    reach_TB: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """Run a block of T steps, one after the other.
 
@@ -108,6 +109,8 @@ def feedback_block(
         memory_KCBD: memories of the C <= S steps before the block, oldest first.
         active: which layers run (LayerDrop); a layer that does not hands its input on.
         encoder: what each layer's attention to the encoder sees; empty in language models.
+        reach_TB: how many steps back each stream reaches at each step, where its memory was reset (reinforcement
+            learning: at the start of an episode 0, one step later 1, …); None: as far as its memory goes.
 
     Returns:
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
@@ -117,9 +120,12 @@ def feedback_block(
     contexts = project_context(memory_KCBD, weights, options)
     steps: List[StepOutput] = []
     for t in range(x_TBD.shape[0]):
-        arguments = (
-            x_TBD[t], first_queries[t], layer_windows(contexts, weights), weights, options, dropouts, t, active, encoder
-        )
+        far_BC = None
+        if reach_TB is not None:
+            C = len(contexts[0].keys_CBHE)
+            far_BC = torch.arange(C, 0, -1, device=x_TBD.device) > reach_TB[t, :, None]
+        windows = layer_windows(contexts, weights)
+        arguments = (x_TBD[t], first_queries[t], windows, weights, options, dropouts, t, active, encoder, far_BC)
         if options.recompute and torch.is_grad_enabled():
             step = checkpoint(
                 feedback_step, *arguments, use_reentrant=False, preserve_rng_state=False  # masks are drawn already
@@ -150,12 +156,14 @@ def feedback_step(
     step: int = 0,
     active: Optional[Sequence[bool]] = None,
     encoder: Sequence[EncoderContext] = (),
+    far_BC: Optional[Tensor] = None,
 ) -> StepOutput:
     """One step: its embedding through all layers, and what it leaves in memory.
 
     Args:
         first_query_BHE: layer 1's queries, which depend on the embedding alone.
         windows: what each layer attends to.
+        far_BC: see ``step_attention``; of the longest window.
     """
     before = options.normalize_before
     aligned_BC = None
@@ -172,6 +180,7 @@ def feedback_step(
                 positions,
                 masks.attention_LTBHS,
                 span_mask_HC,
+                far_BC=None if far_BC is None else far_BC[:, far_BC.shape[1] - len(keys_CBHE) :],
             )
             x_BD = attention_residual(x_BD, attended, layer, before, masks.attention_residual_LTBD)
             if layer.cross is not None:
