@@ -6,6 +6,8 @@ import pathlib
 import pytest
 import torch
 
+from fb_fairseq.ops.buffers import Buffers
+
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -44,7 +46,7 @@ def one_thread():
 
 @pytest.fixture
 def empty_is_nan(monkeypatch):
-    """Uninitialised memory that is read shows: ``torch.empty`` and ``new_empty`` are filled with NaN."""
+    """Uninitialised memory that is read shows: ``torch.empty``, ``new_empty`` and own buffers are filled with NaN."""
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         make = getattr(owner, name)
 
@@ -53,6 +55,7 @@ def empty_is_nan(monkeypatch):
             return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
 
         monkeypatch.setattr(owner, name, filled)
+    monkeypatch.setattr(Buffers, "poison", True)
 
 
 @pytest.fixture(scope="session")

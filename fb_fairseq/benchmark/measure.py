@@ -6,6 +6,7 @@ from typing import Callable, List
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
+from fb_fairseq.ops.buffers import Buffers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
@@ -58,7 +59,7 @@ def alternating_medians(functions: List[Callable], device: str, repeats: int) ->
 
 
 def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
-    """Bytes that autograd keeps for the backward pass of what the function computes, the model's parameters not counted."""
+    """Bytes that are kept for the backward pass of what the function computes, the model's parameters not counted."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = {}
 
@@ -68,10 +69,12 @@ def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    before = Buffers.in_use
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = function()  # held until all is counted: no address is used twice
+    buffers = Buffers.in_use - before
     del result
-    return sum(kept.values())
+    return sum(kept.values()) + buffers
 
 
 def table(head: List[str], rows: List[List]) -> None:

@@ -1,10 +1,25 @@
-"""Training: tokens per second of forward, loss and backward of a block with a full memory, and what is kept for backward.
+"""Training: tokens per second of forward, loss and backward of a block with a full memory.
 
-The models take turns. Without embeddings, output layer and optimizer, which are the same for all.
+The Feedback Transformer with each of its step loops, the Transformer of the same size, and the all-attention network with
+as many persistent vectors as a feed-forward sublayer has units; they take turns. Without embeddings, output layer and
+optimizer, which are the same for all. First it is checked that the fast loop's gradients are the plain one's.
 """
 
-from fb_fairseq.benchmark.measure import MODELS, alternating_medians, block_and_memory, build, saved_bytes, table
+import dataclasses
+
+import torch
+
+from fb_fairseq.benchmark.measure import alternating_medians, block_and_memory, build, table
 from fb_fairseq.modules import StreamState
+
+# Name: model, and options of it.
+CASES = {
+    "reference": ("feedback", {"step_loop": "reference"}),
+    "fast": ("feedback", {"step_loop": "fast"}),
+    "fast, recomputing": ("feedback", {"step_loop": "fast", "step_loop_recompute": True}),
+    "transformer": ("transformer", {}),
+    "all-attention": ("all-attention", {}),
+}
 
 
 def add_arguments(parser) -> None:
@@ -13,28 +28,46 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> dict:
-    cases = [case(name, args) for name in MODELS]
-    times = alternating_medians([step for step, _ in cases], args.device, args.repeats)
-    speeds = {name: args.batch_size * args.block / time for name, time in zip(MODELS, times)}
-    ratios = {name: speed / speeds["transformer"] for name, speed in speeds.items()}
-    rows = [[name, speeds[name], ratios[name], saved] for name, (_, saved) in zip(MODELS, cases)]
-    table(["", "tokens/s", "ratio to the Transformer", "bytes kept for backward"], rows)
+    check_gradients(args)
+    times = alternating_medians([training_step(name, args) for name in CASES], args.device, args.repeats)
+    speeds = {name: args.batch_size * args.block / time for name, time in zip(CASES, times)}
+    rows = [[name, speed, speed / speeds["transformer"], speed / speeds["reference"]] for name, speed in speeds.items()]
+    table(["", "tokens/s", "to the Transformer", "to the plain loop"], rows)
+    ratios = {f"{name}_vs_transformer": speed / speeds["transformer"] for name, speed in speeds.items()}
+    ratios["fast_vs_reference"] = speeds["fast"] / speeds["reference"]
+    del ratios["transformer_vs_transformer"]
     return {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
-        "ratio": {f"{name}_vs_transformer": round(ratio, 4) for name, ratio in ratios.items() if name != "transformer"},
-        "saved_bytes": {name: saved for name, (_, saved) in zip(MODELS, cases)},
+        "ratio": {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()},
     }
 
 
-def case(name: str, args):
-    """A training step of a model, and the bytes it keeps."""
-    model = build(name, args)
+def training_step(name: str, args):
+    kind, options = CASES[name]
+    model = build(kind, args, **options)
     x_TBD, state = block_and_memory(model, args)
-
-    def forward():
-        return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]
+    weights_TBD = torch.randn_like(x_TBD)
 
     def step():
-        forward().float().pow(2).mean().backward()
+        (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().mean().backward()
 
-    return step, saved_bytes(forward, model)
+    return step
+
+
+def check_gradients(args) -> None:
+    """
+    Raises:
+        RuntimeError: the fast loop does not compute what the plain one does.
+    """
+    model = build("feedback", args)
+    x_TBD, state = block_and_memory(model, args)
+    # (Not the sum of squares: after a layer norm it is constant.)
+    weights_TBD, gradients = torch.randn_like(x_TBD), []
+    for loop in ("reference", "fast"):
+        model.options = dataclasses.replace(model.options, step_loop=loop)
+        model.zero_grad()
+        (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
+        gradients.append(torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()]))
+    difference = float((gradients[0] - gradients[1]).norm() / gradients[0].norm())
+    if not difference < (1e-3 if args.dtype == "fp32" else 0.1):
+        raise RuntimeError(f"the fast loop's gradients are not the plain one's: they differ by {difference:.1%}")

@@ -3,7 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-import copy
 from typing import Optional, Sequence, Tuple
 
 import torch
@@ -37,24 +36,6 @@ def feedback_block_fast(
     return out_TBD, memory_KTBD, aligned_BTC
 
 
-BUFFERS = ("keys_IGCE", "values_IGCE", "memory_KTBD")
-
-
-def put_aside(holder, names):
-    """A copy without these attributes."""
-    result = copy.copy(holder)
-    for name in names:
-        delattr(result, name)
-    return result
-
-
-def put_back(holder, names, tensors):
-    result = copy.copy(holder)
-    for name, tensor in zip(names, tensors):
-        setattr(result, name, tensor)
-    return result
-
-
 class FeedbackBlock(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tree, constants, training, *learned):
@@ -64,12 +45,8 @@ class FeedbackBlock(torch.autograd.Function):
         keep = training and any(ctx.needs_input_grad)
         out_TBD, record, aligned_BTC = block.run(keep and not options.recompute)
         if keep:
-            # Saved the usual way: freed after the backward pass, seen by hooks, and refused if an input was changed.
-            ctx.block, ctx.record, ctx.encoder = put_aside(block, BUFFERS), record, encoder
-            ctx.names = [] if record is None else sorted(vars(record))
-            buffers = [getattr(block, name) for name in BUFFERS] + [getattr(record, name) for name in ctx.names]
-            ctx.save_for_backward(*buffers, *(x for x in learned if torch.is_tensor(x)))
-            ctx.record = record and put_aside(record, ctx.names)
+            ctx.block, ctx.record, ctx.encoder = block, record, encoder
+            ctx.save_for_backward(*(x for x in learned if torch.is_tensor(x)))  # refused if one was changed since
         ctx.mark_non_differentiable(block.memory_KTBD)
         if aligned_BTC is not None:
             ctx.mark_non_differentiable(aligned_BTC)
@@ -78,10 +55,8 @@ class FeedbackBlock(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_out_TBD, *_):
-        saved = ctx.saved_tensors
-        block = put_back(ctx.block, BUFFERS, saved)
-        record = ctx.record and put_back(ctx.record, ctx.names, saved[len(BUFFERS) :])
-        backward = Backward(block, record)
+        ctx.saved_tensors  # noqa: B018  see above
+        backward = Backward(ctx.block, ctx.record)
         d_x_TBD = backward.run(d_out_TBD)
         d_encoder = [
             EncoderContext(d.keys_CBHE.to(own.keys_CBHE.dtype), d.values_CBHE.to(own.values_CBHE.dtype), own.padding_BC)

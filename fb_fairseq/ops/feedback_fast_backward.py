@@ -11,115 +11,12 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback_fast_forward import Block, Record, Views, drop, norm
+from fb_fairseq.ops.feedback_fast_forward import Block, Record, drop, pieces
+from fb_fairseq.ops.feedback_fast_tile import Gradients, Normed, Tile, Workspace, add_product
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, CrossAttention, Dropout, Layer, Projection, at_least_fp32
 
 TILE_ROWS = 256  # about so many rows make a matrix product efficient
-
-
-class Gradients:
-    """Sums of one weight's and bias's gradients over tiles."""
-
-    def __init__(self, affine: Affine):
-        self.weight = torch.zeros_like(at_least_fp32(affine.weight))
-        self.bias = None if affine.bias is None else torch.zeros_like(at_least_fp32(affine.bias))
-
-    def add_linear(self, d_out_RY: Tensor, x_RX: Tensor) -> None:
-        """Of ``x Wᵀ + b``."""
-        add_product(self.weight, d_out_RY.t(), x_RX)
-        if self.bias is not None:
-            self.bias += d_out_RY.sum(0, dtype=self.bias.dtype)
-
-    def add_norm(self, d_normed_RD: Tensor, x_RD: Tensor, affine: Affine) -> None:
-        """Of a layer norm of x."""
-        _, weight, bias = norm_backward(d_normed_RD, x_RD, affine, [False, True, True])
-        self.weight += weight
-        self.bias += bias
-
-    def affine(self, like: Affine) -> Affine:
-        return Affine(self.weight.to(like.weight.dtype), None if self.bias is None else self.bias.to(like.bias.dtype))
-
-
-class Workspace:
-    """What the steps of a tile leave for its end; made once, used by all tiles.
-
-    Gradients at the outputs of the queries (dq), of attention (da), the output projections, fc1, fc2, and of norms, by
-    step and layer or by layer and step. ds and p are by slot: the window of a tile's step i begins in column i; ds is
-    the scores' gradient, p the weights after dropout.
-    """
-
-    def __init__(self, block: Block, steps: int):
-        b = block
-        L, B, D, X = b.L, b.B, b.D, b.H * b.E
-        self.dq_TLBX, self.da_TLBX = b.new_half(steps, L, B, X), b.new_half(steps, L, B, X)
-        self.d_attention_LTBD, self.d_ffn_LTBD = b.new_half(L, steps, B, D), b.new_half(L, steps, B, D)
-        self.d_hidden_LTBF = b.new_half(L, steps, B, b.F)
-        self.d_norm1_LTBD, self.d_norm2_LTBD = b.new(L, steps, B, D), b.new(L, steps, B, D)
-        self.d_kv_ITBX = b.new_half(b.I, steps, B, 2 * X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = b.new(b.I, steps, B, D), b.new(b.K, steps, B, D)
-        self.ds_TLGW = b.new_half(steps, L, b.G, b.S + steps - 1).zero_()
-        self.p_TLGW = torch.zeros_like(self.ds_TLGW)
-        if b.cross:
-            self.dcq_TLBX, self.dca_TLBX = b.new_half(steps, L, B, X), b.new_half(steps, L, B, X)
-            self.d_crossed_LTBD, self.d_cross_norm_LTBD = b.new_half(L, steps, B, D), b.new(L, steps, B, D)
-            self.dcs_TLGC = b.new_half(steps, L, b.G, b.cross_slots)
-        self.ds_TLGS, self.p_TLGS = (by_distance(x, b.S) for x in (self.ds_TLGW, self.p_TLGW))
-        self.views = Views(vars(self).copy(), b)
-
-
-def by_distance(x_TLGW: Tensor, span: int) -> Tensor:
-    """The view [T, L, G, S] of the windows of a tile's steps."""
-    T, L, G, W = x_TLGW.shape
-    return x_TLGW.as_strided((T, L, G, span), (L * G * W + 1, G * W, W, 1))
-
-
-class Tile:
-    """Some steps of the block: n from ``first`` on, which stand in the record from ``at`` on."""
-
-    def __init__(self, block: Block, record: Record, work: Workspace, first: int, last: int, at: int):
-        b = block
-        self.record, self.first, self.last, self.at, self.n = record, first, last, at, last - first
-        if b.ragged:
-            work.ds_TLGW.zero_()
-            work.p_TLGW.zero_()
-        p_TLGS, mask = record.p_TLGS[at : at + self.n], b.dropouts.attention_LTBHS
-        if mask is not None:
-            p_TLGS = p_TLGS * mask.keep[:, first:last, ..., -b.S :].transpose(0, 1).flatten(2, 3) * mask.scale
-        work.p_TLGS[: self.n] = p_TLGS
-        # Keys get their gradients from the scores' and the queries, values from the weights and the attended's.
-        self.sides = (
-            (0, work.ds_TLGW, record.q_TLBX[at : at + self.n], b.scale), (1, work.p_TLGW, work.da_TLBX, 1.0)
-        )
-        if b.options.normalize_before:
-            self.norm1_inputs = record.x_NTBD
-            self.norm2_inputs = record.crossed_x_LTBD if b.cross else record.attended_x_LTBD
-            self.cross_norm_inputs = record.attended_x_LTBD
-        else:
-            self.norm1_inputs, self.norm2_inputs = record.attention_sum_LTBD, record.ffn_sum_LTBD
-            self.cross_norm_inputs = record.cross_sum_LTBD if b.cross else None
-        self.stats1 = [self.statistics(self.norm1_inputs[l], layer.attn_norm) for l, layer in enumerate(b.layers)]
-        self.stats2 = [self.statistics(self.norm2_inputs[l], layer.ffn_norm) for l, layer in enumerate(b.layers)]
-        if b.cross:
-            self.cross_stats = [
-                self.statistics(self.cross_norm_inputs[l], layer.cross.attn_norm) for l, layer in enumerate(b.layers)
-            ]
-        projections = b.weights.projections
-        self.memories, self.memory_stats = [], []
-        for i in range(b.I):
-            self.memories.append(b.memory_KTBD[i if b.K > 1 else 0, first:last])
-            affine = projections[i if len(projections) > 1 else 0].norm
-            self.memory_stats.append(affine and by_step(self.memories[-1], affine))
-
-    def statistics(self, x_TBD: Tensor, affine: Affine):
-        return by_step(x_TBD[self.at : self.at + self.n], affine)
-
-    def rows(self, x_LTBD: Tensor, l: int) -> Tensor:
-        """A layer's rows [R, D]."""
-        return x_LTBD[l, self.at : self.at + self.n].flatten(0, 1)
-
-    def vectors(self, x_TLBX: Tensor, l: int) -> Tensor:
-        return x_TLBX[self.at : self.at + self.n, l].flatten(0, 1)
 
 
 class Backward:
@@ -139,7 +36,7 @@ class Backward:
         self.kv_norm = [p.norm and Gradients(p.norm) for p in b.weights.projections]
         self.d_mix_KN = torch.zeros_like(at_least_fp32(b.mix_KN))
         wide = {"dtype": at_least_fp32(b.x[:0]).dtype, "device": b.x.device}
-        self.d_slots = torch.zeros(2, b.I, b.G, b.C + b.T, b.E, **wide)
+        self.d_slots = b.buffers.zeros(2, b.I, b.G, b.C + b.T, b.E, dtype=wide["dtype"])
         self.d_positions = [None if x is None else torch.zeros(b.S, b.E, **wide) for x in b.weights.positions]
         self.d_masks = [None if x is None else torch.zeros(x[0].shape, **wide) for x in b.spans]
         if b.cross:
@@ -174,7 +71,7 @@ class Backward:
             self.finish_carried()
         return d_x_TBD
 
-    def run_tile(self, tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
+    def run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         b = self.block
         d_out_steps, mix_NK = d_out_TBD[tile.first : tile.last].unbind(0), b.mix_KN.t()
         for i in range(tile.n - 1, -1, -1):
@@ -187,7 +84,7 @@ class Backward:
                 d_x = d_x + d_steps[l]
             d_x_TBD[tile.first + i] = d_x
 
-    def memory_step(self, tile: "Tile", i: int) -> Tensor:
+    def memory_step(self, tile: Tile, i: int) -> Tensor:
         """The gradient of the step's memories [K, B, D], through their keys and values."""
         b, work = self.block, self.work
         t = tile.first + i
@@ -214,45 +111,40 @@ class Backward:
                 d_memory += d_normed
             else:
                 d_normed = work.d_kv_normed_ITBD[s, i].copy_(d_normed)
-                d_memory += norm_input_backward(d_normed, tile.memories[s][i], projection.norm, tile.memory_stats[s], i)
+                d_memory += tile.memory_norm[s].step_backward(d_normed, i)
         return d_memory_KBD
 
-    def layer_step(self, tile: "Tile", i: int, l: int, d_x: Tensor) -> Tensor:
+    def layer_step(self, tile: Tile, i: int, l: int, d_x: Tensor) -> Tensor:
         """The gradient of a layer's input at one step, from that of its output."""
         b, layer, work = self.block, self.block.layers[l], self.work.views
         before, views, at, t = b.options.normalize_before, self.views, tile.at + i, tile.first + i
         masks = b.masks(l, t)
 
-        def through_norm(d_normed, x, affine, stats):
-            return norm_input_backward(d_normed, x[at][l], affine, stats[l], i)
-
         # Feed-forward sublayer.
         if not before:
-            d_x = through_norm(work.d_norm2[i][l].copy_(d_x), views.ffn_sum, layer.ffn_norm, tile.stats2)
+            d_x = tile.norm2[l].step_backward(work.d_norm2[i][l].copy_(d_x), i)
         d_out = dropped(d_x, masks.ffn_residual_LTBD, work.d_ffn[i][l])
-        d_hidden = work.d_hidden[i][l]
-        torch.mm(d_out, layer.fc2.weight, out=d_hidden)
-        activation_backward(b.options.activation, d_hidden, views.hidden[at][l], masks.hidden_LTBF)
+        d_hidden = activation_backward(
+            b.options.activation, d_out @ layer.fc2.weight, views.hidden[at][l], masks.hidden_LTBF, work.d_hidden[i][l]
+        )
         d_normed = product(d_hidden, layer.fc1.weight, work.d_norm2[i][l], before)
         if before:
-            inputs = views.crossed_x if b.cross else views.attended_x
-            d_normed = through_norm(d_normed, inputs, layer.ffn_norm, tile.stats2)
+            d_normed = tile.norm2[l].step_backward(d_normed, i)
         d_x = d_x + d_normed
         # Attention to the encoder.
         if b.cross:
             if not before:
-                d_x = work.d_cross_norm[i][l].copy_(d_x)
-                d_x = through_norm(d_x, views.cross_sum, layer.cross.attn_norm, tile.cross_stats)
+                d_x = tile.cross_norm[l].step_backward(work.d_cross_norm[i][l].copy_(d_x), i)
             d_out = dropped(d_x, masks.cross_residual_LTBD, work.d_crossed[i][l])
             torch.mm(d_out, layer.cross.out.weight, out=work.dca[i][l])
             self.cross_backward(at, t, i, l)
             d_normed = product(work.dcq[i][l], layer.cross.query.weight, work.d_cross_norm[i][l], before)
             if before:
-                d_normed = through_norm(d_normed, views.attended_x, layer.cross.attn_norm, tile.cross_stats)
+                d_normed = tile.cross_norm[l].step_backward(d_normed, i)
             d_x = d_x + d_normed
         # Attention to the memory.
         if not before:
-            d_x = through_norm(work.d_norm1[i][l].copy_(d_x), views.attention_sum, layer.attn_norm, tile.stats1)
+            d_x = tile.norm1[l].step_backward(work.d_norm1[i][l].copy_(d_x), i)
         d_out = dropped(d_x, masks.attention_residual_LTBD, work.d_attention[i][l])
         torch.mm(d_out, layer.out.weight, out=work.da[i][l])
         self.attention_backward(at, t, i, l)
@@ -260,7 +152,7 @@ class Backward:
             return d_x  # its queries depend on the embedding alone: the whole tile's follow at its end
         d_normed = product(work.dq[i][l], layer.query.weight, work.d_norm1[i][l], before)
         if before:
-            d_normed = through_norm(d_normed, views.x, layer.attn_norm, tile.stats1)
+            d_normed = tile.norm1[l].step_backward(d_normed, i)
         return d_x + d_normed
 
     def attention_backward(self, at: int, t: int, i: int, l: int) -> None:
@@ -296,29 +188,28 @@ class Backward:
         ds_GC = work.dcs[i][l].copy_(ds_GC).mul_(b.scale)
         torch.bmm(ds_GC[:, None], keys_GCE, out=work.dcq_heads[i][l])
 
-    def finish_tile(self, tile: "Tile", d_x_TBD: Tensor) -> None:
+    def finish_tile(self, tile: Tile, d_x_TBD: Tensor) -> None:
         """Sum up what the steps of a tile have left."""
         b, record, work, n = self.block, tile.record, self.work, tile.n
         before = b.options.normalize_before
         for l, layer in enumerate(b.layers):
             if not b.active[l]:
                 continue
-            dq_RX, x = work.dq_TLBX[:n, l].reshape(-1, b.H * b.E), tile.rows(record.x_NTBD, l)
-            d_norm1 = work.d_norm1_LTBD[l, :n].flatten(0, 1)
+            dq_RX, d_norm1 = work.dq_TLBX[:n, l].reshape(-1, b.H * b.E), work.d_norm1_LTBD[l, :n]
             if l == 0:
-                d_normed = dq_RX @ layer.query.weight
+                d_normed = (dq_RX @ layer.query.weight).view(n, b.B, b.D)
                 if before:
-                    d_norm1.copy_(d_normed)
-                    d_normed = norm_backward(d_norm1, x, layer.attn_norm, [True, False, False])[0]
-                d_x_TBD[tile.first : tile.last] += d_normed.view(n, b.B, b.D)
-            self.query[l].add_linear(dq_RX, norm(x, layer.attn_norm if before else None).to(b.dtype))
+                    d_normed = tile.norm1[0].backward(d_norm1.copy_(d_normed), [True, False, False])[0]
+                d_x_TBD[tile.first : tile.last] += d_normed
+            x = tile.norm1[l].rows(b.dtype) if before else tile.rows(record.x_NTBD, l).to(b.dtype)
+            self.query[l].add_linear(dq_RX, x)
             self.out[l].add_linear(work.d_attention_LTBD[l, :n].flatten(0, 1), tile.vectors(record.a_TLBX, l))
-            self.norm1[l].add_norm(d_norm1, tile.rows(tile.norm1_inputs, l), layer.attn_norm)
+            self.norm1[l].add_norm(d_norm1, tile.norm1[l])
             if b.cross:
-                self.finish_cross(tile, l, layer.cross)
-            x = tile.rows(record.crossed_x_LTBD if b.cross else record.attended_x_LTBD, l)
-            normed = norm(x, layer.ffn_norm if before else None).to(b.dtype)
-            self.fc1[l].add_linear(work.d_hidden_LTBF[l, :n].flatten(0, 1), normed)
+                self.finish_cross(tile, l)
+            x = record.crossed_x_LTBD if b.cross else record.attended_x_LTBD
+            x = tile.norm2[l].rows(b.dtype) if before else tile.rows(x, l).to(b.dtype)
+            self.fc1[l].add_linear(work.d_hidden_LTBF[l, :n].flatten(0, 1), x)
             act = hidden = tile.rows(record.hidden_LTBF, l)
             if not b.relu:
                 act = ACTIVATIONS[b.options.activation](hidden)
@@ -326,25 +217,25 @@ class Backward:
             if mask is not None:
                 act = drop(act, Dropout(mask.keep[l, tile.first : tile.last].flatten(0, 1), mask.scale)).to(b.dtype)
             self.fc2[l].add_linear(work.d_ffn_LTBD[l, :n].flatten(0, 1), act)
-            self.norm2[l].add_norm(work.d_norm2_LTBD[l, :n].flatten(0, 1), tile.rows(tile.norm2_inputs, l), layer.ffn_norm)
+            self.norm2[l].add_norm(work.d_norm2_LTBD[l, :n], tile.norm2[l])
         self.finish_positions(tile)
         self.push_slots(tile)
         for s, projection in enumerate(self.projections):
-            memory, p = tile.memories[s].flatten(0, 1), s if len(b.kv) > 1 else 0
-            self.kv[p].add_linear(work.d_kv_ITBX[s, :n].flatten(0, 1), norm(memory, projection.norm).to(b.dtype))
+            p = s if len(b.kv) > 1 else 0
+            self.kv[p].add_linear(work.d_kv_ITBX[s, :n].flatten(0, 1), tile.memory_norm[s].rows(b.dtype))
             if projection.norm is not None:
-                self.kv_norm[p].add_norm(work.d_kv_normed_ITBD[s, :n].flatten(0, 1), memory, projection.norm)
+                self.kv_norm[p].add_norm(work.d_kv_normed_ITBD[s, :n], tile.memory_norm[s])
         x_NRD = record.x_NTBD[:, tile.at : tile.at + n].flatten(1)
         add_product(self.d_mix_KN, work.d_memory_KTBD[:, :n].flatten(1), x_NRD.t())
 
-    def finish_cross(self, tile: "Tile", l: int, cross: CrossAttention) -> None:
+    def finish_cross(self, tile: Tile, l: int) -> None:
         b, record, work, n = self.block, tile.record, self.work, tile.n
         query, out, cross_norm = self.cross[l]
-        x = norm(tile.rows(record.attended_x_LTBD, l), cross.attn_norm if b.options.normalize_before else None)
-        query.add_linear(work.dcq_TLBX[:n, l].reshape(-1, b.H * b.E), x.to(b.dtype))
+        before = b.options.normalize_before
+        x = tile.cross_norm[l].rows(b.dtype) if before else tile.rows(record.attended_x_LTBD, l).to(b.dtype)
+        query.add_linear(work.dcq_TLBX[:n, l].reshape(-1, b.H * b.E), x)
         out.add_linear(work.d_crossed_LTBD[l, :n].flatten(0, 1), tile.vectors(record.cross_a_TLBX, l))
-        d_norm = work.d_cross_norm_LTBD[l, :n].flatten(0, 1)
-        cross_norm.add_norm(d_norm, tile.rows(tile.cross_norm_inputs, l), cross.attn_norm)
+        cross_norm.add_norm(work.d_cross_norm_LTBD[l, :n], tile.cross_norm[l])
         p_TGC = record.cross_p_TLGC[tile.at : tile.at + n, l]
         mask = b.dropouts.cross_LTBHC
         if mask is not None:
@@ -356,7 +247,7 @@ class Backward:
         ):
             add_product(total, weights_TGC.permute(1, 2, 0), vectors_RX.view(n, b.G, b.E).transpose(0, 1))
 
-    def finish_positions(self, tile: "Tile") -> None:
+    def finish_positions(self, tile: Tile) -> None:
         """Relative positions and spans: sums over rows by distance."""
         b, work, n = self.block, self.work, tile.n
         ds_TLGS, q_TLBX = work.ds_TLGS[:n], tile.record.q_TLBX[tile.at : tile.at + n]
@@ -370,7 +261,7 @@ class Backward:
                 ds_TBHS = ds_TLGS[:, l].unflatten(1, (b.B, b.H))[..., b.S - total.shape[1] :]
                 total += ds_TBHS.sum((0, 1), dtype=total.dtype)
 
-    def push_slots(self, tile: "Tile") -> None:
+    def push_slots(self, tile: Tile) -> None:
         """Add to the gradients of the keys and values before the tile what its steps contribute."""
         b = self.block
         slots = min(b.S, b.C + tile.first)  # that a step of the tile can reach
@@ -380,21 +271,28 @@ class Backward:
         for s in range(b.I):
             layers = slice(s, s + 1) if b.I > 1 else slice(None)
             for side, weights_TLGW, rows_TLBX, factor in tile.sides:
-                weights_GWY = weights_TLGW[: tile.n, layers, :, columns].flatten(0, 1).permute(1, 2, 0)
-                vectors_GYE = rows_TLBX[: tile.n, layers].reshape(-1, b.G, b.E).transpose(0, 1)
+                # Copies in the order of the products are faster than strides of the width of all heads.
+                weights_YGW = weights_TLGW[: tile.n, layers, :, columns].flatten(0, 1)
+                weights_GYW = self.work.weights.shaped(b.G, len(weights_YGW), slots).copy_(weights_YGW.transpose(0, 1))
+                vectors_YGE = rows_TLBX[: tile.n, layers].reshape(-1, b.G, b.E)
+                vectors_GYE = self.work.vectors.shaped(b.G, len(vectors_YGE), b.E).copy_(vectors_YGE.transpose(0, 1))
+                pushed_GWE = self.work.pushed.shaped(b.G, slots, b.E)
+                torch.bmm(weights_GYW.transpose(1, 2), vectors_GYE, out=pushed_GWE)
                 # (baddbmm_ on a slice would go matrix by matrix.)
-                self.d_slots[side, s, :, places].add_(torch.bmm(weights_GWY, vectors_GYE), alpha=factor)
+                self.d_slots[side, s, :, places].add_(pushed_GWE, alpha=factor)
 
     def finish_carried(self) -> None:
         """The carried memory is constant; its projections and norm learn from it."""
         b = self.block
         for s, projection in enumerate(self.projections):
-            d_slots = self.d_slots[:, s, :, : b.C].view(2, b.B, b.H, b.C, b.E)
-            d_kv_RX = d_slots.permute(3, 1, 0, 2, 4).reshape(b.C * b.B, -1).to(b.dtype)
-            memory, p = b.carried_KCBD[s if b.K > 1 else 0].flatten(0, 1), s if len(b.kv) > 1 else 0
-            self.kv[p].add_linear(d_kv_RX, norm(memory, projection.norm).to(b.dtype))
-            if projection.norm is not None:
-                self.kv_norm[p].add_norm(d_kv_RX @ b.kv[p].weight, memory, projection.norm)
+            p = s if len(b.kv) > 1 else 0
+            d_slots = self.d_slots[:, s].view(2, b.B, b.H, -1, b.E)
+            for slots in pieces(b.C, b.B):
+                d_kv_RX = d_slots[:, :, :, slots].permute(3, 1, 0, 2, 4).reshape(-1, 2 * b.H * b.E).to(b.dtype)
+                normed = Normed(b.carried_KCBD[s if b.K > 1 else 0, slots], projection.norm)
+                self.kv[p].add_linear(d_kv_RX, normed.rows(b.dtype))
+                if projection.norm is not None:
+                    self.kv_norm[p].add_norm((d_kv_RX @ b.kv[p].weight).view(normed.x.shape), normed)
 
     def weights(self) -> FeedbackWeights:
         """The gradients in the places of the weights."""
@@ -458,51 +356,21 @@ def product(d_out: Tensor, weight: Tensor, kept: Tensor, keep: bool) -> Tensor:
     return kept.copy_(d_out @ weight)
 
 
-def by_step(x_TBD: Tensor, affine: Affine):
-    """Mean and reciprocal standard deviation of a layer norm, by step."""
-    return [x.unbind(0) for x in torch.native_layer_norm(x_TBD, x_TBD.shape[-1:], affine.weight, affine.bias, 1e-5)[1:]]
-
-
-def norm_input_backward(d_normed: Tensor, x: Tensor, affine: Affine, stats, i: int) -> Tensor:
-    """The gradient of a layer norm's input at step i."""
-    return torch.ops.aten.native_layer_norm_backward(
-        d_normed, x, x.shape[-1:], stats[0][i], stats[1][i], affine.weight, affine.bias, [True, False, False]
-    )[0]
-
-
-def norm_backward(d_normed: Tensor, x: Tensor, affine: Affine, wanted: List[bool]):
-    """Gradients of a layer norm's input, weight and bias."""
-    _, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], affine.weight, affine.bias, 1e-5)
-    return torch.ops.aten.native_layer_norm_backward(
-        d_normed.to(x.dtype), x, x.shape[-1:], mean, rstd, affine.weight, affine.bias, wanted
-    )
-
-
-def activation_backward(kind: str, d_hidden: Tensor, hidden: Tensor, mask: Optional[Dropout]) -> None:
-    """In place, from the gradient of what goes into fc2 to that of what fc1 gives."""
-    if mask is not None:
-        d_hidden.mul_(mask.keep).mul_(mask.scale)
+def activation_backward(kind: str, d_act: Tensor, hidden: Tensor, mask: Optional[Dropout], out: Tensor) -> Tensor:
+    """From the gradient of what goes into fc2 to that of what fc1 gives, to ``out``."""
+    d_act = drop(d_act, mask)
     if kind == "relu":
-        torch.ops.aten.threshold_backward.grad_input(d_hidden, hidden, 0, grad_input=d_hidden)
-    elif kind == "relu_squared":
-        d_hidden.mul_(2 * hidden.relu())
-    elif kind == "tanh":
-        d_hidden.mul_(1 - hidden.tanh() ** 2)
-    elif kind in ("gelu", "gelu_accurate"):
+        return torch.ops.aten.threshold_backward.grad_input(d_act, hidden, 0, grad_input=out)
+    if kind == "relu_squared":
+        return torch.mul(d_act, 2 * hidden.relu(), out=out)
+    if kind == "tanh":
+        return torch.mul(d_act, 1 - hidden.tanh() ** 2, out=out)
+    if kind in ("gelu", "gelu_accurate"):
         approximate = "tanh" if kind == "gelu_accurate" else "none"
-        d_hidden.copy_(torch.ops.aten.gelu_backward(d_hidden, hidden, approximate=approximate))
+        return out.copy_(torch.ops.aten.gelu_backward(d_act, hidden, approximate=approximate))
+    return out.copy_(d_act)
 
 
 def softmax_backward(dp: Tensor, p: Tensor) -> Tensor:
     """``p (dp - Σ p dp)`` over the last dimension."""
     return torch.ops.aten._softmax_backward_data(dp.to(p.dtype), p, -1, p.dtype)
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
-    """Add ``factor a b``, matrices or batches of them, to a total that may be of a wider type."""
-    if total.dtype != a.dtype:
-        total.add_(a @ b, alpha=factor)
-    elif total.dim() == 2:
-        total.addmm_(a, b, alpha=factor)
-    else:
-        total.baddbmm_(a, b, alpha=factor)

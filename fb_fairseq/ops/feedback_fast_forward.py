@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32
 
@@ -27,19 +28,19 @@ class Record:
 
     def __init__(self, block: "Block", steps: int):
         b = block
-        new, half, fp32 = b.new, b.new_half, at_least_fp32(b.x[:0])
+        new, half, fp32 = b.new, b.new_half, at_least_fp32(b.x[:0]).dtype
         L, B, D, X = b.L, b.B, b.D, b.H * b.E
         self.x_NTBD = new(L + 1, steps, B, D)
         self.attended_x_LTBD = new(L, steps, B, D)  # after self-attention
         self.q_TLBX, self.a_TLBX = half(steps, L, B, X), half(steps, L, B, X)
-        self.p_TLGS = (fp32.new_zeros if b.ragged else fp32.new_empty)(steps, L, b.G, b.S)
+        self.p_TLGS = (b.buffers.zeros if b.ragged else b.buffers.empty)(steps, L, b.G, b.S, dtype=fp32)
         self.hidden_LTBF = half(L, steps, B, b.F)  # after a ReLU, before any other activation
         if not b.options.normalize_before:
             self.attention_sum_LTBD, self.ffn_sum_LTBD = new(L, steps, B, D), new(L, steps, B, D)
         if b.cross:
             self.crossed_x_LTBD = new(L, steps, B, D)  # after attention to the encoder
             self.cross_q_TLBX, self.cross_a_TLBX = half(steps, L, B, X), half(steps, L, B, X)
-            self.cross_p_TLGC = fp32.new_empty(steps, L, b.G, b.cross_slots)
+            self.cross_p_TLGC = b.buffers.empty(steps, L, b.G, b.cross_slots, dtype=fp32)
             if not b.options.normalize_before:
                 self.cross_sum_LTBD = new(L, steps, B, D)
 
@@ -141,17 +142,19 @@ class Block:
         ]
         self.cross_slots = self.encoder[0].keys_GCE.shape[1] if encoder else 0
         # Slots: the carried ones, then one a step.
-        slots = x_TBD.new_empty(2, self.I, self.G, self.C + self.T, self.E, dtype=dtype)
-        self.keys_IGCE, self.values_IGCE = slots
+        self.buffers = Buffers(x_TBD.device)
+        slots = (self.I, self.G, self.C + self.T, self.E)
+        self.keys_IGCE, self.values_IGCE = (self.buffers.empty(*slots, dtype=dtype) for _ in range(2))
         self.memory_KTBD = x_TBD.new_empty(self.K, self.T, self.B, self.D)
-        if self.C:
-            self.project(memory_KCBD.flatten(1, 2), 0, self.C)
+        for slots in pieces(self.C, self.B):
+            self.project(memory_KCBD[:, slots].flatten(1, 2), slots.start, slots.stop - slots.start)
         self.x_steps, self.relu = x_TBD.unbind(0), options.activation == "relu"
         self.drops = any(mask is not None for mask in dropouts)
 
-    def new(self, *shape, **options) -> Tensor:
+    def new(self, *shape, dtype=None) -> Tensor:
         """A buffer; of zeros where layers may be left out."""
-        return (self.x.new_empty if all(self.active) else self.x.new_zeros)(shape, **options)
+        make = self.buffers.empty if all(self.active) else self.buffers.zeros
+        return make(*shape, dtype=dtype or self.x.dtype)
 
     def new_half(self, *shape) -> Tensor:
         """The same in the type that is computed in."""
@@ -211,9 +214,12 @@ class Block:
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries of some steps: they depend on the embeddings alone."""
-        layer = self.layers[0]
-        x = norm(self.x[first:last], layer.attn_norm if self.options.normalize_before else None)
-        return F.linear(x.to(self.dtype), *layer.query).unbind(0)
+        layer, queries = self.layers[0], []
+        for steps in pieces(last - first, self.B):
+            x = self.x[first + steps.start : first + steps.stop]
+            x = norm(x, layer.attn_norm if self.options.normalize_before else None)
+            queries += F.linear(x.to(self.dtype), *layer.query).unbind(0)
+        return queries
 
     def windows(self) -> List[Windows]:
         """Of each layer; layers with the same reach and keys share them."""
@@ -331,6 +337,12 @@ class Block:
 
 
 NO_DROPOUTS = FeedbackDropouts()
+
+
+def pieces(steps: int, streams: int, rows: int = 512) -> List[slice]:
+    """Slices of steps with about so many rows: enough for a product, and no new memory for each."""
+    size = max(1, rows // streams)
+    return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
 
 
 def span_terms(mask_HS: Tensor) -> Tuple[Tensor, Tensor]:

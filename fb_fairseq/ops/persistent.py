@@ -82,7 +82,7 @@ class PersistentAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q_GRE, key_GNE, value_GNE, keep_GRN, scale):
-        (G, R, E), N = q_GRE.shape, key_GNE.shape[1]
+        (G, R, _), N = q_GRE.shape, key_GNE.shape[1]
         out_GRE, lse_GR1 = torch.empty_like(q_GRE), at_least_fp32(q_GRE.new_empty(G, R, 1))
         for g, r in chunks(G, R, N, q_GRE.device):
             scores = at_least_fp32(q_GRE[g, r] @ key_GNE[g].transpose(1, 2))

@@ -1,0 +1,49 @@
+"""Buffers are used again when their holder is gone, and only then."""
+
+import gc
+
+import pytest
+import torch
+
+from fb_fairseq.ops import buffers
+from fb_fairseq.ops.buffers import Buffers
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def nothing_free(monkeypatch):
+    monkeypatch.setattr(buffers, "_free", [])
+    monkeypatch.setattr(buffers, "_largest", 0)
+    monkeypatch.setattr(buffers, "CHUNK", 1000)
+
+
+def test_buffers_do_not_overlap():
+    holder = Buffers(CPU)
+    made = [holder.empty(3, 5, dtype=torch.float32), holder.empty(7, dtype=torch.float64), holder.empty(400, dtype=torch.float32),
+            holder.zeros(2, dtype=torch.float16), holder.empty(0, 4, dtype=torch.float32)]
+    for i, x in enumerate(made):
+        x.fill_(i)
+        assert x.data_ptr() % buffers.ALIGNMENT == 0 or x.numel() == 0
+    assert [x.unique().tolist() for x in made] == [[0], [1], [2], [3], []]
+    assert [x.shape for x in made] == [(3, 5), (7,), (400,), (2,), (0, 4)]
+
+
+def test_they_are_used_again_when_the_holder_is_gone():
+    one = Buffers(CPU)
+    address = one.empty(300, dtype=torch.float32).data_ptr()
+    other = Buffers(CPU)
+    assert other.empty(300, dtype=torch.float32).data_ptr() != address
+    del one
+    gc.collect()
+    assert other.empty(250, dtype=torch.float32).data_ptr() == address
+
+
+def test_what_is_kept_is_bounded():
+    for size in (1000, 100, 1000, 10):
+        holders = [Buffers(CPU) for _ in range(5)]
+        for holder in holders:
+            holder.empty(size, dtype=torch.float32)
+        del holders, holder
+        gc.collect()
+        assert sum(map(len, buffers._free)) <= 2 * 4000
