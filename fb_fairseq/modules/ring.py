@@ -27,7 +27,8 @@ class MemoryRing:
         self.slots = min(slots or span, span)
         self.storage = storage
         self.position = 0  # steps seen
-        # keys-values: keys and values of each set [S, B, H, E]; vectors: the memories of each step [S, B, D], K of them
+        # keys-values: keys and values of each set [S, B, H, E]; vectors: the memories of each step [S, B, D], K of them.
+        # In memory the slots of a stream and head lie side by side: so attention reads them in one go.
         self.buffers: Optional[List[Tensor]] = None
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
@@ -38,11 +39,12 @@ class MemoryRing:
             contexts = project_context(memory_KBD[:, None], weights, options)
             new = [slots[0].to(memory_KBD.dtype) for context in contexts for slots in context]
         if self.buffers is None:
-            self.buffers = [x.new_empty(self.slots, *x.shape) for x in new]
+            self.buffers = [slots_first(x.new_empty(*x.shape[:-1], self.slots, x.shape[-1])) for x in new]
         elif self.position == self.slots < self.span:
             self.slots = min(2 * self.slots, self.span)
-            more = self.slots - self.position
-            self.buffers = [torch.cat([buffer, buffer.new_empty(more, *buffer.shape[1:])]) for buffer in self.buffers]
+            for i, old in enumerate(map(slots_last, self.buffers)):
+                self.buffers[i] = slots_first(old.new_empty(*old.shape[:-2], self.slots, old.shape[-1]))
+                self.buffers[i][: self.position] = slots_first(old)
         for buffer, x in zip(self.buffers, new):
             buffer[self.position % self.span] = x
         self.position += 1
@@ -71,9 +73,16 @@ class MemoryRing:
     def reorder(self, order: Tensor) -> None:
         """Take the streams in another order; some more than once, some no more (beam search)."""
         if self.buffers is not None:
-            for i, old in enumerate(self.buffers):
-                self.buffers[i] = old.new_empty(len(old), len(order), *old.shape[2:])
-                self.buffers[i][: self.position] = old[: self.position].index_select(1, order)
+            self.buffers = [slots_first(slots_last(buffer).index_select(0, order)) for buffer in self.buffers]
 
     def nbytes(self) -> int:
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers or [])
+
+
+def slots_first(x: Tensor) -> Tensor:
+    """The view [S, B, …, E] of [B, …, S, E]."""
+    return x.movedim(-2, 0)
+
+
+def slots_last(x: Tensor) -> Tensor:
+    return x.movedim(0, -2)

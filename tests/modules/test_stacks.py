@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from fb_fairseq.benchmark.measure import saved_bytes
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.modules.options import random_cuts, random_options, randomise
@@ -346,16 +347,10 @@ def test_checkpointed_activations(stack):
         torch.manual_seed(1)
         model = build(stack, options)
         x = torch.randn(STEPS, B, options.decoder_embed_dim)
-        sizes = []
-
-        def pack(tensor):
-            sizes.append(tensor.nbytes)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            y, _ = model(x)
+        kept.append(saved_bytes(lambda: model(x)[0], model))
+        torch.manual_seed(2)
+        y, _ = model(x)
         y.pow(2).sum().backward()
-        kept.append(sum(sizes))
         results.append([y, *(p.grad for p in model.parameters() if p.grad is not None)])
     assert kept[1] < kept[0] / 2
     for one, other in zip(*results):
