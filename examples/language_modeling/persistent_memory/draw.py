@@ -53,7 +53,8 @@ def draw(out: str) -> None:
     right.set_xticks(range(len(bars)))
     right.set_xticklabels([f"all-attn\n({model})" for model in default] + [VARIANTS[model] for model in variants])
     low, high = min(best.values()), max(best.values())
-    left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
+    if low < high:
+        left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
     for axes in (left, right):
         axes.grid(alpha=0.3, axis="y")
     figure.tight_layout()
