@@ -1,15 +1,20 @@
 """Decoding step by step: time per token along an endless stream, and the bytes of the state.
 
 Each model goes on from random embeddings, through the ring of --span slots. The stream is timed in ten parts: neither
-time nor state may grow from the second one on.
+time nor state may grow from the second one on. Where fairseq is installed, its own transformer_lm decodes up to 4,096
+tokens beside them; its state and time grow.
 """
+
+from typing import Callable
 
 import torch
 
 from fb_fairseq.benchmark.measure import DTYPES, MODELS, build, seconds, table
+from fb_fairseq.benchmark.stock import NAME, VOCABULARY, state_bytes, stock_decoder
 from fb_fairseq.modules.ring import STORAGES
 
 PARTS = 10
+LONGEST = 4096
 
 
 def add_arguments(parser) -> None:
@@ -22,27 +27,48 @@ def run(args) -> dict:
         model = build(name, args).eval()
         for storage in STORAGES:
             milliseconds, sizes = stream(model, storage, args)
-            results[f"{name}, {storage}"] = {"ms_per_token": milliseconds, "state_bytes": sizes}
-            median, speed = sorted(milliseconds)[PARTS // 2], args.batch_size / sorted(milliseconds)[PARTS // 2] * 1e3
-            rows.append([f"{name}, {storage}", milliseconds[1], median, milliseconds[-1], speed, sizes[1], sizes[-1]])
-    head = ["", "ms/step, part 2", "median", "part 10", "tokens/s", "bytes, part 2", "part 10"]
+            results[f"{name}, {storage}"] = timed(f"{name}, {storage}", milliseconds, sizes, args, rows)
+    stock = stock_decoder(args, args.steps + 2) if args.steps <= LONGEST else None
+    if stock is not None:
+        results[NAME] = timed(NAME, *stock_stream(stock.eval(), args), args, rows)
+    head = ["", "ms/step, part 2", "median", "part 10", "tokens/s, whole", "bytes, part 2", "part 10"]
     table(head, rows)
     return results
+
+
+def timed(name: str, milliseconds, sizes, args, rows) -> dict:
+    speed = args.batch_size * PARTS / sum(milliseconds) * 1e3
+    rows.append([name, milliseconds[1], sorted(milliseconds)[PARTS // 2], milliseconds[-1], speed, sizes[1], sizes[-1]])
+    return {"ms_per_token": milliseconds, "state_bytes": sizes, "tokens_per_second": round(speed, 1)}
 
 
 def stream(model, storage: str, args):
     """Milliseconds a step and bytes of the state in each part of the stream."""
     ring = model.new_ring(storage)
     x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
+    return in_parts(lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
+
+
+def stock_stream(decoder, args):
+    tokens_BT = torch.randint(4, VOCABULARY, (args.batch_size, args.steps + 1), device=args.device)
+    state = {}
+
+    def step(t):
+        decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
+
+    return in_parts(step, lambda: state_bytes(state), args)
+
+
+def in_parts(step: Callable[[int], None], nbytes: Callable[[], int], args):
     steps = max(args.steps // PARTS, 1)
-
-    def part():
-        for _ in range(steps):
-            model.run_step(x_BD, ring)
-
     milliseconds, sizes = [], []
     with torch.no_grad():
-        for _ in range(PARTS):
-            milliseconds.append(round(seconds(part, args.device) / steps * 1e3, 4))
-            sizes.append(ring.nbytes())
+        for part in range(PARTS):
+
+            def run():
+                for t in range(part * steps, (part + 1) * steps):
+                    step(t)
+
+            milliseconds.append(round(seconds(run, args.device) / steps * 1e3, 4))
+            sizes.append(nbytes())
     return milliseconds, sizes

@@ -1,7 +1,8 @@
 """Training: tokens per second of forward, loss and backward of a block with a full memory.
 
 The Feedback Transformer with each of its step loops, the Transformer of the same size, and the all-attention network with
-as many persistent vectors as a feed-forward sublayer has units; they take turns. Without embeddings, output layer and
+as many persistent vectors as a feed-forward sublayer has units, and where fairseq is installed its own transformer_lm,
+which has no carried memory; they take turns. Without embeddings, output layer and
 optimizer, which are the same for all. First it is checked that the fast loop's gradients are the plain one's.
 """
 
@@ -10,6 +11,7 @@ import dataclasses
 import torch
 
 from fb_fairseq.benchmark.measure import alternating_medians, block_and_memory, build, table
+from fb_fairseq.benchmark.stock import NAME, VOCABULARY, stock_decoder
 from fb_fairseq.modules import StreamState
 
 # Name: model, and options of it.
@@ -29,13 +31,20 @@ def add_arguments(parser) -> None:
 
 def run(args) -> dict:
     check_gradients(args)
-    times = alternating_medians([training_step(name, args) for name in CASES], args.device, args.repeats)
-    speeds = {name: args.batch_size * args.block / time for name, time in zip(CASES, times)}
+    steps = {name: training_step(name, args) for name in CASES}
+    stock = stock_decoder(args, args.block)
+    if stock is not None:
+        steps[NAME] = stock_step(stock, args)
+    times = alternating_medians(list(steps.values()), args.device, args.repeats)
+    speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
     rows = [[name, speed, speed / speeds["transformer"], speed / speeds["reference"]] for name, speed in speeds.items()]
     table(["", "tokens/s", "to the Transformer", "to the plain loop"], rows)
     ratios = {f"{name}_vs_transformer": speed / speeds["transformer"] for name, speed in speeds.items()}
     ratios["fast_vs_reference"] = speeds["fast"] / speeds["reference"]
     del ratios["transformer_vs_transformer"]
+    if NAME in speeds:
+        del ratios[f"{NAME}_vs_transformer"]
+        ratios["transformer_vs_stock"] = speeds["transformer"] / speeds[NAME]
     return {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
         "ratio": {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()},
@@ -50,6 +59,16 @@ def training_step(name: str, args):
 
     def step():
         (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().mean().backward()
+
+    return step
+
+
+def stock_step(decoder, args):
+    tokens_BT = torch.randint(4, VOCABULARY, (args.batch_size, args.block), device=args.device)
+    weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
+
+    def step():
+        (decoder.extract_features(tokens_BT, None)[0] * weights_BTD).float().mean().backward()
 
     return step
 

@@ -29,6 +29,8 @@ def test_decode(capsys):
     sizes = {name: set(result["state_bytes"]) for name, result in found.items() if name != "setting"}
     slots = 3 * 16 * 20 * 4  # streams x width x slots x bytes
     assert sizes["feedback, keys-values"] == {2 * slots} and sizes["feedback, vectors"] == {slots}
+    stock = found["fairseq's transformer_lm"]["state_bytes"]
+    assert stock[-1] == 10 * stock[0] == 4 * slots * 200 // 20, "it keeps every token"
     assert sizes["transformer, keys-values"] == {4 * slots} and sizes["transformer, vectors"] == {2 * slots}
 
 
@@ -43,7 +45,7 @@ def test_span(capsys):
 def test_train(capsys):
     found = results(capsys, "train", "--block", "10", "--repeats", "1")
     assert {"fast_vs_transformer", "fast_vs_reference", "all-attention_vs_transformer"} < set(found["ratio"])
-    assert min(found["ratio"].values()) > 0
+    assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
 
 
 def test_train_stops_where_the_loops_differ(capsys, monkeypatch):
