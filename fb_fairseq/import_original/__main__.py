@@ -63,6 +63,7 @@ def save(path: str, imported: Imported, dictionary, out: str) -> int:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import build_model
+    from omegaconf import OmegaConf
 
     import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
 
@@ -84,7 +85,7 @@ def save(path: str, imported: Imported, dictionary, out: str) -> int:
     }
     checkpoint = {
         "args": None,
-        "cfg": cfg,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),  # as fairseq's trainer saves it
         "model": model.state_dict(),
         "criterion": {},
         "optimizer_history": [history],

@@ -373,4 +373,5 @@ def activation_backward(kind: str, d_act: Tensor, hidden: Tensor, mask: Optional
 
 def softmax_backward(dp: Tensor, p: Tensor) -> Tensor:
     """``p (dp - Σ p dp)`` over the last dimension."""
-    return torch.ops.aten._softmax_backward_data(dp.to(p.dtype), p, -1, p.dtype)
+    # (Contiguous: torch 2.4 reads a view's weights in the wrong order.)
+    return torch.ops.aten._softmax_backward_data(dp.to(p.dtype), p.contiguous(), -1, p.dtype)
