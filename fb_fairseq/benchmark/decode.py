@@ -19,13 +19,14 @@ LONGEST = 4096
 
 def add_arguments(parser) -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="length of the stream, in tokens")
+    parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help="what is kept of a step")
 
 
 def run(args) -> dict:
     results, rows = {}, []
     for name in MODELS:
         model = build(name, args).eval()
-        for storage in STORAGES:
+        for storage in args.storage:
             milliseconds, sizes = stream(model, storage, args)
             results[f"{name}, {storage}"] = timed(f"{name}, {storage}", milliseconds, sizes, args, rows)
     stock = stock_decoder(args, args.steps + 2) if args.steps <= LONGEST else None
