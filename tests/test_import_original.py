@@ -12,18 +12,8 @@ from fb_fairseq.import_original.__main__ import main
 from fb_fairseq.modules import BlockPlace, StateStore, StreamState
 from tests.cli.conftest import byte_data  # noqa: F401
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
+from tests.modules.test_original_checkpoints import FILES as PLAIN
 
-PLAIN = [
-    "adaptive-span.plain",
-    "adaptive-span.adaptive_span",
-    "adaptive-span.all_attention",
-    "transformer-sequential.transformer_pre",
-    "transformer-sequential.per_layer_pre",
-    "transformer-sequential.per_layer_pre_span",
-    "transformer-sequential.shared_pre",
-    "transformer-sequential.shared_pre_span",
-    "transformer-sequential.shared_post",
-]
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 
 

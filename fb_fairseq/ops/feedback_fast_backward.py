@@ -11,10 +11,10 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback_fast_forward import Block, Record, drop, pieces
-from fb_fairseq.ops.feedback_fast_tile import Gradients, Normed, Tile, Workspace, add_product
+from fb_fairseq.ops.feedback_fast_forward import Block, Record, pieces
+from fb_fairseq.ops.feedback_fast_tile import Gradients, Normed, Tile, Workspace, add_product, cast
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackWeights
-from fb_fairseq.ops.layers import ACTIVATIONS, Affine, CrossAttention, Dropout, Layer, Projection, at_least_fp32
+from fb_fairseq.ops.layers import ACTIVATIONS, Affine, CrossAttention, Dropout, Layer, Projection, at_least_fp32, dropout
 
 TILE_ROWS = 256  # about so many rows make a matrix product efficient
 
@@ -43,8 +43,7 @@ class Backward:
             self.cross = [[Gradients(affine) for affine in layer.cross] for layer in layers]
             self.d_encoder = [[torch.zeros(x.shape, **wide) for x in context[:2]] for context in b.encoder]
         # One projection for each set of keys and values.
-        projections = list(b.weights.projections)
-        self.projections = projections if len(projections) > 1 else projections * b.I
+        self.projections = [b.weights.projections[p] for p in b.projection_of]
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Fill the sums; returns the gradient of the embeddings."""
@@ -105,8 +104,8 @@ class Backward:
                     vectors_GYE = rows_TLBX[later, layers].reshape(-1, b.G, b.E).transpose(0, 1)
                     d_slot_GE = torch.add(d_slot_GE, torch.bmm(weights_GY[:, None], vectors_GYE)[:, 0], alpha=factor)
                 d_kv[:, side] = d_slot_GE.view(b.B, b.H, b.E)
-            d_normed = work.d_kv_ITBX[s, i] @ b.kv[s if len(b.kv) > 1 else 0].weight
-            d_memory = d_memory_KBD[s if b.K > 1 else 0]
+            d_normed = work.d_kv_ITBX[s, i] @ b.kv[b.projection_of[s]].weight
+            d_memory = d_memory_KBD[b.memory_of[s]]
             if projection.norm is None:
                 d_memory += d_normed
             else:
@@ -168,7 +167,7 @@ class Backward:
             dp_G1n = torch.bmm(da_G1E, window.values_GEn[t])
         else:
             dp_G1n = torch.baddbmm(da_G1E @ b.value_positions[b.S - n :].t(), da_G1E, window.values_GEn[t])
-        dp_Gn = drop(dp_G1n[:, 0], b.attention_dropout(t, l, n))
+        dp_Gn = dropout(dp_G1n[:, 0], b.attention_dropout(t, l, n))
         ds_G1n = softmax_backward(dp_Gn, p_Gn).to(b.dtype)[:, None]
         ds_Gn.copy_(ds_G1n[:, 0])
         if b.key_positions is None:
@@ -184,7 +183,7 @@ class Backward:
         b, work = self.block, self.work.views
         keys_GCE, values_GCE, _ = b.encoder[l]
         dp_GC = torch.bmm(work.dca_heads[i][l], values_GCE.transpose(1, 2))[:, 0]
-        ds_GC = softmax_backward(drop(dp_GC, b.cross_dropout(t, l)), self.views.cross_p[at][l])
+        ds_GC = softmax_backward(dropout(dp_GC, b.cross_dropout(t, l)), self.views.cross_p[at][l])
         ds_GC = work.dcs[i][l].copy_(ds_GC).mul_(b.scale)
         torch.bmm(ds_GC[:, None], keys_GCE, out=work.dcq_heads[i][l])
 
@@ -215,13 +214,13 @@ class Backward:
                 act = ACTIVATIONS[b.options.activation](hidden)
             mask = b.dropouts.hidden_LTBF
             if mask is not None:
-                act = drop(act, Dropout(mask.keep[l, tile.first : tile.last].flatten(0, 1), mask.scale)).to(b.dtype)
+                act = dropout(act, Dropout(mask.keep[l, tile.first : tile.last].flatten(0, 1), mask.scale)).to(b.dtype)
             self.fc2[l].add_linear(work.d_ffn_LTBD[l, :n].flatten(0, 1), act)
             self.norm2[l].add_norm(work.d_norm2_LTBD[l, :n], tile.norm2[l])
         self.finish_positions(tile)
         self.push_slots(tile)
         for s, projection in enumerate(self.projections):
-            p = s if len(b.kv) > 1 else 0
+            p = b.projection_of[s]
             self.kv[p].add_linear(work.d_kv_ITBX[s, :n].flatten(0, 1), tile.memory_norm[s].rows(b.dtype))
             if projection.norm is not None:
                 self.kv_norm[p].add_norm(work.d_kv_normed_ITBD[s, :n], tile.memory_norm[s])
@@ -285,11 +284,11 @@ class Backward:
         """The carried memory is constant; its projections and norm learn from it."""
         b = self.block
         for s, projection in enumerate(self.projections):
-            p = s if len(b.kv) > 1 else 0
+            p = b.projection_of[s]
             d_slots = self.d_slots[:, s].view(2, b.B, b.H, -1, b.E)
             for slots in pieces(b.C, b.B):
                 d_kv_RX = d_slots[:, :, :, slots].permute(3, 1, 0, 2, 4).reshape(-1, 2 * b.H * b.E).to(b.dtype)
-                normed = Normed(b.carried_KCBD[s if b.K > 1 else 0, slots], projection.norm)
+                normed = Normed(b.carried_KCBD[b.memory_of[s], slots], projection.norm)
                 self.kv[p].add_linear(d_kv_RX, normed.rows(b.dtype))
                 if projection.norm is not None:
                     self.kv_norm[p].add_norm((d_kv_RX @ b.kv[p].weight).view(normed.x.shape), normed)
@@ -338,13 +337,9 @@ class Backward:
         ] if b.cross else []
 
 
-def cast(affine: Affine, like: Affine) -> Affine:
-    return Affine(*(None if x is None else x.to(own.dtype) for x, own in zip(affine, like)))
-
-
 def dropped(d_x: Tensor, mask: Optional[Dropout], out: Tensor) -> Tensor:
     """To ``out``, which keeps it for the end of the tile."""
-    return out.copy_(drop(d_x, mask))
+    return out.copy_(dropout(d_x, mask))
 
 
 def product(d_out: Tensor, weight: Tensor, kept: Tensor, keep: bool) -> Tensor:
@@ -358,7 +353,7 @@ def product(d_out: Tensor, weight: Tensor, kept: Tensor, keep: bool) -> Tensor:
 
 def activation_backward(kind: str, d_act: Tensor, hidden: Tensor, mask: Optional[Dropout], out: Tensor) -> Tensor:
     """From the gradient of what goes into fc2 to that of what fc1 gives, to ``out``."""
-    d_act = drop(d_act, mask)
+    d_act = dropout(d_act, mask)
     if kind == "relu":
         return torch.ops.aten.threshold_backward.grad_input(d_act, hidden, 0, grad_input=out)
     if kind == "relu_squared":

@@ -11,12 +11,11 @@ here
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
-from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32
+from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32, dropout, layer_norm, linear
 
 
 class Record:
@@ -113,6 +112,9 @@ class Block:
         self.K, self.C = memory_KCBD.shape[:2]
         self.S = min(options.span, max(1, self.C + self.T - 1))  # as far as a step of this block can reach
         self.G, self.I, self.scale = self.B * self.H, max(self.K, len(weights.projections)), self.E**-0.5
+        # Which memory, and which projection, each set of keys and values is made of.
+        self.memory_of = [i if self.K > 1 else 0 for i in range(self.I)]
+        self.projection_of = [i if len(weights.projections) > 1 else 0 for i in range(self.I)]
         self.reaches = [
             self.S if layer.span_mask_HS is None else min(self.S, layer.span_mask_HS.shape[1]) for layer in weights.layers
         ]
@@ -175,10 +177,9 @@ class Block:
     def project(self, memory_KRD: Tensor, slot: int, steps: int) -> None:
         """Keys and values of memories [K, steps x B, D], to the slots from ``slot`` on."""
         for i in range(self.I):
-            memory = memory_KRD[i if self.K > 1 else 0]
-            projection = i if len(self.kv) > 1 else 0
-            normed = norm(memory, self.weights.projections[projection].norm).to(self.dtype)
-            kv = F.linear(normed, *self.kv[projection]).view(steps, self.B, 2, self.H, self.E)
+            projection = self.weights.projections[self.projection_of[i]]
+            normed = layer_norm(memory_KRD[self.memory_of[i]], projection.norm).to(self.dtype)
+            kv = linear(normed, self.kv[self.projection_of[i]]).view(steps, self.B, 2, self.H, self.E)
             for slots_GCE, new in ((self.keys_IGCE[i], kv[:, :, 0]), (self.values_IGCE[i], kv[:, :, 1])):
                 slots_GCE.view(self.B, self.H, -1, self.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
 
@@ -217,8 +218,8 @@ class Block:
         layer, queries = self.layers[0], []
         for steps in pieces(last - first, self.B):
             x = self.x[first + steps.start : first + steps.stop]
-            x = norm(x, layer.attn_norm if self.options.normalize_before else None)
-            queries += F.linear(x.to(self.dtype), *layer.query).unbind(0)
+            x = layer_norm(x, layer.attn_norm if self.options.normalize_before else None)
+            queries += linear(x.to(self.dtype), layer.query).unbind(0)
         return queries
 
     def windows(self) -> List[Windows]:
@@ -244,27 +245,27 @@ class Block:
             if l == 0:
                 views.q[at][0].copy_(first_query_BX)
             else:
-                addmm(views.q[at][l], norm(x, layer.attn_norm if before else None).to(self.dtype), layer.query)
+                addmm(views.q[at][l], layer_norm(x, layer.attn_norm if before else None).to(self.dtype), layer.query)
             self.attend(views, at, t, l)
             x = self.residual(
-                x, drop(linear(views.a[at][l], layer.out), masks.attention_residual_LTBD), layer.attn_norm,
+                x, dropout(linear(views.a[at][l], layer.out), masks.attention_residual_LTBD), layer.attn_norm,
                 views.attended_x[at][l], None if before else views.attention_sum[at][l],
             )
             if self.cross:
                 addmm(
-                    views.cross_q[at][l], norm(x, layer.cross.attn_norm if before else None).to(self.dtype), layer.cross.query
+                    views.cross_q[at][l], layer_norm(x, layer.cross.attn_norm if before else None).to(self.dtype), layer.cross.query
                 )
                 self.attend_encoder(views, at, t, l)
                 x = self.residual(
-                    x, drop(linear(views.cross_a[at][l], layer.cross.out), masks.cross_residual_LTBD),
+                    x, dropout(linear(views.cross_a[at][l], layer.cross.out), masks.cross_residual_LTBD),
                     layer.cross.attn_norm, views.crossed_x[at][l], None if before else views.cross_sum[at][l],
                 )
             hidden = views.hidden[at][l]
-            addmm(hidden, norm(x, layer.ffn_norm if before else None).to(self.dtype), layer.fc1)
+            addmm(hidden, layer_norm(x, layer.ffn_norm if before else None).to(self.dtype), layer.fc1)
             # A ReLU in place: its result is enough for its gradient.
             act = hidden.relu_() if self.relu else ACTIVATIONS[self.options.activation](hidden)
             x = self.residual(
-                x, drop(linear(drop(act, masks.hidden_LTBF), layer.fc2), masks.ffn_residual_LTBD), layer.ffn_norm,
+                x, dropout(linear(dropout(act, masks.hidden_LTBF), layer.fc2), masks.ffn_residual_LTBD), layer.ffn_norm,
                 result, None if before else views.ffn_sum[at][l],
             )
 
@@ -273,7 +274,7 @@ class Block:
         """``x + sublayer`` to ``result``; with post-norm it goes to ``summed``, and its norm to ``result``."""
         if summed is None:
             return torch.add(x, sublayer, out=result)
-        return result.copy_(norm(torch.add(x, sublayer, out=summed), affine))
+        return result.copy_(layer_norm(torch.add(x, sublayer, out=summed), affine))
 
     def masks(self, l: int, t: int) -> FeedbackDropouts:
         """A layer's dropout masks at one step."""
@@ -315,7 +316,7 @@ class Block:
         torch.softmax(scores_Gn, -1, out=p_Gn)
         if outside is not None:  # attention over nothing is zero
             p_Gn.view(self.B, self.H, n).masked_fill_(outside, 0)
-        p_Gn = drop(p_Gn.to(self.dtype), self.attention_dropout(t, l, n))
+        p_Gn = dropout(p_Gn.to(self.dtype), self.attention_dropout(t, l, n))
         torch.bmm(p_Gn[:, None], window.values_GnE[t], out=views.a_heads[at][l])
         if self.value_positions is not None:
             views.a_heads[at][l][:, 0] += p_Gn @ self.value_positions[self.S - n :]
@@ -328,7 +329,7 @@ class Block:
             scores_G1C.masked_fill_(padding_G1C, float("-inf"))
         p_GC = views.cross_p[at][l]
         torch.softmax(scores_G1C[:, 0], -1, out=p_GC)
-        p_GC = drop(p_GC.to(self.dtype), self.cross_dropout(t, l))
+        p_GC = dropout(p_GC.to(self.dtype), self.cross_dropout(t, l))
         torch.bmm(p_GC[:, None], values_GCE, out=views.cross_a_heads[at][l])
 
     def cross_dropout(self, t: int, l: int) -> Optional[Dropout]:
@@ -353,18 +354,6 @@ def span_terms(mask_HS: Tensor) -> Tuple[Tensor, Tensor]:
 
 def joined_bias(projection) -> Optional[Tensor]:
     return None if projection.key.bias is None else torch.cat([projection.key.bias, projection.value.bias])
-
-
-def norm(x: Tensor, affine: Optional[Affine]) -> Tensor:
-    return x if affine is None else torch.layer_norm(x, x.shape[-1:], affine.weight, affine.bias)
-
-
-def linear(x: Tensor, affine: Affine) -> Tensor:
-    return torch.mm(x, affine.weight.t()) if affine.bias is None else torch.addmm(affine.bias, x, affine.weight.t())
-
-
-def drop(x: Tensor, mask: Optional[Dropout]) -> Tensor:
-    return x if mask is None else x * mask.keep * mask.scale
 
 
 def addmm(out: Tensor, x: Tensor, affine: Affine) -> None:

@@ -33,7 +33,8 @@ class Gradients:
         self.bias += bias
 
     def affine(self, like: Affine) -> Affine:
-        return Affine(self.weight.to(like.weight.dtype), None if self.bias is None else self.bias.to(like.bias.dtype))
+        """The sums in the type of the weight and bias."""
+        return cast(Affine(self.weight, self.bias), like)
 
 
 class Normed:
@@ -141,10 +142,9 @@ class Tile:
         self.norm2 = [Normed(inputs[2][l, steps], layer.ffn_norm) for l, layer in enumerate(b.layers)]
         if b.cross:
             self.cross_norm = [Normed(inputs[1][l, steps], layer.cross.attn_norm) for l, layer in enumerate(b.layers)]
-        projections = b.weights.projections
         self.memory_norm = [
-            Normed(b.memory_KTBD[i if b.K > 1 else 0, first:last], projections[i if len(projections) > 1 else 0].norm)
-            for i in range(b.I)
+            Normed(b.memory_KTBD[memory, first:last], b.weights.projections[projection].norm)
+            for memory, projection in zip(b.memory_of, b.projection_of)
         ]
 
     def rows(self, x_LTBD: Tensor, l: int) -> Tensor:
@@ -153,6 +153,10 @@ class Tile:
 
     def vectors(self, x_TLBX: Tensor, l: int) -> Tensor:
         return x_TLBX[self.at : self.at + self.n, l].flatten(0, 1)
+
+
+def cast(affine: Affine, like: Affine) -> Affine:
+    return Affine(*(None if x is None else x.to(own.dtype) for x, own in zip(affine, like)))
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, factor: float = 1.0) -> None:

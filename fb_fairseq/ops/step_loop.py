@@ -1,7 +1,4 @@
-"""Which step loop runs: the plain one, the fast one, or (on a GPU) the fast one as CUDA graphs.
-
-``auto`` takes the fastest that the block allows. What it takes, and why, is logged once.
-"""
+"""Which step loop runs: the plain one or the fast one, which ``auto`` takes. What it takes, and why, is logged once."""
 
 import functools
 import logging
