@@ -41,7 +41,7 @@ from fb_fairseq.ops.layers import (
     project_memory,
     project_query,
 )
-from fb_fairseq.ops.step_loop import RECOMPUTE_HELP, STEP_LOOP_HELP, STEP_LOOPS, step_loop
+from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS, step_loop
 
 FIRST_SLOTS = 64  # of a hypothesis; more are made when it gets longer
 
@@ -79,6 +79,7 @@ def decoder_options(cfg) -> TransformerOptions:
             memory_projections=cfg.memory_projections,
             checkpoint_activations=cfg.checkpoint_activations,
             step_loop=cfg.step_loop,
+            step_loop_kernel=cfg.step_loop_kernel,
             step_loop_recompute=cfg.step_loop_recompute,
         )
     except ValueError as error:
@@ -194,6 +195,7 @@ class FeedbackDecoder(TransformerDecoderBase):
             span=o.attention_span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
+            kernel=o.step_loop_kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=(o.decoder_layers - 1 if alignment_layer is None else alignment_layer) if attend else None,
             alignment_heads=alignment_heads,
@@ -297,8 +299,9 @@ class FeedbackDecoderModel(TransformerModel):
             choices=["shared", "per-layer"],
             help="one key and value projection for all layers (v3 of the paper), or one a layer (v1)",
         )
-        parser.add_argument("--step-loop", choices=list(STEP_LOOPS), help=STEP_LOOP_HELP)
-        parser.add_argument("--step-loop-recompute", action="store_true", help=RECOMPUTE_HELP)
+        parser.add_argument("--step-loop", choices=list(STEP_LOOPS), help=HELP["step_loop"])
+        parser.add_argument("--step-loop-kernel", choices=list(KERNELS), help=HELP["step_loop_kernel"])
+        parser.add_argument("--step-loop-recompute", action="store_true", help=HELP["step_loop_recompute"])
         for name, (_, text) in INIT_OPTIONS.items():
             parser.add_argument(f"--{name.replace('_', '-')}", help=text)
 
@@ -328,6 +331,7 @@ def feedback_decoder(args):
     args.memory_composition = getattr(args, "memory_composition", "weighted")
     args.memory_projections = getattr(args, "memory_projections", "shared")
     args.step_loop = getattr(args, "step_loop", "auto")
+    args.step_loop_kernel = getattr(args, "step_loop_kernel", "torch")
     args.step_loop_recompute = getattr(args, "step_loop_recompute", False)
     for name, (default, _) in INIT_OPTIONS.items():
         setattr(args, name, getattr(args, name, default))

@@ -13,7 +13,7 @@ from fb_fairseq.models.language_model import (
 )
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.options import COMPOSITIONS
-from fb_fairseq.ops.step_loop import RECOMPUTE_HELP, STEP_LOOP_HELP, STEP_LOOPS
+from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS
 
 
 @dataclass
@@ -22,8 +22,9 @@ class FeedbackTransformerLMConfig(TransformerLMConfig):
     memory_projections: ChoiceEnum(["shared", "per-layer"]) = option(
         "shared", "one key and value projection for all layers (v3 of the paper), or one a layer (v1)"
     )
-    step_loop: ChoiceEnum(list(STEP_LOOPS)) = option("auto", STEP_LOOP_HELP)
-    step_loop_recompute: bool = option(False, RECOMPUTE_HELP)
+    step_loop: ChoiceEnum(list(STEP_LOOPS)) = option("auto", HELP["step_loop"])
+    step_loop_kernel: ChoiceEnum(list(KERNELS)) = option("torch", HELP["step_loop_kernel"])
+    step_loop_recompute: bool = option(False, HELP["step_loop_recompute"])
 
 
 class FeedbackTransformerDecoder(LanguageModelDecoder, FeedbackTransformer):

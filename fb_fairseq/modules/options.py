@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fb_fairseq.ops.layers import ACTIVATIONS
-from fb_fairseq.ops.step_loop import STEP_LOOPS
+from fb_fairseq.ops.step_loop import KERNELS, STEP_LOOPS
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
@@ -36,6 +36,7 @@ class TransformerOptions:
     memory_composition: str = "weighted"
     memory_projections: str = "shared"
     step_loop: str = "auto"
+    step_loop_kernel: str = "torch"
     step_loop_recompute: bool = False
     persistent_memory_size: int = 0
     persistent_memory_variant: str = "all-attn"
@@ -69,6 +70,7 @@ class TransformerOptions:
         choices = ("shared", "per-layer")
         check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
         check(self.step_loop in STEP_LOOPS, "step_loop", f"unknown, choose of {', '.join(STEP_LOOPS)}")
+        check(self.step_loop_kernel in KERNELS, "step_loop_kernel", f"unknown, choose of {', '.join(KERNELS)}")
         self._check_composition(check)
         self._check_persistent_memory(check)
         check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "give the steps over which a span fades out")

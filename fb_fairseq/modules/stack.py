@@ -115,6 +115,7 @@ class TransformerStack(nn.Module):
             span=span,
             activation=self.options.activation_fn,
             normalize_before=self.options.decoder_normalize_before,
+            kernel=self.options.step_loop_kernel,
             recompute=self.options.checkpoint_activations or self.options.step_loop_recompute,
         )
 

@@ -161,6 +161,12 @@ class Backward:
             work.dq[i][l].zero_()
             return
         da_G1E, p_Gn, ds_Gn = work.da_heads[i][l], self.views.p[at][l], work.ds[i][l]
+        if b.kernels is not None:
+            b.kernels.attend_backward(
+                da_G1E[:, 0], self.views.a_heads[at][l][:, 0], b.slots(t, l), b.attention_dropout(t, l, 0), p_Gn, ds_Gn,
+                work.dq_heads[i][l][:, 0],
+            )
+            return
         if not whole:
             p_Gn, ds_Gn = p_Gn[:, b.S - n :], ds_Gn[:, b.S - n :]
         if b.value_positions is None:
@@ -181,7 +187,14 @@ class Backward:
 
     def cross_backward(self, at: int, t: int, i: int, l: int) -> None:
         b, work = self.block, self.work.views
-        keys_GCE, values_GCE, _ = b.encoder[l]
+        keys_GCE, values_GCE = b.encoder[l][:2]
+        if b.kernels is not None:
+            b.kernels.attend_backward(
+                work.dca_heads[i][l][:, 0], self.views.cross_a_heads[at][l][:, 0], b.encoder_slots(l), b.cross_dropout(t, l),
+                self.views.cross_p[at][l], work.dcs[i][l], work.dcq_heads[i][l][:, 0],
+            )
+            work.dcs[i][l].mul_(b.scale)
+            return
         dp_GC = torch.bmm(work.dca_heads[i][l], values_GCE.transpose(1, 2))[:, 0]
         ds_GC = softmax_backward(dropout(dp_GC, b.cross_dropout(t, l)), self.views.cross_p[at][l])
         ds_GC = work.dcs[i][l].copy_(ds_GC).mul_(b.scale)
@@ -331,9 +344,11 @@ class Backward:
         return FeedbackWeights(layers, projections, self.d_mix_KN.to(b.weights.mix_KN.dtype), type(b.weights.positions)(*positions))
 
     def encoder(self) -> List[EncoderContext]:
+        """The gradients in the places of the encoder's keys and values."""
         b = self.block
         return [
-            EncoderContext(*(d.view(b.B, b.H, -1, b.E).permute(2, 0, 1, 3) for d in pair), None) for pair in self.d_encoder
+            EncoderContext(*(d.view(b.B, b.H, -1, b.E).permute(2, 0, 1, 3).to(b.encoder_dtype) for d in pair), None)
+            for pair in self.d_encoder
         ] if b.cross else []
 
 

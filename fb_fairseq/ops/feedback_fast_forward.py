@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.fallbacks import attention_kernels
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32, dropout, layer_norm, linear
 
@@ -85,6 +86,7 @@ class Windows:
 class CrossContext(NamedTuple):
     keys_GCE: Tensor
     values_GCE: Tensor
+    padding_BC: Optional[Tensor]
     padding_G1C: Optional[Tensor]
 
 
@@ -130,19 +132,21 @@ class Block:
             None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, : self.S].flip(1))
             for layer in weights.layers
         ]
-        self.far_TBS = None
+        self.reach_TB, self.far_TBS = reach_TB, None
         if reach_TB is not None:  # distances of the columns
             self.far_TBS = torch.arange(self.S, 0, -1, device=x_TBD.device) > reach_TB[..., None]
         self.cross = bool(encoder)
         self.encoder = [
             CrossContext(
                 *(slots.to(dtype).permute(1, 2, 0, 3).reshape(self.G, -1, self.E) for slots in context[:2]),
+                context.padding_BC,
                 context.padding_BC if context.padding_BC is None
                 else context.padding_BC.repeat_interleave(self.H, 0)[:, None],
             )
             for context in encoder
         ]
         self.cross_slots = self.encoder[0].keys_GCE.shape[1] if encoder else 0
+        self.encoder_dtype = encoder[0].keys_CBHE.dtype if encoder else None
         # Slots: the carried ones, then one a step.
         self.buffers = Buffers(x_TBD.device)
         slots = (self.I, self.G, self.C + self.T, self.E)
@@ -150,6 +154,7 @@ class Block:
         self.memory_KTBD = x_TBD.new_empty(self.K, self.T, self.B, self.D)
         for slots in pieces(self.C, self.B):
             self.project(memory_KCBD[:, slots].flatten(1, 2), slots.start, slots.stop - slots.start)
+        self.kernels = attention_kernels(options.kernel, x_TBD.device)
         self.x_steps, self.relu = x_TBD.unbind(0), options.activation == "relu"
         self.drops = any(mask is not None for mask in dropouts)
 
@@ -293,6 +298,10 @@ class Block:
             views.a[at][l].zero_()
             return
         q_G1E, p_Gn = views.q_heads[at][l], views.p[at][l]
+        if self.kernels is not None:
+            out_G1E, mask = views.a_heads[at][l], self.attention_dropout(t, l, 0)
+            self.kernels.attend(q_G1E[:, 0], self.slots(t, l), mask, p_Gn, out_G1E[:, 0])
+            return
         if n < self.S:
             p_Gn = p_Gn[:, self.S - n :]
         positions = self.key_positions
@@ -321,9 +330,30 @@ class Block:
         if self.value_positions is not None:
             views.a_heads[at][l][:, 0] += p_Gn @ self.value_positions[self.S - n :]
 
+    def slots(self, t: int, l: int):
+        """What a step's queries see, for the kernels."""
+        window = self.windows_of[l]
+        return self.kernels.Slots(
+            window.keys_GnE[t],
+            window.values_GnE[t],
+            self.H,
+            self.key_positions,
+            self.value_positions,
+            None if self.spans[l] is None else self.spans[l][0],
+            reach_B=None if self.reach_TB is None else self.reach_TB[t],
+        )
+
+    def encoder_slots(self, l: int):
+        context = self.encoder[l]
+        return self.kernels.Slots(context.keys_GCE, context.values_GCE, self.H, padding_BC=context.padding_BC)
+
     def attend_encoder(self, views: Views, at: int, t: int, l: int) -> None:
         """One step's attention to the encoder's output."""
-        keys_GCE, values_GCE, padding_G1C = self.encoder[l]
+        keys_GCE, values_GCE, _, padding_G1C = self.encoder[l]
+        if self.kernels is not None:
+            q_GE, out_GE = views.cross_q_heads[at][l][:, 0], views.cross_a_heads[at][l][:, 0]
+            self.kernels.attend(q_GE, self.encoder_slots(l), self.cross_dropout(t, l), views.cross_p[at][l], out_GE)
+            return
         scores_G1C = at_least_fp32(torch.bmm(views.cross_q_heads[at][l] * self.scale, keys_GCE.transpose(1, 2)))
         if padding_G1C is not None:
             scores_G1C.masked_fill_(padding_G1C, float("-inf"))

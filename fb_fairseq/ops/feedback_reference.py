@@ -40,6 +40,7 @@ class FeedbackOptions(NamedTuple):
     span: int
     activation: str
     normalize_before: bool
+    kernel: str = "torch"  # of the fast loop's attention: torch's products, or "triton"
     recompute: bool = False  # in the backward pass, instead of keeping a step's activations
     alignment_layer: Optional[int] = None  # the layer whose attention to the encoder is reported
     alignment_heads: Optional[int] = None  # the mean is over so many heads; None: all

@@ -1,0 +1,35 @@
+"""What runs instead where something is not to be had. It is logged once."""
+
+import functools
+import importlib.util
+import logging
+from types import ModuleType
+from typing import Optional
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+KERNEL_DEVICES = ("cuda",)
+
+
+@functools.lru_cache(maxsize=None)
+def log_once(text: str) -> None:
+    logger.warning(text)
+
+
+def attention_kernels(kind: str, device: torch.device) -> Optional[ModuleType]:
+    """``triton_attention`` where it is asked for and runs; None: torch's products.
+
+    Args:
+        kind: ``torch`` or ``triton``.
+    """
+    if kind != "triton":
+        return None
+    if device.type not in KERNEL_DEVICES:
+        return log_once("--step-loop-kernel triton: needs a GPU; torch's products are used")
+    if importlib.util.find_spec("triton") is None:
+        return log_once("--step-loop-kernel triton: Triton is not installed; torch's products are used")
+    from fb_fairseq.ops import triton_attention
+
+    return triton_attention

@@ -1,0 +1,183 @@
+"""One step's attention as a single Triton kernel each way: scores with relative positions, spans, softmax, values.
+
+It reads every key and value once. The mathematics is that of ``attention.step_attention``. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``, and G for B x H. What goes by distance is aligned at its end: distance d is the last column
+but d - 1, however many there are.
+"""
+
+from typing import NamedTuple, Optional
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fb_fairseq.ops.layers import Dropout
+
+BLOCK_C = 64
+
+
+class Slots(NamedTuple):
+    """What a step's queries see.
+
+    keys_GCE, values_GCE: views of the slots, each vector contiguous. Newest last, or, with ``seen``, in a circle.
+    seen: how many steps there were, one number [1] on the device: step t lies in slot t mod C, and is seen if it is
+        one of the last C. None: all slots are filled.
+    key_positions_SE, value_positions_SE, log_mask_HS: by distance; the mask -1e30 or less where a head does not reach.
+    padding_BC: True for slots that a stream does not see.
+    reach_B: how many steps back each stream reaches.
+    """
+
+    keys_GCE: Tensor
+    values_GCE: Tensor
+    heads: int
+    key_positions_SE: Optional[Tensor] = None
+    value_positions_SE: Optional[Tensor] = None
+    log_mask_HS: Optional[Tensor] = None
+    padding_BC: Optional[Tensor] = None
+    reach_B: Optional[Tensor] = None
+    seen: Optional[Tensor] = None
+
+
+@triton.jit
+def place(start, C, seen, BLOCK_C: tl.constexpr):
+    """Slots from ``start`` on, which of them are there, and their distances from the query."""
+    c = start + tl.arange(0, BLOCK_C)
+    filled, newest = C, C - 1
+    if seen is not None:
+        total = tl.load(seen).to(tl.int32)
+        filled = tl.minimum(total, C)
+        newest = (total + C - 1) % C
+    distance = (newest - c + C) % C + 1
+    return c, c < filled, distance
+
+
+@triton.jit(do_not_specialize=["C", "S", "P"])
+def forward_kernel(
+    q, k, v, key_positions, value_positions, log_mask, padding, reach, keep, seen, p, out, C,
+    q_row, k_row, k_slot, v_row, v_slot, p_row, out_row, keep_row, padding_row, mask_row, P, S,
+    keep_S, mask_S, scale: tl.constexpr, keep_scale: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    g = tl.program_id(0)
+    number = p.dtype.element_ty
+    e = tl.arange(0, BLOCK_E)
+    query = tl.load(q + g * q_row + e, e < E, 0.0).to(number)
+    top = tl.full([BLOCK_C], -1e30, number)
+    total = tl.zeros([BLOCK_C], number)
+    for start in range(0, C, BLOCK_C):
+        c, there, distance = place(start, C, seen, BLOCK_C)
+        both = there[:, None] & (e < E)[None]
+        key = tl.load(k + g * k_row + c[:, None] * k_slot + e[None], both, 0.0).to(number)
+        if key_positions is not None:
+            key += tl.load(key_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
+        score = tl.sum(query[None] * key, 1) * scale
+        if log_mask is not None:
+            score += tl.load(log_mask + (g % H) * mask_row + mask_S - distance, there, 0.0).to(number)
+        if reach is not None:
+            there = there & (distance <= tl.load(reach + g // H))
+        if padding is not None:
+            there = there & (tl.load(padding + (g // H) * padding_row + c, there, 1) == 0)
+        score = tl.where(there & (score > -1e30), score, -float("inf"))
+        tl.store(p + g * p_row + S - distance, score, c < C)
+        higher = tl.maximum(top, score)
+        total = total * tl.exp(top - higher) + tl.exp(score - higher)
+        top = higher
+    highest = tl.max(top, 0)
+    whole = tl.sum(total * tl.exp(top - highest), 0)
+    whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
+    tl.debug_barrier()  # a thread may read scores that another one wrote
+    attended = tl.zeros([BLOCK_E], number)
+    for start in range(0, C, BLOCK_C):
+        c, there, distance = place(start, C, seen, BLOCK_C)
+        both = there[:, None] & (e < E)[None]
+        weight = tl.exp(tl.load(p + g * p_row + S - distance, c < C, -float("inf")) - highest) / whole
+        tl.store(p + g * p_row + S - distance, weight, c < C)
+        if keep is not None:
+            weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * keep_scale
+        value = tl.load(v + g * v_row + c[:, None] * v_slot + e[None], both, 0.0).to(number)
+        if value_positions is not None:
+            value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
+        attended += tl.sum(weight[:, None] * value, 0)
+    tl.store(out + g * out_row + e, attended.to(out.dtype.element_ty), e < E)
+
+
+@triton.jit(do_not_specialize=["C", "S", "P"])
+def backward_kernel(
+    d_out, out, k, v, key_positions, value_positions, keep, p, d_score, d_q, C,
+    d_out_row, out_row, k_row, k_slot, v_row, v_slot, p_row, d_score_row, d_q_row, keep_row,
+    P, S, keep_S, scale: tl.constexpr, keep_scale: tl.constexpr, E: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    g = tl.program_id(0)
+    number = p.dtype.element_ty
+    e = tl.arange(0, BLOCK_E)
+    d_attended = tl.load(d_out + g * d_out_row + e, e < E, 0.0).to(number)
+    attended = tl.load(out + g * out_row + e, e < E, 0.0).to(number)
+    mean = tl.sum(d_attended * attended, 0)  # Σ p dp, dropout and positions included
+    d_query = tl.zeros([BLOCK_E], number)
+    for start in range(0, C, BLOCK_C):
+        c, there, distance = place(start, C, None, BLOCK_C)
+        both = there[:, None] & (e < E)[None]
+        value = tl.load(v + g * v_row + c[:, None] * v_slot + e[None], both, 0.0).to(number)
+        if value_positions is not None:
+            value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
+        d_weight = tl.sum(d_attended[None] * value, 1)
+        if keep is not None:
+            d_weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * keep_scale
+        d = tl.load(p + g * p_row + S - distance, there, 0.0) * (d_weight - mean)
+        tl.store(d_score + g * d_score_row + S - distance, d.to(d_score.dtype.element_ty), there)
+        key = tl.load(k + g * k_row + c[:, None] * k_slot + e[None], both, 0.0).to(number)
+        if key_positions is not None:
+            key += tl.load(key_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
+        d_query += tl.sum(d[:, None] * key, 0)
+    tl.store(d_q + g * d_q_row + e, (d_query * scale).to(d_q.dtype.element_ty), e < E)
+
+
+def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, out_GE: Tensor) -> None:
+    """Weights to ``p_GS`` (fp32 at least; what is not seen becomes 0 or stays), and what is attended to.
+
+    Args:
+        mask: dropout [G, S], by distance as all.
+    """
+    keys, values = slots.keys_GCE, slots.values_GCE
+    G, C, E = keys.shape
+    keep, keep_scale = (None, 1.0) if mask is None else (bytes_of(mask.keep), mask.scale)
+    forward_kernel[(G,)](
+        q_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, slots.log_mask_HS, bytes_of(slots.padding_BC),
+        slots.reach_B, keep, slots.seen, p_GS, out_GE, C,
+        q_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), p_GS.stride(0),
+        out_GE.stride(0), row(keep), row(slots.padding_BC), row(slots.log_mask_HS), positions(slots), p_GS.shape[1],
+        width(keep), width(slots.log_mask_HS), scale=E**-0.5, keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+    )  # fmt: skip
+
+
+def attend_backward(
+    d_out_GE: Tensor, out_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, d_score_GS: Tensor, d_q_GE: Tensor
+) -> None:
+    """From the gradient of what ``attend`` gave to those of the scores (unscaled) and the queries."""
+    keys, values = slots.keys_GCE, slots.values_GCE
+    G, C, E = keys.shape
+    keep, keep_scale = (None, 1.0) if mask is None else (bytes_of(mask.keep), mask.scale)
+    backward_kernel[(G,)](
+        d_out_GE, out_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, keep, p_GS, d_score_GS, d_q_GE,
+        C, d_out_GE.stride(0), out_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
+        values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row(keep),
+        positions(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+    )  # fmt: skip
+
+
+def bytes_of(x: Optional[Tensor]) -> Optional[Tensor]:
+    return None if x is None else x.view(torch.uint8)
+
+
+def row(x: Optional[Tensor]) -> int:
+    return 0 if x is None else x.stride(0)
+
+
+def width(x: Optional[Tensor]) -> int:
+    return 0 if x is None else x.shape[1]
+
+
+def positions(slots: Slots) -> int:
+    """Rows of the position tables."""
+    return max(0 if table is None else len(table) for table in (slots.key_positions_SE, slots.value_positions_SE))

@@ -1,0 +1,59 @@
+"""A CUDA graph's stand-in on a CPU: it records a function's operations on tensors, and replays them on the same memory.
+
+Like a graph it knows nothing of Python: whatever the function decided when it was recorded stays decided, and tensors
+that it did not get through its inputs' memory stay as they were. Waiting for the device (``.item()``) is refused.
+"""
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WAITS = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
+
+
+class Recording(TorchDispatchMode):
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = operation._schema.name.split("::")[1]
+        if name in WAITS:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
+        result = operation(*args, **kwargs)
+        self.calls.append((operation, args, kwargs, result))
+        return result
+
+
+class RecordedGraph:
+    """See ``fb_fairseq.ops.cuda_graph.CudaGraph``."""
+
+    made = 0
+
+    def __init__(self, function, before=None):
+        type(self).made += 1
+        self.calls = []
+        with Recording(self.calls):
+            self.result = function()
+        # What capturing computed is no result: on a GPU nothing runs then.
+        for x in pytree.tree_flatten(self.result)[0]:
+            if torch.is_tensor(x) and x.is_floating_point():
+                x.fill_(float("nan"))
+
+    def replay(self):
+        with torch.no_grad():
+            for operation, args, kwargs, recorded in self.calls:
+                returns = operation._schema.returns
+                aliases = [r.alias_info for r in returns]
+                if any(info is not None and not info.is_write for info in aliases):
+                    continue  # a view, of memory that is filled already
+                if operation._schema.name in ("aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty"):
+                    continue
+                result = operation(*args, **kwargs)
+                if any(info is not None for info in aliases) or not returns:
+                    continue  # written in place
+                pairs = zip(pytree.tree_flatten(recorded)[0], pytree.tree_flatten(result)[0])
+                for old, new in pairs:
+                    if torch.is_tensor(old):
+                        old.copy_(new)

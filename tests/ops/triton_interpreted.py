@@ -1,0 +1,128 @@
+"""The Triton kernels on a CPU, in Triton's interpreter (``test_triton_attention.py`` runs this file with it)."""
+
+import pytest
+import torch
+
+from fb_fairseq.ops import fallbacks, triton_attention
+from fb_fairseq.ops.attention import Positions, step_attention
+from fb_fairseq.ops.feedback_fast import feedback_block_fast
+from fb_fairseq.ops.feedback_fast_forward import span_terms
+from fb_fairseq.ops.feedback_reference import feedback_block
+from fb_fairseq.ops.layers import Dropout
+from fb_fairseq.ops.triton_attention import Slots, attend, attend_backward
+from tests.ops.test_feedback_fast import Case, compare
+
+
+class Step:
+    """Random queries over C of S slots, with everything that a step may have."""
+
+    def __init__(self, seed, B=2, H=3, C=7, S=10, E=5, dtype=torch.double):
+        torch.manual_seed(seed)
+        self.B, self.H, self.S, G = B, H, S, B * H
+        random = lambda *shape: torch.randn(*shape, dtype=dtype)  # noqa: E731
+        self.q, self.d_out = random(G, E), random(G, E)
+        self.keys, self.values = (random(G, C + 3, E)[:, 2 : 2 + C] for _ in range(2))
+        self.key_positions = random(S, E) if seed % 2 else None
+        self.value_positions = random(S, E) if seed % 3 == 1 else None
+        self.mask_HS = (torch.rand(H, S, dtype=dtype) - 0.3).clamp(0, 1) if seed % 4 > 1 else None
+        if self.mask_HS is not None:
+            self.mask_HS[0] = 0  # a head that attends to nothing
+        self.reach_B = torch.tensor([2, 100][:B]) if seed % 5 == 0 else None
+        self.dropout = Dropout(torch.rand(G, S) > 0.3, 1 / 0.7) if seed % 3 == 0 else None
+
+    def slots(self, keys=None, values=None, **more):
+        log_mask = None if self.mask_HS is None else span_terms(self.mask_HS.flip(1))[0]
+        flip = lambda table: None if table is None else table.flip(0)  # noqa: E731
+        return Slots(
+            self.keys if keys is None else keys, self.values if values is None else values, self.H,
+            flip(self.key_positions), flip(self.value_positions), log_mask, reach_B=self.reach_B, **more,
+        )
+
+    def plain(self, q, keys, values, key_positions, value_positions, d_out):
+        C = keys.shape[1]
+        by_slot = lambda x: x.unflatten(0, (self.B, self.H)).permute(2, 0, 1, 3)  # noqa: E731
+        far = None if self.reach_B is None else torch.arange(C, 0, -1) > self.reach_B[:, None]
+        return step_attention(
+            q.unflatten(0, (self.B, self.H)), by_slot(keys), by_slot(values),
+            Positions(key_positions, value_positions).of_window(C),
+            self.dropout and Dropout(self.dropout.keep.unflatten(0, (self.B, self.H)), self.dropout.scale),
+            None if self.mask_HS is None else self.mask_HS[:, :C].flip(1), far_BC=far,
+        ).flatten(0, 1)
+
+
+@pytest.mark.parametrize("C", [1, 7, 70])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 6, 10])
+def test_step_and_its_gradients(seed, C):
+    step = Step(seed, C=C, S=max(10, C + seed % 2))
+    G, E = step.q.shape
+    p, out = torch.full((G, step.S), float("nan"), dtype=torch.double), torch.empty_like(step.q)
+    attend(step.q, step.slots(), step.dropout, p, out)
+    q = step.q.requires_grad_()
+    expected = step.plain(q, step.keys, step.values, step.key_positions, step.value_positions, step.d_out)
+    torch.testing.assert_close(out, expected.detach(), atol=1e-12, rtol=1e-12)
+    (d_q_expected,) = torch.autograd.grad(expected, q, step.d_out)
+    d_score, d_q = torch.full_like(p, float("nan")), torch.full_like(step.q, float("nan"))
+    attend_backward(step.d_out, out, step.slots(), step.dropout, p, d_score, d_q)
+    torch.testing.assert_close(d_q, d_q_expected, atol=1e-12, rtol=1e-12)
+    assert d_score[:, step.S - C :].isfinite().all() and d_score[:, : step.S - C].isnan().all()
+
+
+@pytest.mark.parametrize("seen", [0, 1, 7, 13, 700])
+def test_slots_in_a_circle(seen):
+    """Step t lies in slot t mod C; what is not filled yet may hold anything."""
+    step = Step(7, C=7, S=10)
+    G, E = step.q.shape
+    there = min(seen, 7)
+    circle = [torch.full((G, 7, E), float("nan"), dtype=torch.double) for _ in range(2)]
+    for distance in range(1, there + 1):
+        for ring, slots in zip(circle, (step.keys, step.values)):
+            ring[:, (seen - distance) % 7] = slots[:, -distance]
+    p, out = torch.empty(G, step.S, dtype=torch.double), torch.empty_like(step.q)
+    attend(step.q, step.slots(*circle, seen=torch.tensor([seen])), None, p, out)
+    newest = slice(7 - there, 7)
+    expected = step.plain(
+        step.q, step.keys[:, newest], step.values[:, newest], step.key_positions, step.value_positions, step.d_out
+    )
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_padding():
+    step = Step(8, C=6, S=6)
+    padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+    p, out = torch.empty(6, 6, dtype=torch.double), torch.empty_like(step.q)
+    step.mask_HS = step.reach_B = step.dropout = None
+    attend(step.q, step.slots(padding_BC=padding), None, p, out)
+    assert p.view(2, 3, 6)[1, :, 4:].eq(0).all()
+    whole = step.plain(step.q, step.keys, step.values, None, None, None).view(2, 3, -1)
+    cut = step.plain(step.q, step.keys[:, :4], step.values[:, :4], None, None, None).view(2, 3, -1)
+    torch.testing.assert_close(out.view(2, 3, -1), torch.stack([whole[0], cut[1]]), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-5), (torch.float16, 1e-2)])
+def test_lower_precision(dtype, tolerance):
+    """Weights are fp32 at least."""
+    step = Step(1, C=70, S=80)
+    exact = step.plain(step.q, step.keys, step.values, step.key_positions, step.value_positions, None)
+    for name in ("q", "keys", "values", "key_positions", "value_positions"):
+        setattr(step, name, getattr(step, name).to(dtype))
+    p, out = torch.empty(len(step.q), step.S), torch.empty_like(step.q)
+    attend(step.q, step.slots(), None, p, out)
+    torch.testing.assert_close(out.double(), exact, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_the_fast_loop_with_it(seed, monkeypatch):
+    """The whole block, every gradient."""
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+    ran = []
+    for kernel in (triton_attention.forward_kernel, triton_attention.backward_kernel):
+        monkeypatch.setattr(kernel, "run", lambda *args, run=kernel.run, **kwargs: (ran.append(run), run(*args, **kwargs)))
+    case = Case(seed, steps=3, cross=seed == 0, resets=seed == 3)
+    for recompute in [False, True][: 1 + (seed == 5)]:
+        plain = case.run(feedback_block, recompute)
+
+        def loop(x, memory, weights, options, *others):
+            return feedback_block_fast(x, memory, weights, options._replace(kernel="triton"), *others)
+
+        compare(case.run(loop, recompute), plain, 1e-10)
+    assert len(ran) >= 2 * 2 * len(case.model.layers), "the kernels ran"
