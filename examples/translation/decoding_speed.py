@@ -53,7 +53,7 @@ def state_bytes(model, args, words):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
     if hasattr(model.decoder, "memory"):
         ring = model.decoder.get_incremental_state(state, "feedback").ring
-        return sum(buffer[: ring.position].numel() * buffer.element_size() for buffer in ring.buffers)
+        return ring.nbytes() * ring.position // ring.slots
     buffers = [layer.self_attn._get_input_buffer(state) for layer in model.decoder.layers]
     return sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
 

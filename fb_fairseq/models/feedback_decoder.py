@@ -7,6 +7,7 @@ from typing import List, Optional
 
 import torch
 import torch.nn as nn
+from torch import Tensor
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
@@ -17,6 +18,7 @@ from fairseq.models.transformer.transformer_legacy import (
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.decoder_state import DecoderState
 from fb_fairseq.models.initialisation import INIT_OPTIONS, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.word_embeddings import check_dictionary
@@ -42,9 +44,6 @@ from fb_fairseq.ops.layers import (
     project_query,
 )
 from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS, step_loop
-
-FIRST_SLOTS = 64  # of a hypothesis; more are made when it gets longer
-
 
 def decoder_options(cfg) -> TransformerOptions:
     """The decoder's sizes, from fairseq's options.
@@ -132,22 +131,25 @@ class FeedbackDecoder(TransformerDecoderBase):
             raise UserError("--left-pad-target: a feedback decoder wants targets padded on the right; leave it out")
         attend = not self.training
         options = self._loop_options(alignment_layer if attend else None, alignment_heads, attend)
-        weights = self._weights()
-        state = self._state(encoder_out, weights, incremental_state)
-        x_TBD = self._embed(prev_output_tokens, state.ring.position if state.ring else 0).transpose(0, 1)
-        if state.ring is None:
+        if incremental_state is not None:
+            state = self._state(encoder_out, incremental_state)
+            x_TBD = self._embed(prev_output_tokens, state.ring.position).transpose(0, 1)
+            y_TBD, aligned_BTC = self._decode(x_TBD, state, options)
+        else:
+            x_TBD = self._embed(prev_output_tokens, 0).transpose(0, 1)
+            encoder = []
+            if encoder_out is not None and encoder_out["encoder_out"]:
+                encoder = self._encoder_contexts(encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"])
             y_TBD, _, aligned_BTC = step_loop(self.options.step_loop)(
                 x_TBD,
                 x_TBD.new_zeros(self.memory.memories, 0, *x_TBD.shape[1:]),
-                weights,
+                self._weights(),
                 options,
-                self._draw_dropouts(x_TBD, state.encoder),
+                self._draw_dropouts(x_TBD, encoder),
                 draw_active_layers(self, self.options),
-                state.encoder,
+                encoder,
             )
             y_TBD = touch_attention(self, y_TBD)
-        else:
-            y_TBD, aligned_BTC = self._decode(x_TBD, state, weights, options)
         if self.layer_norm is not None:
             y_TBD = self.layer_norm(y_TBD)
         features = y_TBD.transpose(0, 1)
@@ -155,15 +157,18 @@ class FeedbackDecoder(TransformerDecoderBase):
             features = self.project_out_dim(features)
         return features, {"attn": [aligned_BTC], "inner_states": None}
 
-    def _decode(self, x_TBD, state, weights, options):
-        out, aligned = [], []
-        for x_BD in x_TBD:
+    def _decode(self, x_TBD, state: DecoderState, options: FeedbackOptions):
+        """Step by step: features [T, B, D], and the attention to the encoder [B, T, C]."""
+
+        def step(x_BD):
+            weights = self._weights()
             query_BHE = project_query(x_BD, weights.layers[0], options.heads, options.normalize_before)
             windows = state.ring.windows(weights, options, x_BD)
-            step = feedback_step(x_BD, query_BHE, windows, weights, options, encoder=state.encoder)
-            state.ring.push(step.memory_KBD, weights, options)
-            out.append(step.out_BD)
-            aligned.append(step.aligned_BC)
+            result = feedback_step(x_BD, query_BHE, windows, weights, options, encoder=state.encoder)
+            state.ring.push(result.memory_KBD, weights, options)
+            return result.out_BD, result.aligned_BC
+
+        out, aligned = zip(*(state.ring.run(step, x_BD) for x_BD in x_TBD))
         return torch.stack(out), None if aligned[0] is None else torch.stack(aligned, 1)
 
     def _embed(self, tokens, start: int):
@@ -201,29 +206,24 @@ class FeedbackDecoder(TransformerDecoderBase):
             alignment_heads=alignment_heads,
         )
 
-    def _state(self, encoder_out, weights, incremental_state) -> "DecoderState":
-        """The state of decoding; or, in one pass over whole sentences, what the layers see of the encoder."""
-        state = self.get_incremental_state(incremental_state, "feedback") if incremental_state is not None else None
+    def _state(self, encoder_out, incremental_state) -> DecoderState:
+        """The state of decoding; made at the first step."""
+        state = self.get_incremental_state(incremental_state, "feedback")
         if state is None:
-            ring = MemoryRing(self.options.attention_span, slots=FIRST_SLOTS) if incremental_state is not None else None
-            state = DecoderState(ring, self._encoder_contexts(encoder_out))
-            if incremental_state is not None:
-                self.set_incremental_state(incremental_state, "feedback", state)
+            ring = MemoryRing(self.options.attention_span, captured=self.options.step_loop == "graph")
+            state = DecoderState(ring, encoder_out, self._encoder_contexts)
+            self.set_incremental_state(incremental_state, "feedback", state)
         return state
 
-    def _encoder_contexts(self, encoder_out) -> List[EncoderContext]:
-        """Keys and values of the encoder's output for each layer: once a sentence."""
-        if encoder_out is None or not encoder_out["encoder_out"]:
-            return []
-        out_CBD = encoder_out["encoder_out"][0]
-        padding = encoder_out["encoder_padding_mask"]
+    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: List[Tensor]) -> List[EncoderContext]:
+        """Each layer's keys and values of the encoder's output."""
         contexts = []
         for layer in self._layers():
             if layer.encoder_attn is not None:
                 attention = layer.encoder_attn
                 projection = Projection(None, affine(attention.k_proj), affine(attention.v_proj))
                 keys_values = project_memory(out_CBD, projection, attention.num_heads)
-                contexts.append(EncoderContext(*map(at_least_fp32, keys_values), padding[0] if padding else None))
+                contexts.append(EncoderContext(*map(at_least_fp32, keys_values), padding_BC[0] if padding_BC else None))
         return contexts
 
     def _draw_dropouts(self, x_TBD, encoder: List[EncoderContext]) -> FeedbackDropouts:
@@ -251,27 +251,6 @@ class FeedbackDecoder(TransformerDecoderBase):
     def state_bytes(self, incremental_state) -> int:
         """Bytes of the decoder's own keys and values, those of the encoder not counted."""
         return self.get_incremental_state(incremental_state, "feedback").ring.nbytes()
-
-
-class DecoderState:
-    """What decoding keeps: the decoder's memory, and each layer's keys and values of the encoder's output."""
-
-    def __init__(self, ring: Optional[MemoryRing], encoder: List[EncoderContext]):
-        self.ring = ring
-        self.encoder = encoder
-
-    def reorder(self, order) -> None:
-        self.ring.reorder(order)
-        # Hypotheses move within their sentence: the encoder's part changes only when sentences are finished.
-        if self.encoder and len(order) != self.encoder[0].keys_CBHE.shape[1]:
-            self.encoder = [
-                EncoderContext(
-                    keys.index_select(1, order),
-                    values.index_select(1, order),
-                    None if padding is None else padding.index_select(0, order),
-                )
-                for keys, values, padding in self.encoder
-            ]
 
 
 def cross_weights(layer: TransformerDecoderLayerBase) -> Optional[CrossAttention]:

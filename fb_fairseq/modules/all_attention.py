@@ -118,7 +118,7 @@ class AllAttention(RelativeTransformer):
         groups, vectors, _ = weights.persistent.key_GNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+    def step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
         weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
         options = self.loop_options(ring.span)
         inputs = []

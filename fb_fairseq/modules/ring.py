@@ -1,16 +1,21 @@
-"""What decoding one step at a time keeps of the past: S slots, made once, overwritten in a circle.
+"""What decoding one step at a time keeps of the past: slots for the last S steps, overwritten in a circle.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; J for all that is kept of a step.
 """
 
-from typing import List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from fb_fairseq.ops.cuda_graph import CudaGraph
+from fb_fairseq.ops.fallbacks import can_capture
 from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, Window, project_context
 
 STORAGES = ("keys-values", "vectors")
+FIRST_SLOTS = 64  # more are made when a sequence gets longer
+CAPTURE_AT = 3  # steps with the same slots
 
 
 class MemoryRing:
@@ -19,70 +24,114 @@ class MemoryRing:
     Args:
         storage: ``keys-values``: projected once, fast. ``vectors``: the memories alone, projected again at each step
             (v1 §5.3); with shared projections half of the bytes.
-        slots: made at the start; doubled, up to S, when a sequence is longer (for S that most never reach).
+        captured: on a GPU a step is captured as a CUDA graph. It then works on all slots, with a mask for those that
+            are still empty, and with a count of steps that lies on the device.
     """
 
-    def __init__(self, span: int, storage: str = "keys-values", slots: Optional[int] = None):
+    def __init__(self, span: int, storage: str = "keys-values", captured: bool = False):
         self.span = span
-        self.slots = min(slots or span, span)
+        self.slots = min(FIRST_SLOTS, span)
         self.storage = storage
+        self.captured = captured
         self.position = 0  # steps seen
-        # keys-values: keys and values of each set [S, B, H, E]; vectors: the memories of each step [S, B, D], K of them.
-        # In memory the slots of a stream and head lie side by side: so attention reads them in one go.
-        self.buffers: Optional[List[Tensor]] = None
+        # keys-values: keys and values of each set [J, B, H, S, E]; vectors: the memories of each step [J, B, S, D].
+        # The slots of a stream and head lie side by side: so attention reads them in one go.
+        self.buffer: Optional[Tensor] = None
+        self.seen_1: Optional[Tensor] = None  # of a captured ring: the position, on the device
+        self._forget_graph()
+
+    def run(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> Any:
+        """Run one step: a function of its embedding that attends to ``windows`` and calls ``push`` once."""
+        if self.position == self.slots < self.span:
+            self._grow()
+        if self.buffer is None or not self.static:
+            result = step(x_BD)
+        else:
+            result = self._replay(step, x_BD)
+        self.position += 1
+        return result
+
+    @property
+    def static(self) -> bool:
+        """Whether steps work on all slots, so that each is the same for the device."""
+        return self.seen_1 is not None
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Keep a step's memories in place of the oldest."""
         if self.storage == "vectors":
-            new = list(memory_KBD)
+            new_JBE = memory_KBD
         else:
             contexts = project_context(memory_KBD[:, None], weights, options)
-            new = [slots[0].to(memory_KBD.dtype) for context in contexts for slots in context]
-        if self.buffers is None:
-            self.buffers = [slots_first(x.new_empty(*x.shape[:-1], self.slots, x.shape[-1])) for x in new]
-        elif self.position == self.slots < self.span:
-            self.slots = min(2 * self.slots, self.span)
-            for i, old in enumerate(map(slots_last, self.buffers)):
-                self.buffers[i] = slots_first(old.new_empty(*old.shape[:-2], self.slots, old.shape[-1]))
-                self.buffers[i][: self.position] = slots_first(old)
-        for buffer, x in zip(self.buffers, new):
-            buffer[self.position % self.span] = x
-        self.position += 1
+            new_JBE = torch.stack([slots[0].to(memory_KBD.dtype) for context in contexts for slots in context])
+        if self.buffer is None:
+            self.buffer = new_JBE.new_zeros(*new_JBE.shape[:-1], self.slots, new_JBE.shape[-1])
+            if self.captured and can_capture(new_JBE.device):
+                self.seen_1 = torch.zeros(1, dtype=torch.long, device=new_JBE.device)
+        if self.static:
+            self.buffer.index_copy_(-2, self.seen_1 % self.span, new_JBE.unsqueeze(-2))
+            self.seen_1 += 1
+        else:
+            self.buffer[..., self.position % self.span, :] = new_JBE
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
         """What each layer attends to: the slots that hold a step."""
         contexts = self._contexts(weights, options, x_BD)
-        slots_C = torch.arange(min(self.position, self.span), device=x_BD.device)
-        distances_C = (self.position - 1 - slots_C) % self.span + 1  # from the step to come
+        slots_C = torch.arange(len(contexts[0].keys_CBHE), device=x_BD.device)
+        seen = self.seen_1 if self.static else self.position
+        distances_C = (seen - 1 - slots_C) % self.span + 1  # from the step to come
+        filled_1C = (slots_C < seen).to(x_BD.dtype)[None] if self.static else None
         positions = weights.positions.of_slots(distances_C)
         windows = []
         for l, layer in enumerate(weights.layers):
-            mask = None if layer.span_mask_HS is None else layer.span_mask_HS[:, distances_C - 1]
-            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask))
+            mask = filled_1C
+            if layer.span_mask_HS is not None:
+                mask = layer.span_mask_HS[:, distances_C - 1]
+                mask = mask if filled_1C is None else mask * filled_1C
+            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask, self.seen_1))
         return windows
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
-        if self.buffers is None:
+        if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KN.shape[0], 0, *x_BD.shape)
             return project_context(empty_KCBD, weights, options)
-        filled = [buffer[: self.position] for buffer in self.buffers]
+        used = self.buffer if self.static else self.buffer[..., : self.position, :]
+        slots_first = used.movedim(-2, 1)
         if self.storage == "vectors":
-            return project_context(torch.stack(filled), weights, options)
-        return [Context(*pair) for pair in zip(filled[::2], filled[1::2])]
+            return project_context(slots_first, weights, options)
+        return [Context(*pair) for pair in zip(slots_first[::2], slots_first[1::2])]
 
     def reorder(self, order: Tensor) -> None:
         """Take the streams in another order; some more than once, some no more (beam search)."""
-        if self.buffers is not None:
-            self.buffers = [slots_first(slots_last(buffer).index_select(0, order)) for buffer in self.buffers]
+        if self.buffer is None:
+            return
+        reordered = self.buffer.index_select(1, order)
+        if self.static and reordered.shape == self.buffer.shape:
+            self.buffer.copy_(reordered)  # where the graph looks for it
+        else:
+            self.buffer = reordered
+            self._forget_graph()
 
     def nbytes(self) -> int:
-        return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers or [])
+        return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
+    def _grow(self) -> None:
+        """Twice the slots, or S."""
+        old, self.slots = self.buffer, min(2 * self.slots, self.span)
+        self.buffer = old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1])
+        self.buffer[..., : self.position, :] = old
+        self._forget_graph()
 
-def slots_first(x: Tensor) -> Tensor:
-    """The view [S, B, …, E] of [B, …, S, E]."""
-    return x.movedim(-2, 0)
+    def _forget_graph(self) -> None:
+        self.graph: Optional[CudaGraph] = None
+        self.steps = 0  # on this buffer
 
-
-def slots_last(x: Tensor) -> Tensor:
-    return x.movedim(0, -2)
+    def _replay(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> Any:
+        self.steps += 1
+        if torch.is_grad_enabled() or self.steps < CAPTURE_AT:
+            return step(x_BD)
+        if self.graph is None:
+            self.own_x_BD = x_BD.clone()
+            self.graph = CudaGraph(lambda: step(self.own_x_BD))
+        self.own_x_BD.copy_(x_BD)
+        self.graph.replay()
+        return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, self.graph.result)

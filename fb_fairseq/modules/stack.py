@@ -1,5 +1,6 @@
 """What the stacks of layers share."""
 
+from functools import partial
 from typing import List, Optional, Tuple
 
 import torch
@@ -71,7 +72,7 @@ class TransformerStack(nn.Module):
 
     def new_ring(self, storage: str) -> MemoryRing:
         """An empty memory for decoding step by step."""
-        return MemoryRing(max(self.reaches()), storage)
+        return MemoryRing(max(self.reaches()), storage, captured=self.options.step_loop == "graph")
 
     def span_penalty(self) -> Tensor:
         """``λ S mean(z)`` of each layer, added up: nats for each target, for the training loss."""
@@ -125,6 +126,10 @@ class TransformerStack(nn.Module):
         Returns:
             The top layer's output [B, D] after the final norm, as ``run_block`` gives it.
         """
+        return ring.run(partial(self.step, ring=ring), x_BD)
+
+    def step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+        """What ``run_step`` runs, or captures."""
         weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
         options = self.loop_options(ring.span)
         step = feedback_step(

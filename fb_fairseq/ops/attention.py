@@ -56,6 +56,12 @@ def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     return exp / total, top + total.log()
 
 
+def span_terms(mask_HS: Tensor) -> Tuple[Tensor, Tensor]:
+    """What is added to the scores (log mask), and where the mask is zero."""
+    outside_HS = mask_HS == 0
+    return mask_HS.log().masked_fill(outside_HS, torch.finfo(mask_HS.dtype).min / 4), outside_HS
+
+
 def step_attention(
     q_BHE: Tensor,
     k_CBHE: Tensor,
@@ -116,18 +122,23 @@ def cross_attention(
     """One step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
 
     Args:
+        k_CBHE, v_CBHE, padding_BC: of each source; with fewer sources than queries, each is n queries', one after the
+            other (hypotheses of one sentence).
         padding_BC: True where the source is padded.
         mask_BHC: dropout.
 
     Returns:
         What was attended to [B, H, E], and the weights [B, H, C] before dropout.
     """
-    scores_BHC = torch.einsum("bhe,cbhe->bhc", q_BHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
-    scores_BHC = at_least_fp32(scores_BHC)
+    # n queries each.
+    q_BnHE = q_BHE.unflatten(0, (k_CBHE.shape[1], -1))
+    scores_BnHC = torch.einsum("bnhe,cbhe->bnhc", q_BnHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
+    scores_BnHC = at_least_fp32(scores_BnHC)
     if padding_BC is not None:
-        scores_BHC = scores_BHC.masked_fill(padding_BC[:, None], float("-inf"))
-    weights_BHC = torch.softmax(scores_BHC, -1).to(v_CBHE.dtype)
-    return torch.einsum("bhc,cbhe->bhe", dropout(weights_BHC, mask_BHC), v_CBHE), weights_BHC
+        scores_BnHC = scores_BnHC.masked_fill(padding_BC[:, None, None], float("-inf"))
+    weights_BHC = torch.softmax(scores_BnHC, -1).to(v_CBHE.dtype).flatten(0, 1)
+    dropped_BnHC = dropout(weights_BHC, mask_BHC).unflatten(0, scores_BnHC.shape[:2])
+    return torch.einsum("bnhc,cbhe->bnhe", dropped_BnHC, v_CBHE).flatten(0, 1), weights_BHC
 
 
 def block_attention(

@@ -12,7 +12,7 @@ class CudaGraph:
     that stay, into which new values are copied.
 
     Args:
-        function: without arguments; it must not wait for the GPU.
+        function: without arguments; it must not wait for the GPU, and it must have run before. Now it does not run.
         before: a graph that is always replayed first: this one may use again what that one has freed.
 
     Attributes:
@@ -20,11 +20,6 @@ class CudaGraph:
     """
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
-        current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(current)
-        with torch.cuda.stream(aside):
-            function()  # libraries set themselves up in a first call, which must not be captured
-        current.wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()
         pool = None if before is None else before.graph.pool()
         # Only this thread's calls are captured: NCCL and data loaders have threads of their own.

@@ -10,12 +10,19 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-KERNEL_DEVICES = ("cuda",)
+KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 
 
 @functools.lru_cache(maxsize=None)
 def log_once(text: str) -> None:
     logger.warning(text)
+
+
+def can_capture(device: torch.device) -> bool:
+    """Whether there are CUDA graphs."""
+    if device.type not in GRAPH_DEVICES:
+        log_once("--step-loop graph: CUDA graphs need a GPU; steps run operation by operation")
+    return device.type in GRAPH_DEVICES
 
 
 def attention_kernels(kind: str, device: torch.device) -> Optional[ModuleType]:

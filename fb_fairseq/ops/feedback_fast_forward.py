@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.attention import span_terms
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.fallbacks import attention_kernels
 from fb_fairseq.ops.feedback_reference import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
@@ -374,12 +375,6 @@ def pieces(steps: int, streams: int, rows: int = 512) -> List[slice]:
     """Slices of steps with about so many rows: enough for a product, and no new memory for each."""
     size = max(1, rows // streams)
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
-
-
-def span_terms(mask_HS: Tensor) -> Tuple[Tensor, Tensor]:
-    """What is added to the scores (log mask), and where the mask is zero."""
-    outside_HS = mask_HS == 0
-    return mask_HS.log().masked_fill(outside_HS, torch.finfo(mask_HS.dtype).min / 4), outside_HS
 
 
 def joined_bias(projection) -> Optional[Tensor]:

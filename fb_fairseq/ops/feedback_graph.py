@@ -13,13 +13,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.cuda_graph import CudaGraph
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.fallbacks import can_capture, log_once
 from fb_fairseq.ops.feedback_fast import BlockInputs, BlockRun, feedback_block_fast
 
 CAPTURE_AT = 3  # blocks of the same shapes: a stream's first ones, with growing memory, are not worth it
 MAX_GRAPHS = 8
 MAX_KEYS = 10_000
-DEVICES = ("cuda",)
 
 
 class GraphRun(BlockRun):
@@ -37,9 +36,11 @@ class GraphRun(BlockRun):
         self.holder = lambda: None
         self.run = run = BlockRun(keep)  # its buffers are the graphs'
         self.copy(inputs)
+        run.forward(self.own_inputs)  # libraries set themselves up in a first call, which must not be captured
         self.forward_graph = CudaGraph(lambda: run.forward(self.own_inputs))
         if keep:
             self.d_out_TBD = torch.zeros_like(self.own_inputs.x_TBD)
+            run.backward(self.d_out_TBD)
             self.backward_graph = CudaGraph(lambda: run.backward(self.d_out_TBD), before=self.forward_graph)
 
     def copy(self, inputs: BlockInputs) -> None:
@@ -80,8 +81,7 @@ class Graphs:
     def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """The graph for a block, or the operations one by one: on a CPU, where shapes are new, where the graph is held by
         a block whose backward pass is to come, and where capturing has failed."""
-        if inputs.x_TBD.device.type not in DEVICES:
-            log_once("--step-loop graph: CUDA graphs need a GPU; the step loop runs operation by operation")
+        if not can_capture(inputs.x_TBD.device):
             return BlockRun(keep)
         key = key_of(inputs, keep)
         run = self.runs.get(key)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.ops.attention import Positions, cross_attention, step_attention
+from fb_fairseq.ops.fallbacks import attention_kernels
 from fb_fairseq.ops.layers import (
     Dropout,
     Layer,
@@ -54,16 +55,22 @@ class Context(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a layer attends to: C slots in any order, and what goes by their distance from the query."""
+    """What a layer attends to: C slots in any order, and what goes by their distance from the query.
+
+    seen_1: where the slots are a circle that steps fill, how many there were (see ``triton_attention.Slots``).
+    """
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
     positions: Positions
     span_mask_HC: Optional[Tensor]
+    seen_1: Optional[Tensor] = None
 
 
 class EncoderContext(NamedTuple):
-    """What a layer's attention to the encoder sees: the C positions of each source; padding_BC is True on padding."""
+    """What a layer's attention to the encoder sees: the C positions of each source; padding_BC is True on padding.
+
+    Of fewer sources than there are streams each is that of n streams, one after the other (single steps only)."""
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
@@ -172,17 +179,8 @@ def feedback_step(
     for l, layer in enumerate(weights.layers):
         if active is None or active[l]:
             masks = dropouts.at(l, step)
-            keys_CBHE, values_CBHE, positions, span_mask_HC = windows[l]
             query_BHE = first_query_BHE if l == 0 else project_query(x_BD, layer, options.heads, before)
-            attended = step_attention(
-                query_BHE,
-                keys_CBHE.to(query_BHE.dtype),
-                values_CBHE.to(query_BHE.dtype),
-                positions,
-                masks.attention_LTBHS,
-                span_mask_HC,
-                far_BC=None if far_BC is None else far_BC[:, far_BC.shape[1] - len(keys_CBHE) :],
-            )
+            attended = attend_window(query_BHE, windows[l], l, weights, options, masks.attention_LTBHS, far_BC)
             x_BD = attention_residual(x_BD, attended, layer, before, masks.attention_residual_LTBD)
             if layer.cross is not None:
                 keys_CBHE, values_CBHE, padding_BC = encoder[l]
@@ -204,6 +202,29 @@ def feedback_step(
     with torch.autocast(x_BD.device.type, enabled=False):
         memory_KBD = torch.einsum("kn,nbd->kbd", weights.mix_KN.to(x_BD.dtype), torch.stack(representations))
     return StepOutput(x_BD, memory_KBD, aligned_BC)
+
+
+def attend_window(
+    query_BHE: Tensor,
+    window: Window,
+    l: int,
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    mask_BHS: Optional[Dropout],
+    far_BC: Optional[Tensor],
+) -> Tensor:
+    """A layer's attention to its window; see ``feedback_step``."""
+    window = window._replace(
+        keys_CBHE=window.keys_CBHE.to(query_BHE.dtype), values_CBHE=window.values_CBHE.to(query_BHE.dtype)
+    )
+    if window.seen_1 is not None and not torch.is_grad_enabled():
+        kernels = attention_kernels(options.kernel, query_BHE.device)
+        if kernels is not None:
+            return kernels.attend_window(query_BHE, window, weights.positions, weights.layers[l].span_mask_HS)
+    keys_CBHE, values_CBHE, positions, span_mask_HC, _ = window
+    if far_BC is not None:
+        far_BC = far_BC[:, far_BC.shape[1] - len(keys_CBHE) :]
+    return step_attention(query_BHE, keys_CBHE, values_CBHE, positions, mask_BHS, span_mask_HC, far_BC=far_BC)
 
 
 def layer_windows(contexts: Sequence[Context], weights: FeedbackWeights) -> List[Window]:

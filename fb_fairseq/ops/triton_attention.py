@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.layers import Dropout
+from fb_fairseq.ops.attention import Positions, span_terms
+from fb_fairseq.ops.layers import Dropout, at_least_fp32
 
 BLOCK_C = 64
 
@@ -164,6 +165,30 @@ def attend_backward(
         values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row(keep),
         positions(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
     )  # fmt: skip
+
+
+def attend_window(query_BHE: Tensor, window, table: Positions, span_mask_HS: Optional[Tensor]) -> Tensor:
+    """One step's queries over a ``feedback_reference.Window`` of slots in a circle: [B, H, E]. Has no gradient.
+
+    Args:
+        table: relative positions, row d - 1 for distance d.
+        span_mask_HS: column d - 1 for distance d.
+    """
+    B, H, E = query_BHE.shape
+    keys_GCE, values_GCE = (x.permute(1, 2, 0, 3).flatten(0, 1) for x in (window.keys_CBHE, window.values_CBHE))
+    slots = Slots(
+        keys_GCE,
+        values_GCE,
+        H,
+        *(None if x is None else x.flip(0) for x in table),
+        log_mask_HS=None if span_mask_HS is None else span_terms(span_mask_HS.flip(1))[0],
+        seen=window.seen_1,
+    )
+    q_GE = query_BHE.reshape(B * H, E)
+    p_GC = torch.empty(keys_GCE.shape[:2], dtype=at_least_fp32(q_GE[:0]).dtype, device=q_GE.device)
+    out_GE = torch.empty_like(q_GE)
+    attend(q_GE, slots, None, p_GC, out_GE)
+    return out_GE.view(B, H, E)
 
 
 def bytes_of(x: Optional[Tensor]) -> Optional[Tensor]:

@@ -9,7 +9,10 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.modules import ring
+from fb_fairseq.ops import fallbacks
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
+from tests.ops.recorded_graph import RecordedGraph
 
 PAD = 1
 
@@ -141,6 +144,56 @@ def test_decoding_equals_teacher_forcing(changes):
     reordered = model.encoder.reorder_encoder_out(encoder_out, order)
     step, _ = model.decoder(target[order][:, :7], encoder_out=reordered, incremental_state=state)
     torch.testing.assert_close(step[:, 0], full[order, 6], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", OPTIONS[:4])
+def test_hypotheses_share_their_sentence(changes):
+    """As beam search has them: n rows a sentence, which move within it; then a sentence is finished."""
+    model, n = build(**changes), 4
+    source, target = batch([5, 7, 7, 2]), batch([9] * 16)
+    source[2] = source[1]  # the same text twice
+    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+    encoder_out = model.encoder.reorder_encoder_out(encoder_out, torch.arange(4).repeat_interleave(n))
+    state = {}
+
+    def check(t, sentences):
+        step, aligned = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
+        full, expected = model.decoder(target[:, :t], encoder_out=encoder_out)
+        torch.testing.assert_close(step[:, -1], full[:, -1], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(aligned["attn"][0][:, -1], expected["attn"][0][:, -1])
+        kept = model.decoder.get_incremental_state(state, "feedback").encoder
+        assert kept[0].keys_CBHE.shape[1] == sentences
+
+    def reorder(order):
+        nonlocal target, encoder_out
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        target, encoder_out = target[order], model.encoder.reorder_encoder_out(encoder_out, order)
+
+    check(1, 4)
+    check(2, 4)
+    reorder(torch.tensor([1, 1, 0, 3, 4, 5, 6, 7, 11, 10, 9, 8, 12, 12, 12, 12]))
+    check(3, 4)
+    reorder(torch.tensor([4, 5, 6, 7, 8, 9, 10, 11]))
+    check(4, 2)
+    reorder(torch.tensor([5]))
+    check(5, 1)
+
+
+def test_a_captured_step_decodes_the_same(monkeypatch):
+    """(Without a GPU, a stand-in for CUDA's graphs.)"""
+    made = []
+    monkeypatch.setattr(ring, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    model = build(step_loop="graph")
+    source, target = batch([5, 7, 2]), batch([90, 90, 90])
+    encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+    state = {}
+    with torch.no_grad():
+        full = model.decoder(target, encoder_out=encoder_out)[0]
+        for t in range(1, 91):
+            step = model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0]
+            torch.testing.assert_close(step[:, 0], full[:, t - 1], atol=1e-5, rtol=1e-5)
+    assert len(made) == 2, "with 64 slots, and with 128"
 
 
 def test_a_sentence_alone_and_in_a_padded_batch():

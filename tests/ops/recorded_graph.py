@@ -15,15 +15,35 @@ class Recording(TorchDispatchMode):
     def __init__(self, calls):
         super().__init__()
         self.calls = calls
+        self.before = {}
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = operation._schema.name.split("::")[1]
         if name in WAITS:
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
+        for argument, given in zip(operation._schema.arguments, args):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.keep(given)
+        for name, given in kwargs.items():
+            if name == "out" or name.startswith("out") or name == "grad_input":
+                self.keep(given)
         result = operation(*args, **kwargs)
         self.calls.append((operation, args, kwargs, result))
         return result
+
+
+    def keep(self, x):
+        """What is written to, as it is before."""
+        for tensor in x if isinstance(x, (list, tuple)) else [x]:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self.before:
+                whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+                self.before[storage.data_ptr()] = whole, whole.clone()
+
+    def undo(self):
+        for whole, before in self.before.values():
+            whole.copy_(before)
 
 
 class RecordedGraph:
@@ -34,9 +54,11 @@ class RecordedGraph:
     def __init__(self, function, before=None):
         type(self).made += 1
         self.calls = []
-        with Recording(self.calls):
+        recording = Recording(self.calls)
+        with recording:
             self.result = function()
-        # What capturing computed is no result: on a GPU nothing runs then.
+        # On a GPU nothing runs then: nothing is changed, and there is no result.
+        recording.undo()
         for x in pytree.tree_flatten(self.result)[0]:
             if torch.is_tensor(x) and x.is_floating_point():
                 x.fill_(float("nan"))

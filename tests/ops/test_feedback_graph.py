@@ -6,7 +6,7 @@ There is no GPU here. ``RecordedGraph`` stands in for CUDA's graphs: it replays 
 import pytest
 import torch
 
-from fb_fairseq.ops import feedback_graph
+from fb_fairseq.ops import fallbacks, feedback_graph
 from fb_fairseq.ops.feedback_fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback_graph import CAPTURE_AT, GraphRun, Graphs
 from fb_fairseq.ops.feedback_reference import feedback_block
@@ -18,7 +18,7 @@ from tests.ops.test_feedback_fast import Case, compare
 def graphs(monkeypatch):
     """Graphs that work on a CPU."""
     monkeypatch.setattr(feedback_graph, "CudaGraph", RecordedGraph)
-    monkeypatch.setattr(feedback_graph, "DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     return Graphs()
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch
 
 def test_without_a_gpu(caplog):
     """Operation by operation, which is logged once."""
-    feedback_graph.log_once.cache_clear()
+    fallbacks.log_once.cache_clear()
     case, loop = small(), looped(Graphs())
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 1):

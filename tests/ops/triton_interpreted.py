@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from fb_fairseq.modules import FeedbackTransformer, ring
 from fb_fairseq.ops import fallbacks, triton_attention
-from fb_fairseq.ops.attention import Positions, step_attention
+from fb_fairseq.ops.attention import Positions, span_terms, step_attention
 from fb_fairseq.ops.feedback_fast import feedback_block_fast
-from fb_fairseq.ops.feedback_fast_forward import span_terms
 from fb_fairseq.ops.feedback_reference import feedback_block
 from fb_fairseq.ops.layers import Dropout
 from fb_fairseq.ops.triton_attention import Slots, attend, attend_backward
+from tests.modules.options import random_options, randomise
 from tests.ops.test_feedback_fast import Case, compare
 
 
@@ -108,6 +109,31 @@ def test_lower_precision(dtype, tolerance):
     p, out = torch.empty(len(step.q), step.S), torch.empty_like(step.q)
     attend(step.q, step.slots(), None, p, out)
     torch.testing.assert_close(out.double(), exact, atol=tolerance, rtol=tolerance)
+
+
+@torch.no_grad()
+def test_decoding_with_it(monkeypatch):
+    """Steps on slots in a circle, spans and positions."""
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    ran = []
+    forward = triton_attention.forward_kernel.run
+    monkeypatch.setattr(
+        triton_attention.forward_kernel, "run", lambda *args, **kwargs: (ran.append(1), forward(*args, **kwargs))
+    )
+    monkeypatch.setattr(ring, "CAPTURE_AT", 1000)
+    options = random_options(
+        4, decoder_layers=2, attention_span=6, adaptive_span=True, relative_positions="key-value", step_loop="graph",
+        step_loop_kernel="triton",
+    )
+    model = FeedbackTransformer(options).double().eval()
+    randomise(model)
+    for layer in model.layers:
+        layer.self_attn.adaptive_span.z.data.uniform_(0, 1)
+    x, memory = torch.randn(15, 2, options.decoder_embed_dim, dtype=torch.double), model.new_ring("keys-values")
+    y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
+    assert len(ran) == 2 * 14  # the first step attends to nothing
+    torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5])

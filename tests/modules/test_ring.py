@@ -1,0 +1,95 @@
+"""Decoding as a captured step: on slots that are there from the start, without a look at Python's numbers.
+
+There is no GPU here: ``RecordedGraph`` stands in for CUDA's graphs.
+"""
+
+import pytest
+import torch
+
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring
+from fb_fairseq.ops import fallbacks
+from tests.modules.options import random_options, randomise
+from tests.ops.recorded_graph import RecordedGraph
+
+STEPS, B = 40, 3
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """Captured steps on a CPU; how many graphs were made."""
+    made = []
+    monkeypatch.setattr(ring, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
+    monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    return made
+
+
+def stack_and_stream(stack, seed, **changes):
+    torch.manual_seed(seed)
+    options = random_options(seed, step_loop="graph", **changes)
+    model = stack(options).double().eval()
+    randomise(model)
+    return model, torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)
+
+
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+@pytest.mark.parametrize("stack", [FeedbackTransformer, RelativeTransformer, AllAttention])
+@pytest.mark.parametrize("seed", range(4))
+@torch.no_grad()
+def test_equals_a_block(captures, stack, seed, storage):
+    """Slots that fill, grow in number, and are overwritten."""
+    changes = {"activation_fn": "relu", "persistent_memory_size": 5} if stack is AllAttention else {}
+    model, x = stack_and_stream(stack, seed, attention_span=20, **changes)
+    memory = model.new_ring(storage)
+    y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
+    torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
+    most = 3 if memory.span > 16 else 2 if memory.span > 8 else 1
+    assert 1 <= len(captures) <= most, "one for each number of slots"
+
+
+@torch.no_grad()
+def test_reordering(captures):
+    """In place while there are as many streams, so that the graph goes on."""
+    model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
+    memory, orders = model.new_ring("keys-values"), {10: [2, 0, 0], 20: [1, 1, 0, 2], 30: [3]}
+    rows = torch.arange(B)
+    for t in range(STEPS):
+        x_BD = x[t, rows % B] + rows[:, None]
+        if t in orders:
+            order = torch.tensor(orders[t])
+            memory.reorder(order)
+            past, rows = past[:, order], torch.arange(len(order))
+            x_BD = x[t, rows % B]
+        past = x_BD[None] if t == 0 else torch.cat([past, x_BD[None]])
+        y = model.run_step(x_BD, memory)
+        torch.testing.assert_close(y, model(past)[0][-1], atol=1e-10, rtol=1e-10)
+    assert len(captures) == 3, "one for each number of streams"
+
+
+@torch.no_grad()
+def test_new_weights_are_seen(captures):
+    model, x = stack_and_stream(FeedbackTransformer, 3)
+    memory = model.new_ring("keys-values")
+    for x_BD in x[:20]:
+        model.run_step(x_BD, memory)
+    before = model.run_step(x[20], memory)
+    model.layers[0].fc1.weight.mul_(-1)
+    model.memory.layer_weights is None or model.memory.layer_weights.normal_()
+    memory.position, memory.seen_1 = memory.position - 1, memory.seen_1 - 1
+    assert not model.run_step(x[20], memory).allclose(before) and captures
+
+
+def test_with_gradients_nothing_is_captured(captures):
+    model, x = stack_and_stream(FeedbackTransformer, 0)
+    memory = model.new_ring("keys-values")
+    for x_BD in x[:10]:
+        model.run_step(x_BD, memory).sum()
+    assert not captures
+
+
+def test_without_a_gpu():
+    model, x = stack_and_stream(FeedbackTransformer, 0)
+    memory = model.new_ring("keys-values")
+    y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
+    torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
+    assert not memory.static
