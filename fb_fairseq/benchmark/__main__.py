@@ -6,10 +6,10 @@ import platform
 
 import torch
 
-from fb_fairseq.benchmark import decode, span, train
+from fb_fairseq.benchmark import attention, decode, memory, span, train
 from fb_fairseq.benchmark.measure import DTYPES
 
-COMMANDS = {"train": train, "decode": decode, "span": span}
+COMMANDS = {"train": train, "attention": attention, "decode": decode, "memory": memory, "span": span}
 
 
 def parse(argv=None) -> argparse.Namespace:

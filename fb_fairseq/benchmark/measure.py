@@ -6,7 +6,7 @@ from typing import Callable, List
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
-from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.buffers import Buffers, release_free
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
@@ -58,6 +58,24 @@ def alternating_medians(functions: List[Callable], device: str, repeats: int) ->
     return [sorted(column)[repeats // 2] for column in zip(*times)]
 
 
+def copy_speed(device: str) -> float:
+    """Bytes a second that a large copy reads and writes."""
+    source = torch.empty(256 << 20, dtype=torch.uint8, device=device).fill_(1)
+    target = torch.empty_like(source)
+    (time,) = alternating_medians([lambda: target.copy_(source)], device, 5)
+    return 2 * source.numel() / time
+
+
+def launches(function: Callable) -> int:
+    """How many kernels, copies and graphs a call launches on a GPU."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        function()
+        torch.cuda.synchronize()
+    names = ("LaunchKernel", "GraphLaunch", "MemcpyAsync", "MemsetAsync")
+    return sum(event.count for event in profile.key_averages() if any(name in event.key for name in names))
+
+
 def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
     """Bytes that are kept for the backward pass of what the function computes, the model's parameters not counted."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -75,6 +93,26 @@ def saved_bytes(function: Callable, model: torch.nn.Module) -> int:
     buffers = Buffers.in_use - before
     del result
     return sum(kept.values()) + buffers
+
+
+def peak_bytes(function: Callable, device: str) -> int:
+    """The most bytes of tensors that are there at once while the function runs, beyond those that were there before."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        function()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    release_free()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        function()
+    changes = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    there = peak = 0
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        there += event.nbytes()
+        peak = max(peak, there)
+    return peak
 
 
 def table(head: List[str], rows: List[List]) -> None:

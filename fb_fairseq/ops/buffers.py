@@ -53,6 +53,12 @@ class Buffers:
         _give_back(self._chunks)
 
 
+def release_free() -> None:
+    """Hand what no block uses back to the operating system."""
+    with _lock:
+        _free.clear()
+
+
 def _take(size: int) -> Tensor:
     """The smallest free chunk of so many bytes or more, or a new one."""
     with _lock:

@@ -53,7 +53,7 @@ class Backward:
         self.work, b.windows_of = Workspace(b, size), b.windows()
         recomputed = Record(b, size) if self.record is None else None
         record = self.record or recomputed
-        self.views = record.views(b)
+        self.views = record.views
         for last in range(b.T, 0, -size):
             first = max(0, last - size)
             # Place of the tile's first step in the record.

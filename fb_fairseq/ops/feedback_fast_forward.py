@@ -44,9 +44,7 @@ class Record:
             self.cross_p_TLGC = b.buffers.empty(steps, L, b.G, b.cross_slots, dtype=fp32)
             if not b.options.normalize_before:
                 self.cross_sum_LTBD = new(L, steps, B, D)
-
-    def views(self, block: "Block") -> "Views":
-        return Views(vars(self), block)
+        self.views = Views(vars(self), block)
 
 
 class Views:
@@ -59,11 +57,19 @@ class Views:
             short, _, shape = name.rpartition("_")
             if "T" not in shape or shape[0] in "IK" or shape.endswith("W"):
                 continue
-            by_step = x if shape.startswith("TL") else x.transpose(0, 1)
-            setattr(self, short, [step.unbind(0) for step in by_step.unbind(0)])
+            setattr(self, short, nested(x, shape.startswith("TL")))
             if shape == "TLBX":
-                by_head = x.view(*x.shape[:2], block.G, 1, block.E)
-                setattr(self, f"{short}_heads", [step.unbind(0) for step in by_head.unbind(0)])
+                setattr(self, f"{short}_heads", nested(x.view(*x.shape[:2], block.G, 1, block.E), True))
+
+
+def nested(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
+    """``[t][l]``: the views of [T, L, …] or [L, T, …]."""
+    if not x.is_contiguous():
+        by_step = x if steps_first else x.transpose(0, 1)
+        return [step.unbind(0) for step in by_step.unbind(0)]
+    flat = x.flatten(0, 1).unbind(0)
+    T, L = x.shape[:2] if steps_first else x.shape[1::-1]
+    return [flat[t * L : (t + 1) * L] if steps_first else flat[t::T] for t in range(T)]
 
 
 class Windows:
@@ -200,7 +206,7 @@ class Block:
         """
         o = self.options
         record = Record(self, self.T if keep else 1)
-        views, queries_TBX = record.views(self), self.first_queries(0, self.T)
+        views, queries_TBX = record.views, self.first_queries(0, self.T)
         self.windows_of = self.windows()
         out, aligned = [], []
         for t in range(self.T):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.benchmark.__main__ import main
-from fb_fairseq.benchmark.measure import saved_bytes
+from fb_fairseq.ops import buffers
+from fb_fairseq.benchmark.measure import peak_bytes, saved_bytes
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
 
@@ -19,7 +20,7 @@ def threads():
 
 
 def results(capsys, *arguments):
-    main([*arguments, *SMALL])
+    main([arguments[0], *SMALL, *arguments[1:]])
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -48,11 +49,40 @@ def test_train(capsys):
     assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
 
 
+def test_memory(capsys, monkeypatch):
+    monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
+    found = results(capsys, "memory", "--block", "60", "--batch-size", "16")
+    peaks = found["peak_bytes"]
+    assert peaks["fast, recomputing"] < peaks["fast"] < peaks["reference"]
+    assert peaks["transformer, recomputing"] < peaks["transformer"]
+    assert found["ratio"]["fast_vs_transformer"] == round(peaks["fast"] / peaks["transformer"], 4)
+
+
+def test_attention(capsys):
+    found = results(capsys, "attention", "--repeats", "1")
+    assert set(found["microseconds"]) == {"plain", "scaled_dot_product_attention", "a copy"}
+    read = 2 * 3 * 20 * 16 * 4
+    for name, time in found["microseconds"].items():
+        assert found["gigabytes_per_second"][name] == pytest.approx(read / time / 1e3, rel=0.05, abs=2e-3)
+
+
+def test_peak_bytes():
+    """What is there at once, not what was ever made."""
+
+    def function():
+        x = torch.ones(1000)
+        y = x + 1
+        del x
+        return y + 1
+
+    assert peak_bytes(function, "cpu") == pytest.approx(8000, abs=64)
+
+
 def test_train_stops_where_the_loops_differ(capsys, monkeypatch):
     from fb_fairseq.ops import feedback_fast_tile
 
     monkeypatch.setattr(feedback_fast_tile.Gradients, "add_linear", lambda *args: None)
-    with pytest.raises(RuntimeError, match="the fast loop's gradients are not the plain one's"):
+    with pytest.raises(RuntimeError, match="the gradients of .*'fast'.* are not the plain loop's"):
         results(capsys, "train", "--block", "10", "--repeats", "1")
 
 
