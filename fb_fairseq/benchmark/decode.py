@@ -5,6 +5,7 @@ time nor state may grow from the second one on. Where fairseq is installed, its 
 tokens beside them; its state and time grow.
 """
 
+import argparse
 from typing import Callable
 
 import torch
@@ -20,27 +21,47 @@ LONGEST = 4096
 def add_arguments(parser) -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="length of the stream, in tokens")
     parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help="what is kept of a step")
+    parser.add_argument(
+        "--equal-parameters", action="store_true",
+        help="widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
+        "Transformer's (shared projections save some)",
+    )
 
 
 def run(args) -> dict:
     results, rows = {}, []
     for name in MODELS:
-        model = build(name, args).eval()
+        model = build(name, widened(args) if name == "feedback" and args.equal_parameters else args).eval()
         for storage in args.storage:
             milliseconds, sizes = stream(model, storage, args)
-            results[f"{name}, {storage}"] = timed(f"{name}, {storage}", milliseconds, sizes, args, rows)
+            results[f"{name}, {storage}"] = timed(
+                f"{name}, {storage}", parameters(model), milliseconds, sizes, args, rows
+            )
     stock = stock_decoder(args, args.steps + 2) if args.steps <= LONGEST else None
     if stock is not None:
-        results[NAME] = timed(NAME, *stock_stream(stock.eval(), args), args, rows)
-    head = ["", "ms/step, part 2", "median", "part 10", "tokens/s, whole", "bytes, part 2", "part 10"]
+        results[NAME] = timed(NAME, parameters(stock), *stock_stream(stock.eval(), args), args, rows)
+    head = ["", "parameters", "ms/step, part 2", "median", "part 10", "tokens/s, whole", "bytes, part 2", "part 10"]
     table(head, rows)
     return results
 
 
-def timed(name: str, milliseconds, sizes, args, rows) -> dict:
+def widened(args) -> argparse.Namespace:
+    feedback, transformer = (parameters(build(name, args)) for name in ("feedback", "transformer"))
+    units = (transformer - feedback) / (args.layers * (2 * args.embed_dim + 1))
+    ffn_dim = args.ffn_dim + round(units)
+    print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
+    return argparse.Namespace(**{**vars(args), "ffn_dim": ffn_dim})
+
+
+def parameters(model: torch.nn.Module) -> int:
+    """Of the layers, without embeddings."""
+    return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
+
+
+def timed(name: str, size: int, milliseconds, sizes, args, rows) -> dict:
     speed = args.batch_size * PARTS / sum(milliseconds) * 1e3
-    rows.append([name, milliseconds[1], sorted(milliseconds)[PARTS // 2], milliseconds[-1], speed, sizes[1], sizes[-1]])
-    return {"ms_per_token": milliseconds, "state_bytes": sizes, "tokens_per_second": round(speed, 1)}
+    rows.append([name, size, milliseconds[1], sorted(milliseconds)[PARTS // 2], milliseconds[-1], speed, sizes[1], sizes[-1]])
+    return {"parameters": size, "ms_per_token": milliseconds, "state_bytes": sizes, "tokens_per_second": round(speed, 1)}
 
 
 def stream(model, storage: str, args):
