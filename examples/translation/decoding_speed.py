@@ -1,9 +1,9 @@
 """Decoding speed and state of feedback and vanilla decoders, in one run (v3 Figure 4, Table 5).
 
-    python examples/translation/decoding_speed.py [--layers 1 2 6] [--sentences 64] [--length 30] [--cpu]
+    python examples/translation/decoding_speed.py [--layers 1 2 6] [--lengths 25 200] [--sentences 16] [--cpu]
 
-Models have random parameters, and every hypothesis is made --length tokens long, so that all do the same work: the
-figures are of speed alone. Beam search is fairseq's own. State: bytes of self-attention keys and values a hypothesis, at
+Models have random parameters, and every hypothesis is made as long as --lengths says, so that all do the same work: the
+figures are of speed alone. Sources have 25 words. Beam search is fairseq's own. State: bytes of self-attention keys and values a hypothesis, at
 the end.
 """
 
@@ -32,6 +32,8 @@ MODELS = {
     "feedback, per-layer": (FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
 
+SOURCE = 25
+
 
 def build(kind, layers, args, words):
     model, changes = MODELS[kind]
@@ -44,12 +46,12 @@ def build(kind, layers, args, words):
     return model.build_model(sizes, task).to(args.device).eval()
 
 
-def state_bytes(model, args, words):
+def state_bytes(model, length, device, words):
     """Bytes of the decoder's own keys and values for one hypothesis of full length."""
-    source = torch.randint(4, len(words), (1, 20), device=args.device)
-    encoder_out = model.encoder(source, torch.tensor([20], device=args.device))
-    state, target = {}, torch.randint(4, len(words), (1, args.length), device=args.device)
-    for t in range(1, args.length + 1):
+    source = torch.randint(4, len(words), (1, 20), device=device)
+    encoder_out = model.encoder(source, torch.tensor([20], device=device))
+    state, target = {}, torch.randint(4, len(words), (1, length), device=device)
+    for t in range(1, length + 1):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
     if hasattr(model.decoder, "memory"):
         ring = model.decoder.get_incremental_state(state, "feedback").ring
@@ -65,8 +67,8 @@ def main():
     parser.add_argument("--ffn-dim", type=int, default=1024)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--vocabulary", type=int, default=10000)
-    parser.add_argument("--sentences", type=int, default=64, help="of one batch")
-    parser.add_argument("--length", type=int, default=30, help="tokens of source and target")
+    parser.add_argument("--sentences", type=int, default=16, help="of one batch")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 200], help="tokens of the targets")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3, help="the median is of so many runs, models taking turns")
     parser.add_argument("--threads", type=int, default=1)
@@ -78,27 +80,30 @@ def main():
     words = Dictionary()
     for word in range(args.vocabulary - 4):
         words.add_symbol(f"w{word}")
-    source = torch.randint(4, len(words), (args.sentences, args.length), device=args.device)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((args.sentences,), args.length, device=args.device)}}
+    source = torch.randint(4, len(words), (args.sentences, SOURCE), device=args.device)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((args.sentences,), SOURCE, device=args.device)}}
     cases = []
     with torch.no_grad():
         for layers in args.layers:
             for kind in MODELS:
                 model = build(kind, layers, args, words)
-                options = dict(beam_size=args.beam, max_len_b=args.length, min_len=args.length)
-                generator = SequenceGenerator([model], words, **options).to(args.device)
-                cases.append((f"{layers} layers, {kind}", generator, state_bytes(model, args, words), []))
+                for length in args.lengths:
+                    options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
+                    generator = SequenceGenerator([model], words, **options).to(args.device)
+                    size = state_bytes(model, length, args.device, words)
+                    cases.append((f"{layers} layers, {length} tokens, {kind}", length, generator, size, []))
+        cases.sort(key=lambda case: case[1])  # models take turns
         for _ in range(args.repeats + 1):
-            for _, generator, _, times in cases:
+            for _, length, generator, _, times in cases:
                 start = time.perf_counter()
                 found = generator.generate([], sample)
                 if args.device == "cuda":
                     torch.cuda.synchronize()
                 times.append(time.perf_counter() - start)
-                assert all(len(sentence[0]["tokens"]) == args.length + 1 for sentence in found)
+                assert all(len(sentence[0]["tokens"]) == length + 1 for sentence in found)
     results, rows = {}, []
-    for name, _, size, times in cases:
-        speed = args.sentences * args.length / sorted(times[1:])[(len(times) - 1) // 2]
+    for name, length, _, size, times in cases:
+        speed = args.sentences * length / sorted(times[1:])[(len(times) - 1) // 2]
         results[name] = {"words_per_second": round(speed, 1), "state_bytes": size}
         rows.append([name, speed, size])
     table(["", "words/s", "bytes of state a hypothesis"], rows)

@@ -29,7 +29,7 @@ def parse(argv=None) -> argparse.Namespace:
         module.add_arguments(command)
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        if isinstance(value, int) and value < 1:
+        if type(value) is int and value < 1:
             parser.error(f"--{name.replace('_', '-')} {value}: give 1 or more")
     if args.embed_dim % args.heads:
         parser.error(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}")

@@ -37,6 +37,7 @@ class MemoryRing:
         # keys-values: keys and values of each set [J, B, H, S, E]; vectors: the memories of each step [J, B, S, D].
         # The slots of a stream and head lie side by side: so attention reads them in one go.
         self.buffer: Optional[Tensor] = None
+        self.spare: Optional[Tensor] = None  # as large: where reordered streams go to, which saves making it anew
         self.seen_1: Optional[Tensor] = None  # of a captured ring: the position, on the device
         self._forget_graph()
 
@@ -104,14 +105,23 @@ class MemoryRing:
         """Take the streams in another order; some more than once, some no more (beam search)."""
         if self.buffer is None:
             return
-        reordered = self.buffer.index_select(1, order)
-        if self.static and reordered.shape == self.buffer.shape:
-            self.buffer.copy_(reordered)  # where the graph looks for it
-        else:
-            self.buffer = reordered
+        if self.buffer.requires_grad:
+            self.buffer = self.buffer.index_select(1, order)
+            return
+        old, streams, filled = self.buffer, len(order), slice(None if self.static else self.position)
+        if self.spare is None or self.spare.shape[1] != streams or self.spare.shape[-2] != self.slots:
+            self.spare = old.new_zeros(len(old), streams, *old.shape[2:])
+        torch.index_select(old[..., filled, :], 1, order, out=self.spare[..., filled, :])
+        if old.shape[1] != streams:
+            self.buffer, self.spare = self.spare, None
             self._forget_graph()
+        elif self.static:
+            old.copy_(self.spare)  # where the graph looks for it
+        else:
+            self.buffer, self.spare = self.spare, old
 
     def nbytes(self) -> int:
+        """Of the slots (in beam search there are twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
     def _grow(self) -> None:

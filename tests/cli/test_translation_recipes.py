@@ -86,13 +86,13 @@ def test_decoding_speed(monkeypatch, capsys):
     import runpy
     import sys
 
-    sizes = "--layers 2 --sentences 2 --length 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
+    sizes = "--layers 2 --sentences 2 --lengths 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
     monkeypatch.setattr(sys, "argv", ["decoding_speed.py", *sizes.split()])
     runpy.run_path(str(REPOSITORY / "examples/translation/decoding_speed.py"), run_name="__main__")
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     state = {name: result["state_bytes"] for name, result in found.items() if name != "setting"}
     assert state == {
-        "2 layers, vanilla": 2 * 2 * 5 * 16 * 4,
-        "2 layers, feedback, shared": 2 * 5 * 16 * 4,
-        "2 layers, feedback, per-layer": 2 * 2 * 5 * 16 * 4,
+        "2 layers, 5 tokens, vanilla": 2 * 2 * 5 * 16 * 4,
+        "2 layers, 5 tokens, feedback, shared": 2 * 5 * 16 * 4,
+        "2 layers, 5 tokens, feedback, per-layer": 2 * 2 * 5 * 16 * 4,
     }
