@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.step_loop import chosen
 from tests.cli.fairseq_commands import (
     assert_same_parameters,
     finish,
@@ -192,3 +194,28 @@ def test_a_log_file_holds_every_line_once(byte_data, tmp_path):
     train(byte_data, tmp_path, max_epoch=3, batch_size=60, log_file=log, disable_validation=True, no_save=True)
     lines = [line for line in log.read_text().splitlines() if '"train_loss"' in line]
     assert len(lines) == len(set(lines)) == 3
+
+
+def test_step_loops_train_alike(byte_data, tmp_path):
+    """Each says once what runs, and what runs instead where there is no GPU."""
+    losses, logs = {}, {}
+    for name, changes in {
+        "reference": {"step_loop": "reference"},
+        "auto": {},
+        "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
+    }.items():
+        for cached in (chosen, log_once):  # once a process
+            cached.cache_clear()
+        logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, **changes)
+        losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
+    assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["graph"]
+    for name, lines in {
+        "reference": ["step loop: reference (asked for by --step-loop)"],
+        "auto": ["step loop: fast (the default)"],
+        "graph": [
+            "step loop: graph (asked for by --step-loop)",
+            "--step-loop graph: CUDA graphs need a GPU; steps run operation by operation",
+            "--step-loop-kernel triton: needs a GPU; torch's products are used",
+        ],
+    }.items():
+        assert [logs[name].count(line) for line in lines] == [1] * len(lines)
