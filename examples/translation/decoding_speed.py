@@ -33,10 +33,13 @@ MODELS = {
 }
 
 SOURCE = 25
+GPU_MODELS = {
+    "feedback, shared, graph": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
+}
 
 
 def build(kind, layers, args, words):
-    model, changes = MODELS[kind]
+    model, changes = {**MODELS, **GPU_MODELS}[kind]
     sizes = argparse.Namespace(
         encoder_layers=6, decoder_layers=layers, encoder_embed_dim=args.embed_dim, encoder_ffn_embed_dim=args.ffn_dim,
         encoder_attention_heads=args.heads, decoder_attention_heads=args.heads, share_all_embeddings=True,
@@ -85,7 +88,7 @@ def main():
     cases = []
     with torch.no_grad():
         for layers in args.layers:
-            for kind in MODELS:
+            for kind in {**MODELS, **GPU_MODELS} if args.device == "cuda" else MODELS:
                 model = build(kind, layers, args, words)
                 for length in args.lengths:
                     options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)

@@ -30,8 +30,12 @@ def add_arguments(parser) -> None:
 
 def run(args) -> dict:
     results, rows = {}, []
-    for name in MODELS:
-        model = build(name, widened(args) if name == "feedback" and args.equal_parameters else args).eval()
+    cases = {name: (name, {}) for name in MODELS}
+    if args.device.startswith("cuda"):
+        cases["feedback, graph"] = ("feedback", {"step_loop": "graph"})
+        cases["feedback, graph, Triton"] = ("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"})
+    for name, (kind, options) in cases.items():
+        model = build(kind, widened(args) if kind == "feedback" and args.equal_parameters else args, **options).eval()
         for storage in args.storage:
             milliseconds, sizes = stream(model, storage, args)
             results[f"{name}, {storage}"] = timed(

@@ -18,6 +18,9 @@ def run(args) -> dict:
     peaks = {}
     for name, case in MODELS.items():
         step = training_step(case, args)
+        if args.device.startswith("cuda"):
+            step()  # libraries take memory of their own in a first call
+            step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)
         del step
     table(

@@ -22,6 +22,7 @@ from fb_fairseq.benchmark.measure import (
 )
 from fb_fairseq.benchmark.stock import NAME, VOCABULARY, stock_decoder
 from fb_fairseq.modules import StreamState
+from fb_fairseq.ops.feedback_graph import CAPTURE_AT
 
 # Name: model, and options of it.
 CASES = {
@@ -38,7 +39,7 @@ GPU_CASES = {
 }
 PLAIN = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
-WARM_UP = 4  # steps: a graph is captured when its shapes come again
+WARM_UP = CAPTURE_AT + 1  # steps: a graph is captured when its shapes come often
 
 
 def add_arguments(parser) -> None:
@@ -55,9 +56,10 @@ def run(args) -> dict:
     if stock is not None:
         steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full=False)
         steps[NAME] = stock_step(stock, args)
-    for step in steps.values():
-        for _ in range(WARM_UP):
-            step()
+    if gpu:
+        for step in steps.values():
+            for _ in range(WARM_UP):
+                step()
     times = alternating_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
     rows = [[name, speed, speed / speeds["transformer"], speed / speeds["reference"]] for name, speed in speeds.items()]
@@ -106,6 +108,7 @@ def training_step(case, args, full: bool = True):
         entering = StreamState(state.memory_KCBD) if full else None
         (model.run_block(x_TBD, entering)[0] * weights_TBD).float().mean().backward()
 
+    step.model = model
     return step
 
 

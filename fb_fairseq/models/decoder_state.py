@@ -45,17 +45,20 @@ class DecoderState:
             self.hypotheses = out_CBD.shape[1] // max(len(rows), 1)
             self.encoder = [
                 # A sentence's and head's positions side by side, so that attention reads them in one go.
-                context._replace(keys_CBHE=slots_last(context.keys_CBHE), values_CBHE=slots_last(context.values_CBHE))
+                EncoderContext(*(slots_last(x.to(out_CBD.dtype)) for x in context[:2]), context.padding_BC)
                 for context in contexts(out_CBD.index_select(1, rows), [mask.index_select(0, rows) for mask in padding])
             ]
 
     def reorder(self, order: Tensor) -> None:
-        """Take the rows in another order. If they stay as many, each moves within its sentence; if not, sentences are
-        finished, or rows were chosen at will."""
+        """Take the rows in another order, some more than once. In beam search each moves within its sentence, until some
+        sentences are finished."""
         self.ring.reorder(order)
-        if not self.encoder or len(order) == self.encoder[0].keys_CBHE.shape[1] * self.hypotheses:
+        if not self.encoder:
             return
         sentences = order // self.hypotheses
+        rows = torch.arange(self.encoder[0].keys_CBHE.shape[1] * self.hypotheses, device=order.device)
+        if torch.equal(sentences, rows // self.hypotheses):
+            return
         self.hypotheses = shared_by(sentences.tolist())
         sentences = sentences[:: self.hypotheses]
         self.encoder = [

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.cuda_graph import CudaGraph
-from fb_fairseq.ops.fallbacks import can_capture
+from fb_fairseq.ops.fallbacks import can_capture, stop_capturing
 from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, Window, project_context
 
 STORAGES = ("keys-values", "vectors")
 FIRST_SLOTS = 64  # more are made when a sequence gets longer
-CAPTURE_AT = 3  # steps with the same slots
+CAPTURE_AT = 8  # steps with the same slots and streams
 
 
 class MemoryRing:
@@ -24,8 +24,8 @@ class MemoryRing:
     Args:
         storage: ``keys-values``: projected once, fast. ``vectors``: the memories alone, projected again at each step
             (v1 §5.3); with shared projections half of the bytes.
-        captured: on a GPU a step is captured as a CUDA graph. It then works on all slots, with a mask for those that
-            are still empty, and with a count of steps that lies on the device.
+        captured: on a GPU, where no gradient is wanted, a step is captured as a CUDA graph. It works on all slots, with a
+            mask for those that are still empty, and with the position as a number on the device.
     """
 
     def __init__(self, span: int, storage: str = "keys-values", captured: bool = False):
@@ -38,24 +38,17 @@ class MemoryRing:
         # The slots of a stream and head lie side by side: so attention reads them in one go.
         self.buffer: Optional[Tensor] = None
         self.spare: Optional[Tensor] = None  # as large: where reordered streams go to, which saves making it anew
-        self.seen_1: Optional[Tensor] = None  # of a captured ring: the position, on the device
+        self.static = False  # while a step is captured
         self._forget_graph()
 
     def run(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> Any:
         """Run one step: a function of its embedding that attends to ``windows`` and calls ``push`` once."""
         if self.position == self.slots < self.span:
             self._grow()
-        if self.buffer is None or not self.static:
-            result = step(x_BD)
-        else:
-            result = self._replay(step, x_BD)
+        result = self._replay(x_BD) if self._is_captured(step, x_BD) else step(x_BD)
         self.position += 1
+        self.steps += 1
         return result
-
-    @property
-    def static(self) -> bool:
-        """Whether steps work on all slots, so that each is the same for the device."""
-        return self.seen_1 is not None
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Keep a step's memories in place of the oldest."""
@@ -66,11 +59,8 @@ class MemoryRing:
             new_JBE = torch.stack([slots[0].to(memory_KBD.dtype) for context in contexts for slots in context])
         if self.buffer is None:
             self.buffer = new_JBE.new_zeros(*new_JBE.shape[:-1], self.slots, new_JBE.shape[-1])
-            if self.captured and can_capture(new_JBE.device):
-                self.seen_1 = torch.zeros(1, dtype=torch.long, device=new_JBE.device)
         if self.static:
             self.buffer.index_copy_(-2, self.seen_1 % self.span, new_JBE.unsqueeze(-2))
-            self.seen_1 += 1
         else:
             self.buffer[..., self.position % self.span, :] = new_JBE
 
@@ -88,7 +78,8 @@ class MemoryRing:
             if layer.span_mask_HS is not None:
                 mask = layer.span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
-            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask, self.seen_1))
+            seen_1 = self.seen_1 if self.static else None
+            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask, seen_1))
         return windows
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
@@ -106,17 +97,18 @@ class MemoryRing:
         if self.buffer is None:
             return
         if self.buffer.requires_grad:
-            self.buffer = self.buffer.index_select(1, order)
+            self.buffer, self.spare = self.buffer.index_select(1, order), None
+            self._forget_graph()
             return
-        old, streams, filled = self.buffer, len(order), slice(None if self.static else self.position)
+        old, streams, filled = self.buffer, len(order), slice(None if self.position > self.slots else self.position)
         if self.spare is None or self.spare.shape[1] != streams or self.spare.shape[-2] != self.slots:
             self.spare = old.new_zeros(len(old), streams, *old.shape[2:])
         torch.index_select(old[..., filled, :], 1, order, out=self.spare[..., filled, :])
         if old.shape[1] != streams:
             self.buffer, self.spare = self.spare, None
             self._forget_graph()
-        elif self.static:
-            old.copy_(self.spare)  # where the graph looks for it
+        elif self.graph is not None:
+            old[..., filled, :] = self.spare[..., filled, :]  # where the graph looks for it
         else:
             self.buffer, self.spare = self.spare, old
 
@@ -135,13 +127,28 @@ class MemoryRing:
         self.graph: Optional[CudaGraph] = None
         self.steps = 0  # on this buffer
 
-    def _replay(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> Any:
-        self.steps += 1
-        if torch.is_grad_enabled() or self.steps < CAPTURE_AT:
-            return step(x_BD)
-        if self.graph is None:
-            self.own_x_BD = x_BD.clone()
+    def _is_captured(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> bool:
+        """Whether there is a graph for this step, made now if it is time."""
+        # Autocast keeps cast weights to itself, and drops them at its end.
+        if not self.captured or torch.is_grad_enabled() or torch.is_autocast_enabled(x_BD.device.type):
+            return False
+        if self.graph is not None and self.own_x_BD.dtype == x_BD.dtype:
+            return True
+        if self.steps < CAPTURE_AT or not can_capture(x_BD.device):
+            return False
+        self.own_x_BD = x_BD.clone()
+        self.seen_1 = torch.full((1,), self.position, device=x_BD.device)
+        self.static = True
+        try:
             self.graph = CudaGraph(lambda: step(self.own_x_BD))
+        except RuntimeError as error:
+            stop_capturing(error)
+        finally:
+            self.static = False
+        return self.graph is not None
+
+    def _replay(self, x_BD: Tensor) -> Any:
         self.own_x_BD.copy_(x_BD)
+        self.seen_1.fill_(self.position)
         self.graph.replay()
         return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, self.graph.result)

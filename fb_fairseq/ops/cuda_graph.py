@@ -15,6 +15,9 @@ class CudaGraph:
         function: without arguments; it must not wait for the GPU, and it must have run before. Now it does not run.
         before: a graph that is always replayed first: this one may use again what that one has freed.
 
+    Raises:
+        RuntimeError: capturing failed. Graphs should then be left alone (``fallbacks.stop_capturing``).
+
     Attributes:
         result: what the function returned; each replay writes it anew.
     """
@@ -22,9 +25,14 @@ class CudaGraph:
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
         self.graph = torch.cuda.CUDAGraph()
         pool = None if before is None else before.graph.pool()
+        current = torch.cuda.current_stream()
         # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.result = function()
+        try:
+            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+                self.result = function()
+        except RuntimeError:
+            torch.cuda.set_stream(current)  # which a capture that breaks off leaves behind
+            raise
 
     def replay(self) -> None:
         self.graph.replay()

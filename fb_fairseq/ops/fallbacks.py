@@ -18,8 +18,20 @@ def log_once(text: str) -> None:
     logger.warning(text)
 
 
+_failed = False
+
+
+def stop_capturing(error: Exception) -> None:
+    """After a capture has failed: the process goes on without graphs, because torch may not have tidied up all of it."""
+    global _failed
+    _failed = True
+    log_once(f"--step-loop graph: capturing failed; from now on steps run operation by operation: {error}")
+
+
 def can_capture(device: torch.device) -> bool:
     """Whether there are CUDA graphs."""
+    if _failed:
+        return False
     if device.type not in GRAPH_DEVICES:
         log_once("--step-loop graph: CUDA graphs need a GPU; steps run operation by operation")
     return device.type in GRAPH_DEVICES

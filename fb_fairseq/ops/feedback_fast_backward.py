@@ -89,8 +89,8 @@ class Backward:
         t = tile.first + i
         d_memory_KBD = work.d_memory_KTBD[:, i].zero_()
         if t + 1 == b.T:  # nobody's context yet
-            work.d_kv_ITBX[:, i] = 0
-            work.d_kv_normed_ITBD[:, i] = 0
+            work.d_kv_ITBX[:, i].zero_()
+            work.d_kv_normed_ITBD[:, i].zero_()
             return d_memory_KBD
         later = slice(i + 1, tile.n)
         for s, projection in enumerate(self.projections):

@@ -55,7 +55,7 @@ def place(start, C, seen, BLOCK_C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["C", "S", "P"])
 def forward_kernel(
-    q, k, v, key_positions, value_positions, log_mask, padding, reach, keep, seen, p, out, C,
+    q, k, v, key_positions, value_positions, log_mask, padding, reach, keep, seen, scores, p, out, C,
     q_row, k_row, k_slot, v_row, v_slot, p_row, out_row, keep_row, padding_row, mask_row, P, S,
     keep_S, mask_S, scale: tl.constexpr, keep_scale: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
@@ -80,7 +80,7 @@ def forward_kernel(
         if padding is not None:
             there = there & (tl.load(padding + (g // H) * padding_row + c, there, 1) == 0)
         score = tl.where(there & (score > -1e30), score, -float("inf"))
-        tl.store(p + g * p_row + S - distance, score, c < C)
+        tl.store(scores + g * C + c, score, c < C)
         higher = tl.maximum(top, score)
         total = total * tl.exp(top - higher) + tl.exp(score - higher)
         top = higher
@@ -92,7 +92,7 @@ def forward_kernel(
     for start in range(0, C, BLOCK_C):
         c, there, distance = place(start, C, seen, BLOCK_C)
         both = there[:, None] & (e < E)[None]
-        weight = tl.exp(tl.load(p + g * p_row + S - distance, c < C, -float("inf")) - highest) / whole
+        weight = tl.exp(tl.load(scores + g * C + c, c < C, -float("inf")) - highest) / whole
         tl.store(p + g * p_row + S - distance, weight, c < C)
         if keep is not None:
             weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * keep_scale
@@ -143,9 +143,11 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
     keys, values = slots.keys_GCE, slots.values_GCE
     G, C, E = keys.shape
     keep, keep_scale = (None, 1.0) if mask is None else (bytes_of(mask.keep), mask.scale)
+    # (Not in place of the weights: threads that share a slot would read what others have written already.)
+    scores_GC = torch.empty(G, C, dtype=p_GS.dtype, device=p_GS.device)
     forward_kernel[(G,)](
         q_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, slots.log_mask_HS, bytes_of(slots.padding_BC),
-        slots.reach_B, keep, slots.seen, p_GS, out_GE, C,
+        slots.reach_B, keep, slots.seen, scores_GC, p_GS, out_GE, C,
         q_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), p_GS.stride(0),
         out_GE.stride(0), row(keep), row(slots.padding_BC), row(slots.log_mask_HS), positions(slots), p_GS.shape[1],
         width(keep), width(slots.log_mask_HS), scale=E**-0.5, keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),

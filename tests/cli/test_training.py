@@ -206,8 +206,9 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     }.items():
         for cached in (chosen, log_once):  # once a process
             cached.cache_clear()
-        logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, **changes)
+        logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
+    assert len(losses["reference"]) == 4
     assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["graph"]
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],

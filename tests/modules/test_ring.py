@@ -21,6 +21,9 @@ def captures(monkeypatch):
     monkeypatch.setattr(ring, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "_failed", False)
+    monkeypatch.setattr(ring, "CAPTURE_AT", 3)
+    fallbacks.log_once.cache_clear()
     return made
 
 
@@ -72,11 +75,56 @@ def test_new_weights_are_seen(captures):
     memory = model.new_ring("keys-values")
     for x_BD in x[:20]:
         model.run_step(x_BD, memory)
-    before = model.run_step(x[20], memory)
+    kept = memory.buffer.clone()
+
+    def again():
+        memory.buffer.copy_(kept)
+        memory.position = 20
+        return model.run_step(x[20], memory)
+
+    before = again()
+    assert again().equal(before) and captures
     model.layers[0].fc1.weight.mul_(-1)
-    model.memory.layer_weights is None or model.memory.layer_weights.normal_()
-    memory.position, memory.seen_1 = memory.position - 1, memory.seen_1 - 1
-    assert not model.run_step(x[20], memory).allclose(before) and captures
+    after = again()
+    memory.graph = None
+    memory.captured = False
+    torch.testing.assert_close(after, again(), atol=1e-12, rtol=1e-12)
+    assert not after.allclose(before)
+
+
+@torch.no_grad()
+def test_a_capture_that_fails(monkeypatch, captures, caplog):
+    """Decoding goes on, operation by operation, and no other capture is tried."""
+
+    def fail(function):
+        captures.append(1)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(ring, "CudaGraph", fail)
+    model, x = stack_and_stream(FeedbackTransformer, 0)
+    for _ in range(2):
+        memory = model.new_ring("keys-values")
+        y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
+        torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
+    assert len(captures) == 1 and caplog.text.count("capturing failed") == 1
+
+
+def test_gradients_and_autocast_between_captured_steps(captures):
+    """Steps run as they must, and the graph's next one sees them."""
+    model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
+    memory, plain = model.new_ring("keys-values"), model.new_ring("keys-values")
+    plain.captured = False
+    for t, x_BD in enumerate(x):
+        for m in (memory, plain):
+            with torch.set_grad_enabled(t in (14, 15)):
+                with torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
+                    y = model.run_step(x_BD, m).detach()
+            if t == 18:
+                m.reorder(torch.tensor([2, 0, 0]))
+            expected = y if m is memory else expected
+        torch.testing.assert_close(y, expected if m is memory else y)
+        torch.testing.assert_close(memory.buffer[..., : t + 1, :], plain.buffer[..., : t + 1, :], atol=1e-10, rtol=1e-10)
+    assert captures
 
 
 def test_with_gradients_nothing_is_captured(captures):
@@ -92,4 +140,4 @@ def test_without_a_gpu():
     memory = model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
-    assert not memory.static
+    assert memory.graph is None

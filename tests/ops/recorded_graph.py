@@ -8,7 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WAITS = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
+# What waits for the device, or copies from the host.
+WAITS = {"lift_fresh", "_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
 
 
 class Recording(TorchDispatchMode):
@@ -49,10 +50,7 @@ class Recording(TorchDispatchMode):
 class RecordedGraph:
     """See ``fb_fairseq.ops.cuda_graph.CudaGraph``."""
 
-    made = 0
-
     def __init__(self, function, before=None):
-        type(self).made += 1
         self.calls = []
         recording = Recording(self.calls)
         with recording:

@@ -27,7 +27,7 @@ from fb_fairseq.ops import triton_attention
 OPTIONAL = ("key_positions", "value_positions", "log_mask", "padding", "reach", "keep", "seen")
 for half in ("*fp32", "*bf16"):
     types = dict.fromkeys(("q", "k", "v", "key_positions", "value_positions", "out", "d_out", "d_score", "d_q"), half)
-    types.update(dict.fromkeys(("log_mask", "p"), "*fp32"), **dict.fromkeys(("padding", "keep"), "*u8"))
+    types.update(dict.fromkeys(("log_mask", "scores", "p"), "*fp32"), **dict.fromkeys(("padding", "keep"), "*u8"))
     types.update(dict.fromkeys(("reach", "seen"), "*i64"))
     for left_out in ((), OPTIONAL):
         for kernel in (triton_attention.forward_kernel, triton_attention.backward_kernel):
