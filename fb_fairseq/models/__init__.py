@@ -11,4 +11,5 @@ from fb_fairseq.models import (  # noqa: F401
     feedback_transformer_lm,
     presets,
     relative_transformer_lm,
+    streaming_lstm_lm,
 )

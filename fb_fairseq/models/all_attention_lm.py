@@ -6,7 +6,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
 from fb_fairseq.models.language_model import (
-    LanguageModelConfig,
+    AttentionLMConfig,
     LanguageModelDecoder,
     StreamingLanguageModel,
     option,
@@ -16,7 +16,7 @@ from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 
 
 @dataclass
-class AllAttentionLMConfig(LanguageModelConfig):
+class AllAttentionLMConfig(AttentionLMConfig):
     persistent_memory_size: int = option(1024, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: ChoiceEnum(list(PERSISTENT_MEMORY_VARIANTS)) = option(
         "all-attn",

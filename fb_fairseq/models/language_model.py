@@ -31,15 +31,10 @@ class LanguageModelConfig(FairseqDataclass):
     """Options that every language model here has. Names are fairseq's where the thing is the same."""
 
     dropout: float = option(0.0, "dropout of each sublayer's output, before it is added to its input")
-    attention_dropout: float = option(0.0, "dropout of attention weights")
     embedding_dropout: float = option(0.0, "dropout of the embedding layer's output")
     output_dropout: float = option(0.0, "dropout of the last sublayer's output")
     decoder_layers: int = option(6, "number of layers")
     decoder_embed_dim: int = option(512, "model width")
-    decoder_attention_heads: int = option(8, "number of attention heads")
-    decoder_head_dim: int = option(0, "width of a head; 0: model width / heads")
-    decoder_normalize_before: bool = option(False, "apply layer norm before each sublayer (pre-norm)")
-    no_decoder_final_norm: bool = option(False, "no layer norm after the last layer (pre-norm only)")
     share_decoder_input_output_embed: bool = option(
         False,
         "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D) as fairseq's; "
@@ -53,6 +48,19 @@ class LanguageModelConfig(FairseqDataclass):
     adaptive_softmax_factor: float = option(4, "by what the width shrinks from one cluster to the next")
     tie_adaptive_weights: bool = option(False, "share the embeddings of adaptive input and softmax")
     tie_adaptive_proj: bool = option(False, "share their projections too")
+    resolved_architecture: str = option("", "set by named architectures: whose values these are")
+    tokens_per_sample: int = II("task.tokens_per_sample")
+
+
+@dataclass
+class AttentionLMConfig(LanguageModelConfig):
+    """Options of the models with attention."""
+
+    attention_dropout: float = option(0.0, "dropout of attention weights")
+    decoder_attention_heads: int = option(8, "number of attention heads")
+    decoder_head_dim: int = option(0, "width of a head; 0: model width / heads")
+    decoder_normalize_before: bool = option(False, "apply layer norm before each sublayer (pre-norm)")
+    no_decoder_final_norm: bool = option(False, "no layer norm after the last layer (pre-norm only)")
     attention_span: int = option(512, "how many steps back attention reaches, across blocks")
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
     adaptive_span_loss: float = option(0.0, "loss of one step of mean span a layer, in nats a token")
@@ -74,12 +82,10 @@ class LanguageModelConfig(FairseqDataclass):
     )
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once a block")
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
-    resolved_architecture: str = option("", "set by named architectures: whose values these are")
-    tokens_per_sample: int = II("task.tokens_per_sample")
 
 
 @dataclass
-class TransformerLMConfig(LanguageModelConfig):
+class TransformerLMConfig(AttentionLMConfig):
     """Options of the models with feed-forward sublayers, which a vanilla Transformer's parameters fit."""
 
     activation_fn: ChoiceEnum(list(ACTIVATIONS)) = option("relu", "activation function of the feed-forward sublayer")
@@ -110,12 +116,14 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
     A subclass also inherits a ``fb_fairseq.modules.stack.TransformerStack``, which does what lies between.
     """
 
-    def __init__(self, cfg: LanguageModelConfig, dictionary):
+    stack_options = staticmethod(transformer_options)
+
+    def __init__(self, cfg: LanguageModelConfig, dictionary, output_dictionary=None):
         super().__init__(dictionary)
-        self.build(transformer_options(cfg))
-        build_word_layers(self, cfg, dictionary)
-        self.memory_storage = str(cfg.memory_storage)
-        self.absolute_positions = self.options.relative_positions == "none"
+        self.build(self.stack_options(cfg))
+        build_word_layers(self, cfg, dictionary, output_dictionary or dictionary)
+        self.memory_storage = str(getattr(cfg, "memory_storage", STORAGES[0]))
+        self.absolute_positions = getattr(cfg, "relative_positions", "") == "none"
         self.embed_positions = None
         if self.absolute_positions and cfg.decoder_learned_pos:
             D, positions = cfg.decoder_embed_dim, cfg.tokens_per_sample + dictionary.pad() + 1
@@ -154,7 +162,7 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
     def _report(self):
         """What ``lm_loss`` adds to the loss, and logs: spans, and in validation the memory's layer weights."""
         report = {}
-        if self.options.adaptive_span:
+        if getattr(self.options, "adaptive_span", False):
             lengths = torch.stack([layer.self_attn.adaptive_span.lengths() for layer in self.layers])
             report["logged"] = {"avg_span": lengths.mean(), "max_span": lengths.max()}
             if self.training:
@@ -207,24 +215,26 @@ class StreamingLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        if cfg.decoder_layers_to_keep:
+        if getattr(cfg, "decoder_layers_to_keep", None):
             cfg.decoder_layers = len(kept_layers(cfg))
-        if cfg.relative_positions == "none" and cfg.decoder_learned_pos and getattr(task, "endless_streams", False):
+        absolute = getattr(cfg, "relative_positions", "") == "none"
+        if absolute and cfg.decoder_learned_pos and getattr(task, "endless_streams", False):
             raise UserError(
                 "--decoder-learned-pos: a learned table cannot reach the end of a stream; leave it out "
                 "(fixed sinusoids), or use --relative-positions key"
             )
         if cfg.adaptive_softmax_cutoff:
             require_lm_loss(task, "--adaptive-softmax-cutoff")
-        if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
+        if getattr(cfg, "adaptive_span", False) and cfg.adaptive_span_loss > 0:
             require_lm_loss(task, "--adaptive-span-loss")
-        model = cls(cls.decoder_class(cfg, task.target_dictionary))
+        model = cls(cls.decoder_class(cfg, task.source_dictionary, task.target_dictionary))
         if hasattr(cfg, "init_from_transformer"):
             initialise_if_asked(model, cfg)
         return model
 
     def clamp_spans(self) -> None:
-        self.decoder.clamp_spans()
+        if getattr(self.decoder.options, "adaptive_span", False):
+            self.decoder.clamp_spans()
 
     def span_parameters(self):
         """The z of adaptive spans, of which optimizers may keep copies."""

@@ -9,7 +9,7 @@ from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from fb_fairseq.errors import UserError
 
 
-def build_word_layers(decoder: nn.Module, cfg, dictionary) -> None:
+def build_word_layers(decoder: nn.Module, cfg, dictionary, output_dictionary) -> None:
     """Give a decoder ``embed_tokens``, ``embed_scale`` and ``output_projection`` or ``adaptive_softmax``.
 
     Free embeddings are N(0, 1), unscaled, and the output layer has a bias, as published for characters. Tied and
@@ -19,7 +19,11 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary) -> None:
         UserError: options contradict each other; the message names them.
     """
     V, D = len(dictionary), cfg.decoder_embed_dim
-    check_adaptive(cfg, V)
+    outputs, tied = len(output_dictionary), cfg.share_decoder_input_output_embed
+    if output_dictionary is not dictionary and (tied or cfg.tie_adaptive_weights):
+        name = "--share-decoder-input-output-embed" if tied else "--tie-adaptive-weights"
+        raise UserError(f"{name}: inputs and labels (--labels) have dictionaries of their own; leave it out")
+    check_adaptive(cfg, V, outputs)
     decoder.adaptive_softmax = None
     decoder.output_projection = None
     if cfg.adaptive_input:
@@ -28,31 +32,30 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary) -> None:
         )
     else:
         decoder.embed_tokens = nn.Embedding(V, D, padding_idx=dictionary.pad())
-    tied = cfg.share_decoder_input_output_embed
     decoder.embed_scale = math.sqrt(D) if tied or cfg.adaptive_input else 1.0
     if cfg.adaptive_softmax_cutoff:
         decoder.adaptive_softmax = AdaptiveSoftmax(
-            V,
+            outputs,
             D,
-            cutoffs(cfg, "adaptive_softmax_cutoff", V),
+            cutoffs(cfg, "adaptive_softmax_cutoff", outputs),
             dropout=cfg.adaptive_softmax_dropout,
             factor=cfg.adaptive_softmax_factor,
             adaptive_inputs=decoder.embed_tokens if cfg.tie_adaptive_weights else None,
             tie_proj=cfg.tie_adaptive_proj,
         )
         return
-    decoder.output_projection = nn.Linear(D, V, bias=not tied)
+    decoder.output_projection = nn.Linear(D, outputs, bias=not tied)
     if tied:
         decoder.embed_tokens.weight.data.div_(decoder.embed_scale)
         decoder.output_projection.weight = decoder.embed_tokens.weight
 
 
-def check_adaptive(cfg, vocabulary: int) -> None:
+def check_adaptive(cfg, inputs: int, outputs: int) -> None:
     def require(good, message):
         if not good:
             raise UserError(message)
 
-    for name in ("adaptive_input_cutoff", "adaptive_softmax_cutoff"):
+    for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
         cutoffs(cfg, name, vocabulary)
     require(
         bool(cfg.adaptive_input) == bool(cfg.adaptive_input_cutoff),

@@ -18,6 +18,7 @@ from fb_fairseq.models.language_model import option
 from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.tasks.bptt_warmup import BlockLengths
 from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
+from fb_fairseq.tasks.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
 from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
 from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
 from fb_fairseq.tasks.streams import Corpus, StreamDataset, StreamLayout
@@ -36,6 +37,11 @@ class StreamingLMConfig(FairseqDataclass):
     )
     bptt_warmup_iterations: int = option(
         0, "BPTT warm-up: after how many iterations (updates, from the run's first epoch on) blocks double in length"
+    )
+    labels: bool = option(
+        False,
+        "learn the label of each symbol instead of the next symbol: the data have an input and a label stream "
+        "(fairseq-preprocess --source-lang input --target-lang label); the label _ counts for nothing",
     )
     sample_break_mode: ChoiceEnum(["none", "eos"]) = option(
         "none", "none: streams. eos: each line (document) of the data is a sample, for fairseq-generate: a prompt"
@@ -69,8 +75,8 @@ class StreamingLMTask(LanguageModelingTask):
 
     endless_streams = True  # models without a limit of positions are asked for
 
-    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary):
-        super().__init__(cfg, dictionary, targets=["future"])
+    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Optional[Dictionary] = None):
+        super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         self.byte_data = is_byte_dictionary(dictionary)
         self.restored_from = ""
         self.memory_files = MemoryFiles(self, cfg.save_stream_memory)
@@ -81,7 +87,14 @@ class StreamingLMTask(LanguageModelingTask):
             if getattr(cfg, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: give 1 or more")
         BlockLengths.from_options(cfg)  # rather now than after the model is built
-        path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
+        folder = utils.split_paths(cfg.data)[0]
+        if cfg.labels:
+            dictionaries = [load_dictionary(folder, side) for side in (INPUT, LABEL)]
+            logger.info(f"dictionaries: {len(dictionaries[0])} types of inputs, {len(dictionaries[1])} of labels")
+            if str(cfg.sample_break_mode) == "eos":
+                raise UserError("--sample-break-mode eos: is for prompts, which --labels does not have; leave it out")
+            return cls(cfg, *dictionaries)
+        path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
                 f"{path}: no such file; give the folder that fairseq-preprocess or fb_fairseq.preprocess_bytes wrote"
@@ -96,18 +109,31 @@ class StreamingLMTask(LanguageModelingTask):
         Raises:
             UserError: the split is missing or empty.
         """
+        if self.args.labels:
+            sides = [self._indexed_dataset(file_prefix(split, side), epoch) for side in (INPUT, LABEL)]
+            corpora = (Corpus(side, self.dictionary.eos()) for side in sides)
+            corpus = LabelledCorpus(self._path(split, epoch), *corpora, self.target_dictionary)
+            self._take(StreamDataset(split, corpus, self.dictionary.pad()))
+            return
         dataset = self._indexed_dataset(split, epoch, combine)
         if str(self.args.sample_break_mode) == "eos":
             self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
         else:
-            self.datasets[split] = StreamDataset(split, Corpus(dataset, self.dictionary.eos()), self.dictionary.pad())
-            if split != self.args.train_subset:  # rather now than after an epoch of training
-                self._arrange_for_evaluation(self.datasets[split], 1)
+            self._take(StreamDataset(split, Corpus(dataset, self.dictionary.eos()), self.dictionary.pad()))
+
+    def _take(self, dataset: StreamDataset) -> None:
+        self.datasets[dataset.split] = dataset
+        if dataset.split != self.args.train_subset:  # rather now than after an epoch of training
+            self._arrange_for_evaluation(dataset, 1)
+
+    def _path(self, split: str, epoch: int) -> str:
+        """Of a split, or of its shard of that epoch."""
+        folders = utils.split_paths(self.args.data)
+        return os.path.join(folders[(epoch - 1) % len(folders)], split)
 
     def _indexed_dataset(self, split, epoch, combine=False):
         """fairseq's dataset of a split, or of its shard of that epoch."""
-        folders = utils.split_paths(self.args.data)
-        path = os.path.join(folders[(epoch - 1) % len(folders)], split)
+        path = self._path(split, epoch)
 
         def refuse(why):
             another = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
@@ -139,7 +165,7 @@ class StreamingLMTask(LanguageModelingTask):
             if not self.args.batch_size:
                 raise UserError("--batch-size: give the number of streams of each process")
             option_name = "--batch-size x processes x --update-freq"
-            arranged = dataset.arrange(self._training_layout(len(dataset.corpus), num_shards, epoch), option_name)
+            arranged = dataset.arrange(self._training_layout(dataset.corpus, num_shards, epoch), option_name)
         else:
             arranged = self._arrange_for_evaluation(dataset, num_shards)
         if num_workers > 1:
@@ -155,37 +181,48 @@ class StreamingLMTask(LanguageModelingTask):
             seed=seed,
         )
 
-    def _training_layout(self, tokens, num_shards, epoch) -> StreamLayout:
+    def _training_layout(self, corpus, num_shards, epoch) -> StreamLayout:
         """How this process's epoch is served; the BPTT warm-up counts the iterations of all epochs before."""
         lengths = BlockLengths.from_options(self.args)
         frequencies = self.args.update_freq
         sharded = self.has_sharded_data(self.args.train_subset)
 
-        def layout(tokens, epoch, start):
+        def layout(corpus, epoch, start):
             groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
-            return StreamLayout(tokens, self.args.batch_size * groups, groups, lengths, start)
+            ends = corpus.ends if self.args.labels else None
+            return StreamLayout(len(corpus), self.args.batch_size * groups, groups, lengths, start, ends)
 
         start = 0
         for earlier in range(1, epoch):
             if lengths.over(start):
                 break
             # A variable holds the dataset: fairseq unmaps the file, and with it the sizes, when it is gone.
-            shard = self._indexed_dataset(self.args.train_subset, earlier, combine=True) if sharded else None
-            start += len(layout(int(shard.sizes.sum()) if sharded else tokens, earlier, start).turns)
-        chosen = layout(tokens, epoch, start)
+            shard = self._indexed_dataset(self._train_files(), earlier, combine=True) if sharded else None
+            earlier_corpus = Corpus(shard, self.dictionary.eos()) if sharded else corpus
+            start += len(layout(earlier_corpus, earlier, start).turns)
+        chosen = layout(corpus, epoch, start)
         if chosen.parts > 1:
             blocks = [lengths.at(start + turn) for turn in range(len(chosen.turns))]
             counts = ", ".join(f"{blocks.count(block)} with blocks of {block} steps" for block in dict.fromkeys(blocks))
             logger.info(f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}")
         return chosen
 
+    def _train_files(self) -> str:
+        return file_prefix(self.args.train_subset, INPUT) if self.args.labels else self.args.train_subset
+
     def _arrange_for_evaluation(self, dataset, num_shards):
         lengths = BlockLengths(self.args.tokens_per_sample)
-        layout = StreamLayout(len(dataset.corpus), self.args.valid_streams, num_shards, lengths)
+        ends = dataset.corpus.ends if self.args.labels else None
+        layout = StreamLayout(len(dataset.corpus), self.args.valid_streams, num_shards, lengths, ends=ends)
         return dataset.arrange(layout, "--valid-streams")
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, max_tokens=None, **kwargs):
         """``fairseq-eval-lm``'s batches: those of the trainer's validation."""
+        if self.args.labels:
+            raise UserError(
+                "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
+                "python -m fb_fairseq.evaluate_labels"
+            )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
         if batch_size:
@@ -200,6 +237,11 @@ class StreamingLMTask(LanguageModelingTask):
         if hasattr(model, "clamp_spans"):
             model.clamp_spans()
             clamp_master_copies(optimizer, model.span_parameters())
+
+    def build_generator(self, *args, **kwargs):
+        if self.args.labels:
+            raise UserError("a model that was trained with --labels generates nothing; use python -m fb_fairseq.evaluate_labels")
+        return super().build_generator(*args, **kwargs)
 
     def build_bpe(self, args):
         """``--bpe``; byte data brings its own codec, with escapes, because fairseq's commands work by lines."""

@@ -16,7 +16,9 @@ from fb_fairseq.tasks.bptt_warmup import BlockLengths
 
 
 class Corpus:
-    """A split's tokens, end to end. Reads slices from fairseq's indexed dataset, and keeps nothing in memory."""
+    """A split's tokens, end to end; streams may begin anywhere. Reads slices from fairseq's indexed dataset, and keeps nothing in memory."""
+
+    whole_sequences = False
 
     def __init__(self, dataset, eos: int):
         self.dataset = dataset
@@ -39,6 +41,11 @@ class Corpus:
             start = end
             item += 1
         return torch.cat(parts).long() if parts else torch.empty(0, dtype=torch.long)
+
+    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+        """What is read to predict the targets first … last - 1, and these."""
+        tokens = self[first - 1 : last]
+        return tokens[:-1], tokens[1:]
 
     def fingerprint(self) -> int:
         """A checksum of a few thousand tokens and the length, to recognise the same split again."""
@@ -73,19 +80,31 @@ class StreamLayout:
         groups: batches of an iteration: processes x ``--update-freq``.
         lengths: steps of the blocks.
         start: iterations before this pass.
+        ends: where the corpus's sequences end, if streams are to begin with whole ones.
     """
 
-    def __init__(self, tokens: int, rows: int, groups: int, lengths: BlockLengths, start: int = 0):
+    def __init__(
+        self,
+        tokens: int,
+        rows: int,
+        groups: int,
+        lengths: BlockLengths,
+        start: int = 0,
+        ends: Optional[np.ndarray] = None,
+    ):
         self.tokens = tokens
         self.groups = groups
         self.lengths = lengths
         self.parts = lengths.full // lengths.at(start)
         self.streams = rows * self.parts
+        self.bounds = np.arange(self.streams + 1, dtype=np.int64) * tokens // self.streams
+        if ends is not None:
+            starts = np.concatenate([[0], ends])
+            self.bounds = starts[np.arange(self.streams + 1) * len(ends) // self.streams]
         self.turns = self._turns(lengths, start)
 
     def _turns(self, lengths: BlockLengths, start: int) -> List[Turn]:
-        bounds = np.arange(self.streams + 1, dtype=np.int64) * self.tokens // self.streams
-        longest = np.diff(bounds).reshape(self.parts, -1).max(1).tolist()
+        longest = np.diff(self.bounds).reshape(self.parts, -1).max(1).tolist()
         offsets = [0] * self.parts
         turns: List[Turn] = []
         at = 0  # the part whose turn it is; a multiple of the parts that go together, also when these are halved
@@ -134,7 +153,7 @@ class StreamLayout:
 
     def targets(self, stream: int, turn: int) -> Tuple[int, int]:
         """First and last + 1 target of a stream in its turn: fewer than the turn's steps, or none, at its end."""
-        first, last = (b * self.tokens // self.streams for b in (stream, stream + 1))
+        first, last = self.bounds[stream : stream + 2].tolist()
         _, offset, steps = self.turns[turn]
         return min(first + offset, last), min(first + offset + steps, last)
 
@@ -160,12 +179,15 @@ class StreamDataset(FairseqDataset):
         """The same corpus served that way.
 
         Raises:
-            UserError: there are more streams than tokens; names ``option``.
+            UserError: there are more streams than tokens, or whole sequences; names ``option``.
         """
-        if layout.streams > len(self.corpus):
+        pieces, name = len(self.corpus), "tokens"
+        if self.corpus.whole_sequences:
+            pieces, name = len(self.corpus.ends), "sequences"
+        if layout.streams > pieces:
             raise UserError(
                 f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
-                f"{len(self.corpus)} tokens; give fewer streams, or more text"
+                f"{pieces} {name}; give fewer streams, or more data"
             )
         return StreamDataset(self.split, self.corpus, self.pad, layout)
 
@@ -183,13 +205,11 @@ class StreamDataset(FairseqDataset):
         for row, stream in enumerate(streams):
             first, last = self.layout.targets(stream, turn)
             lengths.append(last - first)
-            tokens = self.corpus[first - 1 : last]
-            source[row, : last - first] = tokens[:-1]
-            target[row, : last - first] = tokens[1:]
+            source[row, : last - first], target[row, : last - first] = self.corpus.block(first, last)
         return {
             "id": torch.tensor(streams),
             "nsentences": len(streams),
-            "ntokens": sum(lengths),
+            "ntokens": int(target.ne(self.pad).sum()),
             "net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)},
             "target": target,
             "place": {"cohorts": cohorts, "offset": offset},

@@ -11,9 +11,10 @@ from tests.conftest import REPOSITORY
 
 
 def recipe(folder, *arguments):
-    """examples/<folder>/run.sh, from another folder."""
+    """examples/<folder>/run.sh, or a script itself, from another folder."""
+    script = REPOSITORY / "examples" / folder
     return subprocess.run(
-        ["bash", str(REPOSITORY / "examples" / folder / "run.sh"), *map(str, arguments)],
+        ["bash", str(script if script.suffix else script / "run.sh"), *map(str, arguments)],
         env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=600, cwd="/",
     )

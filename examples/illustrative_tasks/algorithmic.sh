@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Programs of assignments, increments, conditions and prints (v3 §4.1.1, §7.4); small: shorter ones of fewer values.
+#   bash examples/illustrative_tasks/algorithmic.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+task=algorithmic
+
+small_setting() {
+    sizes=(--variables 3 --statements 20 --highest 5 --train 20000 --valid 500 --test 1000) updates=4000 span=32
+}
+
+full_setting() {
+    sizes=(--variables 3 --train 10000 --valid 1000 --test 1000)
+}
+
+run_task "$@"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A walk on a torus of 3 x 3 cells with blocks (v1 §4.1, B.1).
+#   bash examples/illustrative_tasks/blocked_random_walk.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+task=blocked_random_walk
+
+small_setting() {
+    sizes=(--train 4000 --valid 200 --test 500)
+}
+
+full_setting() {
+    sizes=(--train 10000 --valid 1000 --test 100000)
+}
+
+run_task "$@"

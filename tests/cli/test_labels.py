@@ -1,0 +1,121 @@
+"""Labelled streams through fairseq's commands: it learns, accuracy is logged and chooses checkpoints, and is evaluated."""
+
+import json
+
+import pytest
+
+from fb_fairseq import evaluate_labels
+from fb_fairseq.errors import UserError
+from fb_fairseq.illustrative_tasks.__main__ import main as make_task
+from tests.cli.fairseq_commands import json_logs, run, train
+from tests.cli.recipes import recipe
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory):
+    """Walks on 2 x 2 cells, 10 actions."""
+    folder = tmp_path_factory.mktemp("walks")
+    arguments = ["--size", "2", "--steps", "10", "--train", "300", "--valid", "30", "--test", "40"]
+    make_task(["random_walk", "--out", str(folder), *arguments])
+    preprocess(folder)
+    return folder / "bin"
+
+
+def preprocess(folder):
+    run(
+        "preprocess", "--source-lang", "input", "--target-lang", "label", "--trainpref", folder / "train", "--validpref",
+        folder / "valid", "--testpref", folder / "test", "--destdir", folder / "bin",
+    )
+
+
+SETTING = {
+    "labels": True, "max_epoch": None, "max_update": 150, "tokens_per_sample": 11, "batch_size": 10, "lr": 0.005,
+    "best_checkpoint_metric": "accuracy", "maximize_best_checkpoint_metric": True, "no_epoch_checkpoints": True,
+    "valid_streams": 3, "log_interval": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(walks, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(walks, folder, **SETTING)
+
+
+def evaluate(capsys, *arguments):
+    evaluate_labels.main([str(argument) for argument in arguments])
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_accuracy(walks, trained, capsys, tmp_path):
+    """Of the validation split it is the one that training logged; blocks and streams do not matter."""
+    folder, log = trained
+    logged = [float(entry["valid_accuracy"]) for entry in json_logs(log, "valid")]
+    accuracy = [float(entry["accuracy"]) for entry in json_logs(log, "train_inner")]
+    assert accuracy[-1] > accuracy[0] + 20, "it learns"
+    checkpoint = folder / "checkpoint_best.pt"
+    found = evaluate(capsys, walks, "--path", checkpoint, "--gen-subset", "valid", "--streams", 3, "--cpu")
+    assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
+    assert found["labels"] == 300 and found["sequences"] == 30
+    other = evaluate(
+        capsys, walks, "--path", checkpoint, "--gen-subset", "valid", "--streams", 3, "--tokens-per-sample", 4, "--cpu",
+        "--out", tmp_path / "accuracy.json",
+    )
+    assert other == found == json.loads((tmp_path / "accuracy.json").read_text())
+    assert found["sequence_accuracy"] <= found["accuracy"]
+
+
+@pytest.mark.parametrize("arch", ["relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"])
+def test_other_models(walks, tmp_path, capsys, arch):
+    changes = {"arch": arch, "max_update": 3}
+    if arch == "streaming_lstm_lm":
+        own = ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
+        changes.update(dict.fromkeys(own))
+    train(walks, tmp_path, **{**SETTING, **changes})
+    found = evaluate(capsys, walks, "--path", tmp_path / "checkpoint_last.pt", "--cpu")
+    assert 0 < found["accuracy"] < 100 and found["labels"] == 400
+
+
+def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
+    folder, _ = trained
+    checkpoint = folder / "checkpoint_best.pt"
+    with pytest.raises(UserError, match="fairseq-eval-lm scores the next symbol.*use python -m fb_fairseq.evaluate_labels"):
+        run("eval-lm", walks, "--task", "streaming_lm", "--labels", "--path", checkpoint, "--gen-subset", "test", "--cpu")
+    with pytest.raises(UserError, match="dict.input.txt: no such file; --labels needs data"):
+        train(byte_data, tmp_path / "a", **SETTING)
+    with pytest.raises(UserError, match="dict.txt: no such file"):
+        train(walks, tmp_path / "b", **{**SETTING, "labels": None})
+    with pytest.raises(UserError, match="--share-decoder-input-output-embed: inputs and labels"):
+        train(walks, tmp_path / "c", **SETTING, share_decoder_input_output_embed=True)
+    for arguments, message in [
+        (["--path", tmp_path / "none.pt"], "none.pt: no such file; give a checkpoint"),
+        (["--path", checkpoint, "--gen-subset", "other"], "the split is missing"),
+        (["--path", checkpoint, "--streams", 0], "--streams 0: give 1 or more"),
+    ]:
+        with pytest.raises(SystemExit):
+            evaluate_labels.main([str(walks), *map(str, arguments), "--cpu"])
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_streams_of_different_length(tmp_path):
+    """A line with a label too few."""
+    make_task(["random_walk", "--out", str(tmp_path), "--steps", "5", "--train", "9", "--valid", "3", "--test", "3"])
+    lines = (tmp_path / "valid.label").read_text().splitlines()
+    lines[1] = lines[1].rsplit(" ", 1)[0]
+    (tmp_path / "valid.label").write_text("\n".join(lines) + "\n")
+    preprocess(tmp_path)
+    with pytest.raises(UserError, match="valid: line 2 has 5 inputs, but 4 labels"):
+        train(tmp_path / "bin", tmp_path / "run", **{**SETTING, "batch_size": 2})
+
+
+def test_recipe(tmp_path):
+    """The script, from the data to results.json; a second run does nothing again."""
+    done = recipe(
+        "illustrative_tasks/blocked_random_walk.sh", "--out", tmp_path / "out", "--updates", 6, "--seed", 3,
+        "--models", "feedback_transformer_lm streaming_lstm_lm",
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert set(results) == {"feedback_transformer_lm", "streaming_lstm_lm"}
+    for result in results.values():
+        assert 0 < result["accuracy"] < 100 and result["seed"] == 3 and result["updates"] == 6
+    assert (tmp_path / "out/curves.png").exists()
