@@ -67,6 +67,7 @@ def test_decay_with_the_optimizers_state(byte_data, tmp_path):
     assert (sums[1] >= sums[0]).all() and sums[1].sum() > sums[0].sum()
 
 
+@pytest.mark.slow
 def test_two_processes(byte_data, tmp_path):
     """They equal ``--update-freq 2``: the clipped gradient is the one of all processes."""
     common = dict(PAPER, max_update=8, disable_validation=True)

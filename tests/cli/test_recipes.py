@@ -58,6 +58,7 @@ def test_small_recipe_prepares(tmp_path, name):
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
 
 
+@pytest.mark.slow
 def test_ablation_of_persistent_vectors_starts(tmp_path):
     """The number of vectors is what the name says; the figure is drawn from the logs."""
     data, out = made_up_corpus("enwik8", tmp_path), tmp_path / "out"

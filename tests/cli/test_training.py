@@ -138,6 +138,7 @@ def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
     assert [float(entry["train_total_tokens"]) for entry in json_logs(log, "train")] == [3001, 500, 3001]
 
 
+@pytest.mark.slow  # (as with the BPTT warm-up, which is always run: test_bptt_warmup.py)
 def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
     """They train, stop in mid-epoch, resume; and so does one process from their checkpoint."""
     common = dict(batch_size=3, save_interval_updates=15, disable_validation=True, no_epoch_checkpoints=True)
