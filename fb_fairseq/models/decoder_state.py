@@ -5,6 +5,7 @@ of the first sentence, n of the second, and so on.
 """
 
 import math
+from functools import reduce
 from itertools import groupby
 from typing import Callable, List, Sequence
 
@@ -17,7 +18,7 @@ from fb_fairseq.ops.feedback_reference import EncoderContext
 
 def shared_by(rows: Sequence) -> int:
     """The largest n so that each n rows, from the first on, are the same."""
-    return math.gcd(*(len(list(same)) for _, same in groupby(rows))) if len(rows) else 1
+    return reduce(math.gcd, (len(list(same)) for _, same in groupby(rows)), 0) or 1
 
 
 def sentences_of(out_CBD: Tensor, padding_BC: List[Tensor]) -> Tensor:

@@ -72,7 +72,7 @@ def forward_kernel(
         key = tl.load(k + g * k_row + c[:, None] * k_slot + e[None], both, 0.0).to(number)
         if key_positions is not None:
             key += tl.load(key_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
-        score = tl.sum(query[None] * key, 1) * scale
+        score = tl.sum(query[None] * key, 1) * tl.full([], scale, number)  # (as a plain number it may be fp32)
         if log_mask is not None:
             score += tl.load(log_mask + (g % H) * mask_row + mask_S - distance, there, 0.0).to(number)
         if reach is not None:
@@ -95,7 +95,7 @@ def forward_kernel(
         weight = tl.exp(tl.load(scores + g * C + c, c < C, -float("inf")) - highest) / whole
         tl.store(p + g * p_row + S - distance, weight, c < C)
         if keep is not None:
-            weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * keep_scale
+            weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full([], keep_scale, number)
         value = tl.load(v + g * v_row + c[:, None] * v_slot + e[None], both, 0.0).to(number)
         if value_positions is not None:
             value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
@@ -124,14 +124,14 @@ def backward_kernel(
             value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
         d_weight = tl.sum(d_attended[None] * value, 1)
         if keep is not None:
-            d_weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * keep_scale
+            d_weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full([], keep_scale, number)
         d = tl.load(p + g * p_row + S - distance, there, 0.0) * (d_weight - mean)
         tl.store(d_score + g * d_score_row + S - distance, d.to(d_score.dtype.element_ty), there)
         key = tl.load(k + g * k_row + c[:, None] * k_slot + e[None], both, 0.0).to(number)
         if key_positions is not None:
             key += tl.load(key_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
         d_query += tl.sum(d[:, None] * key, 0)
-    tl.store(d_q + g * d_q_row + e, (d_query * scale).to(d_q.dtype.element_ty), e < E)
+    tl.store(d_q + g * d_q_row + e, (d_query * tl.full([], scale, number)).to(d_q.dtype.element_ty), e < E)
 
 
 def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, out_GE: Tensor) -> None:

@@ -111,16 +111,21 @@ def test_lower_precision(dtype, tolerance):
     torch.testing.assert_close(out.double(), exact, atol=tolerance, rtol=tolerance)
 
 
+def counted(monkeypatch):
+    """A list that grows with each call of a kernel."""
+    ran = []
+    for name in ("attend", "attend_backward"):
+        call = getattr(triton_attention, name)
+        monkeypatch.setattr(triton_attention, name, lambda *args, call=call: (ran.append(1), call(*args)))
+    return ran
+
+
 @torch.no_grad()
 def test_decoding_with_it(monkeypatch):
     """Steps on slots in a circle, spans and positions."""
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    ran = []
-    forward = triton_attention.forward_kernel.run
-    monkeypatch.setattr(
-        triton_attention.forward_kernel, "run", lambda *args, **kwargs: (ran.append(1), forward(*args, **kwargs))
-    )
+    ran = counted(monkeypatch)
     monkeypatch.setattr(ring, "CAPTURE_AT", 3)
 
     class Again:
@@ -153,9 +158,7 @@ def test_decoding_with_it(monkeypatch):
 def test_the_fast_loop_with_it(seed, monkeypatch):
     """The whole block, every gradient."""
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
-    ran = []
-    for kernel in (triton_attention.forward_kernel, triton_attention.backward_kernel):
-        monkeypatch.setattr(kernel, "run", lambda *args, run=kernel.run, **kwargs: (ran.append(run), run(*args, **kwargs)))
+    ran = counted(monkeypatch)
     case = Case(seed, steps=3, cross=seed == 0, resets=seed == 3)
     for recompute in [False, True][: 1 + (seed == 5)]:
         plain = case.run(feedback_block, recompute)
