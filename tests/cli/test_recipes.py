@@ -40,7 +40,13 @@ def check_results(out, names):
     return results
 
 
-@pytest.mark.parametrize("name,model", [("enwik8", "all_attention_lm"), ("wikitext103", "feedback_transformer_lm")])
+@pytest.mark.parametrize(
+    "name,model",
+    [
+        ("enwik8", "all_attention_lm"),
+        pytest.param("wikitext103", "feedback_transformer_lm", marks=pytest.mark.slow),  # (in words, as translation's)
+    ],
+)
 def test_small_recipe_starts(tmp_path, name, model):
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
     arguments = ["--layers", "1", "--models", model, "--steps", "prepare train", "--out", out]

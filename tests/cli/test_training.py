@@ -151,6 +151,7 @@ def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 
 
+@pytest.mark.slow
 def test_more_processes_than_validation_streams(byte_data, tmp_path):
     """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
     arguments = training_arguments(byte_data, tmp_path, max_update=4, valid_streams=1, batch_size=2)
