@@ -7,7 +7,6 @@ from typing import List, Optional
 
 import torch
 import torch.nn as nn
-from torch import Tensor
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
@@ -16,6 +15,7 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de_big,
 )
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.decoder_state import DecoderState
@@ -44,6 +44,7 @@ from fb_fairseq.ops.layers import (
     project_query,
 )
 from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS, step_loop
+
 
 def decoder_options(cfg) -> TransformerOptions:
     """The decoder's sizes, from fairseq's options.

@@ -96,16 +96,16 @@ class TransformerLMConfig(AttentionLMConfig):
     init_shared_projections: str = option(*INIT_OPTIONS["init_shared_projections"])
 
 
-def transformer_options(cfg) -> TransformerOptions:
-    """The options of the stack of layers; what a model does not have keeps its default.
+def stack_options(cfg, kind):
+    """The options, of that class, of the stack of layers; what a model does not have keeps its default.
 
     Raises:
         UserError: an option is out of range; the message names it.
     """
-    values = {f.name: getattr(cfg, f.name) for f in fields(TransformerOptions) if hasattr(cfg, f.name)}
+    values = {f.name: getattr(cfg, f.name) for f in fields(kind) if hasattr(cfg, f.name)}
     plain = {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
     try:
-        return TransformerOptions(**plain)
+        return kind(**plain)
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -116,11 +116,11 @@ class LanguageModelDecoder(FairseqIncrementalDecoder):
     A subclass also inherits a ``fb_fairseq.modules.stack.TransformerStack``, which does what lies between.
     """
 
-    stack_options = staticmethod(transformer_options)
+    options_class = TransformerOptions
 
     def __init__(self, cfg: LanguageModelConfig, dictionary, output_dictionary=None):
         super().__init__(dictionary)
-        self.build(self.stack_options(cfg))
+        self.build(stack_options(cfg, self.options_class))
         build_word_layers(self, cfg, dictionary, output_dictionary or dictionary)
         self.memory_storage = str(getattr(cfg, "memory_storage", STORAGES[0]))
         self.absolute_positions = getattr(cfg, "relative_positions", "") == "none"

@@ -7,9 +7,8 @@ from typing import Any, Callable, List, Optional
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph
+from fb_fairseq.ops.cuda_graph import CudaGraph, copies
 from fb_fairseq.ops.fallbacks import can_capture, stop_capturing
 from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, Window, project_context
 
@@ -151,4 +150,4 @@ class MemoryRing:
         self.own_x_BD.copy_(x_BD)
         self.seen_1.fill_(self.position)
         self.graph.replay()
-        return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, self.graph.result)
+        return copies(self.graph.result)

@@ -3,6 +3,7 @@
 from typing import Any, Callable, Optional
 
 import torch
+from torch.utils import _pytree as pytree
 
 
 class CudaGraph:
@@ -36,3 +37,8 @@ class CudaGraph:
 
     def replay(self) -> None:
         self.graph.replay()
+
+
+def copies(tree):
+    """The graph's next replay must not change what this one has given; autograd may keep a gradient as it is."""
+    return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, tree)

@@ -12,7 +12,7 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph
+from fb_fairseq.ops.cuda_graph import CudaGraph, copies
 from fb_fairseq.ops.fallbacks import can_capture, stop_capturing
 from fb_fairseq.ops.feedback_fast import BlockInputs, BlockRun, feedback_block_fast
 
@@ -124,11 +124,6 @@ class Graphs:
 
 def tensors(tree) -> list:
     return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
-
-
-def copies(tree):
-    """The graph's next replay must not change what this one has given; autograd may keep a gradient as it is."""
-    return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, tree)
 
 
 def key_of(inputs: BlockInputs, keep: bool) -> Tuple:

@@ -39,8 +39,6 @@ class LabelledCorpus:
         UserError: a sequence has more or fewer labels than inputs.
     """
 
-    whole_sequences = True
-
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
         self.pad, self.unknown = dictionary.pad(), dictionary.unk()

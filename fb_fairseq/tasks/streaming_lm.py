@@ -189,8 +189,7 @@ class StreamingLMTask(LanguageModelingTask):
 
         def layout(corpus, epoch, start):
             groups = num_shards * frequencies[min(epoch, len(frequencies)) - 1]
-            ends = corpus.ends if self.args.labels else None
-            return StreamLayout(len(corpus), self.args.batch_size * groups, groups, lengths, start, ends)
+            return self._layout(corpus, self.args.batch_size * groups, groups, lengths, start)
 
         start = 0
         for earlier in range(1, epoch):
@@ -207,13 +206,16 @@ class StreamingLMTask(LanguageModelingTask):
             logger.info(f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}")
         return chosen
 
+    def _layout(self, corpus, *arguments) -> StreamLayout:
+        """With labels, streams of whole sequences."""
+        return StreamLayout(len(corpus), *arguments, ends=corpus.ends if self.args.labels else None)
+
     def _train_files(self) -> str:
         return file_prefix(self.args.train_subset, INPUT) if self.args.labels else self.args.train_subset
 
     def _arrange_for_evaluation(self, dataset, num_shards):
         lengths = BlockLengths(self.args.tokens_per_sample)
-        ends = dataset.corpus.ends if self.args.labels else None
-        layout = StreamLayout(len(dataset.corpus), self.args.valid_streams, num_shards, lengths, ends=ends)
+        layout = self._layout(dataset.corpus, self.args.valid_streams, num_shards, lengths)
         return dataset.arrange(layout, "--valid-streams")
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, max_tokens=None, **kwargs):

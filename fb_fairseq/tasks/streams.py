@@ -16,9 +16,7 @@ from fb_fairseq.tasks.bptt_warmup import BlockLengths
 
 
 class Corpus:
-    """A split's tokens, end to end; streams may begin anywhere. Reads slices from fairseq's indexed dataset, and keeps nothing in memory."""
-
-    whole_sequences = False
+    """A split's tokens, end to end. Reads slices from fairseq's indexed dataset, and keeps nothing in memory."""
 
     def __init__(self, dataset, eos: int):
         self.dataset = dataset
@@ -97,10 +95,11 @@ class StreamLayout:
         self.lengths = lengths
         self.parts = lengths.full // lengths.at(start)
         self.streams = rows * self.parts
-        self.bounds = np.arange(self.streams + 1, dtype=np.int64) * tokens // self.streams
+        # Of what, and of how much of it, each stream needs one at least.
+        self.unit, self.units = ("tokens", tokens) if ends is None else ("sequences", len(ends))
+        self.bounds = np.arange(self.streams + 1, dtype=np.int64) * self.units // self.streams
         if ends is not None:
-            starts = np.concatenate([[0], ends])
-            self.bounds = starts[np.arange(self.streams + 1) * len(ends) // self.streams]
+            self.bounds = np.concatenate([[0], ends])[self.bounds]
         self.turns = self._turns(lengths, start)
 
     def _turns(self, lengths: BlockLengths, start: int) -> List[Turn]:
@@ -181,13 +180,10 @@ class StreamDataset(FairseqDataset):
         Raises:
             UserError: there are more streams than tokens, or whole sequences; names ``option``.
         """
-        pieces, name = len(self.corpus), "tokens"
-        if self.corpus.whole_sequences:
-            pieces, name = len(self.corpus.ends), "sequences"
-        if layout.streams > pieces:
+        if layout.streams > layout.units:
             raise UserError(
                 f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
-                f"{pieces} {name}; give fewer streams, or more data"
+                f"{layout.units} {layout.unit}; give fewer streams, or more data"
             )
         return StreamDataset(self.split, self.corpus, self.pad, layout)
 
