@@ -49,6 +49,15 @@ absolute() {
     if [ -e "$1" ]; then echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; else echo "$1"; fi
 }
 
+# composition MODEL: the options of a Feedback Transformer whose memory is so composed (v1 Table 5, v3 Figures 5 and 8);
+# nothing where MODEL is none of these but an architecture.
+composition() {
+    case $1 in
+        weighted | average | same-and-lower | previous) echo "--memory-projections per-layer --memory-composition $1" ;;
+        layer[0-9]*) echo "--memory-projections per-layer --memory-composition layer:${1#layer}" ;;
+    esac
+}
+
 # run_training RUN UPDATES OPTIONS…: fairseq-train to RUN/, its command and log in RUN.log, its time in RUN.seconds. Goes
 # on where an earlier run stopped; does nothing where it was done.
 run_training() {

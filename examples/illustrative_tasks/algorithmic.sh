@@ -8,7 +8,8 @@ set -euo pipefail
 task=algorithmic
 
 small_setting() {
-    sizes=(--variables 3 --statements 20 --highest 5 --train 20000 --valid 500 --test 1000) updates=4000 span=32
+    sizes=(--variables 3 --statements 10 --highest 3 --train 40000 --valid 500 --test 1000) updates=2000 span=64
+    training+=(--batch-size 256) # labels are few: one in 18 symbols
 }
 
 full_setting() {

@@ -4,7 +4,7 @@
 #   small_setting, full_setting
 #                 functions: set the arrays sizes (options of the data) and, for --small, updates and span; full_setting
 #                 may leave these out
-#   models        architectures
+#   models        architectures, or compositions of a Feedback Transformer's memory (composition in ../steps.sh)
 #
 # and calls run_task "$@". A run goes to OUT/<architecture>; the accuracies of all to OUT/results.json.
 
@@ -12,43 +12,61 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
 . "$repository/examples/steps.sh"
 
-usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --layers N, --updates N,\
- -- options of fairseq-train"
+data_sizes="train valid test size length test-length longest variables statements highest"
+usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span, --layers N,\
+ --updates N, sizes of the data (of --$(echo "$data_sizes" | sed 's/ /, --/g'), those that the task has), -- options of\
+ fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
+first_span=8
 
 run_task() {
-    local scale=small argument arguments=() model own_models=""
+    local scale=small fixed=no argument arguments=() model option value task_models=$models own_span
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
+            --fixed-span) fixed=yes ;;
             *) arguments+=("$argument") ;;
         esac
     done
-    own_models=$models models=""
-    small=no input="" out="" layers="" own_updates="" seed=1 extra=() todo="" span=""
-    local own_span=""
-    parse_options "out models" "seed span layers updates" ${arguments[@]+"${arguments[@]}"}
+    small=no input="" out="" models="" layers="" own_updates="" seed=1 extra=() todo="" span=""
+    for option in $data_sizes; do printf -v "${option//-/_}" %s ""; done
+    parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: the data are made here; $usage"
-    models=${models:-$own_models} own_span=$span
+    models=${models:-$task_models} own_span=$span
     updates=10000 span=100
     if [ $scale = small ]; then
         # Equal sizes for all; the LSTM has no feed-forward sublayers.
-        shape=(--decoder-layers 2 --decoder-embed-dim 64)
+        depth=2 shape=(--decoder-embed-dim 64)
         attention=(--decoder-ffn-embed-dim 256 --decoder-attention-heads 4 --decoder-normalize-before)
-        training=(--tokens-per-sample 32 --batch-size 64 --lr 0.001 --clip-norm 1.0 --lr-scheduler cosine
-            --warmup-updates 100)
+        training=(--tokens-per-sample 32 --batch-size 64 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005)
         updates=1000 span=8
     else
         # v3 Table 9. It does not say for how many updates.
-        shape=(--decoder-layers 4 --decoder-embed-dim 256 --dropout 0.2)
+        depth=4 shape=(--decoder-embed-dim 256 --dropout 0.2)
         attention=(--decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --decoder-normalize-before
             --attention-dropout 0.2)
         training=(--tokens-per-sample 64 --batch-size 512 --lr 0.0001 --clip-norm 0.1 --lr-scheduler fixed
-            --warmup-updates 1000)
+            --warmup-updates 1000) lstm=()
     fi
     ${scale}_setting
     updates=${own_updates:-$updates} span=${own_span:-$span}
-    [ -z "$layers" ] || shape+=(--decoder-layers "$layers")
+    if [ $scale = small ]; then
+        # A constant learning rate, as long as there is a plateau that it may have to leave, then down to a tenth.
+        local warmup=$((updates / 20)) decay=$((updates / 5))
+        training+=(--lr-scheduler tri_stage --warmup-steps $warmup --hold-steps $((updates - warmup - decay))
+            --decay-steps $decay --final-lr-scale 0.1)
+        # With long spans Feedback Transformers learn late, unless the spans grow from short ones.
+        if [ "$span" -gt $first_span ] && [ $fixed = no ]; then
+            attention+=(--adaptive-span --adaptive-span-init "$(awk "BEGIN {print $first_span / $span}")"
+                --adaptive-span-ramp $first_span)
+        fi
+    fi
+    for option in $data_sizes; do
+        value=${option//-/_}
+        [ -z "${!value}" ] || sizes+=("--$option" "${!value}")
+    done
+    depth=${layers:-$depth}
+    shape+=(--decoder-layers "$depth")
     out=${out:-$repository/runs/$task-$scale-seed$seed}
     mkdir -p "$out"
     out=$(cd "$out" && pwd)
@@ -80,22 +98,26 @@ make_data() {
 }
 
 train_and_evaluate() {
-    local run=$out/$1 options=()
-    case $1 in *lstm*) ;; *) options=("${attention[@]}" --attention-span "$span") ;; esac
+    local run=$out/$1 arch=$1 options=()
+    case $1 in
+        *lstm*) options=(${lstm[@]+"${lstm[@]}"}) ;;
+        *) options=("${attention[@]}" --attention-span "$span") ;;
+    esac
+    if [ -n "$(composition "$1")" ]; then arch=feedback_transformer_lm options+=($(composition "$1")); fi
     run_training "$run" "$updates" "$out/data" --user-dir fb_fairseq --task streaming_lm --labels --criterion lm_loss \
-        --arch "$1" "${shape[@]}" ${options[@]+"${options[@]}"} --optimizer adam "${training[@]}" \
+        --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --validate-interval-updates $((updates / 5 + 1)) \
         --validate-interval 1000000 --save-interval-updates $((updates / 5 + 1)) --save-interval 1000000 \
         --keep-interval-updates 1 --no-epoch-checkpoints --seed "$seed" $cpu --log-format json --log-interval 25 \
         ${extra[@]+"${extra[@]}"}
     python -m fb_fairseq.evaluate_labels "$out/data" --path "$run/checkpoint_best.pt" $cpu --out "$run.accuracy" \
         >"$run.eval" 2>&1 || fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
-    python - "$run" "$updates" "$span" "$seed" <<'PY'
+    python - "$run" "$updates" "$span" "$seed" "$depth" <<'PY'
 import json, os, re, sys
-run, (updates, span, seed) = sys.argv[1], map(int, sys.argv[2:])
+run, (updates, span, seed, layers) = sys.argv[1], map(int, sys.argv[2:])
 parameters = int(re.findall(r"shared model params: ([\d,]+)", open(f"{run}.log").read())[-1].replace(",", ""))
 result = json.load(open(f"{run}.accuracy"))
-result.update(parameters=parameters, updates=updates, seed=seed, seconds=int(open(f"{run}.seconds").read()))
+result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=int(open(f"{run}.seconds").read()))
 if "lstm" not in os.path.basename(run):
     result["attention_span"] = span
 json.dump(result, open(f"{run}.json", "w"))

@@ -8,7 +8,6 @@ from fb_fairseq import evaluate_labels
 from fb_fairseq.errors import UserError
 from fb_fairseq.illustrative_tasks.__main__ import main as make_task
 from tests.cli.fairseq_commands import json_logs, run, train
-from tests.cli.recipes import recipe
 
 
 @pytest.fixture(scope="module")
@@ -105,17 +104,3 @@ def test_streams_of_different_length(tmp_path):
     preprocess(tmp_path)
     with pytest.raises(UserError, match="valid: line 2 has 5 inputs, but 4 labels"):
         train(tmp_path / "bin", tmp_path / "run", **{**SETTING, "batch_size": 2})
-
-
-def test_recipe(tmp_path):
-    """The script, from the data to results.json."""
-    done = recipe(
-        "illustrative_tasks/blocked_random_walk.sh", "--out", tmp_path / "out", "--updates", 6, "--seed", 3,
-        "--models", "feedback_transformer_lm",
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert set(results) == {"feedback_transformer_lm"}
-    for result in results.values():
-        assert 0 < result["accuracy"] < 100 and result["seed"] == 3 and result["updates"] == 6
-    assert (tmp_path / "out/curves.png").exists()

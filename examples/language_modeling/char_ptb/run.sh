@@ -10,6 +10,17 @@ set -euo pipefail
 corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss prompt="t h e _ c o m p a n y _"
 small_models="feedback_transformer_lm relative_transformer_lm"
 
+# Architectures, and compositions of the memory.
+describe() {
+    local options
+    options=$(composition "$1")
+    model_options=(--arch "$1")
+    if [ -n "$options" ]; then
+        model_options=(--arch feedback_transformer_lm $options)
+        [ $small = yes ] || model_options[1]+=_char_ptb
+    fi
+}
+
 full_setting() {
     updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
     # "15k updates (or earlier if the validation loss stops decreasing)": 20 validations without a better one

@@ -1,0 +1,82 @@
+"""Draw how the compositions of the memory compare: ``draw.py OUT``, of what ``run.sh`` wrote there, to OUT/composition.png."""
+
+import json
+import os
+import re
+import statistics
+import sys
+from typing import Dict, List
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+NAMES = {
+    "weighted": "all layers,\nweighted",
+    "average": "all layers,\naverage",
+    "same-and-lower": "same and\nlower layers",
+    "relative_transformer_lm": "previous layer\n(Transformer)",
+}
+
+
+def walk(out: str) -> Dict[str, List[float]]:
+    """Test accuracies of the seeds, by composition; empty where the walk has not been run."""
+    path = os.path.join(out, "walk", "summary.json")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return {entry["model"]: [run["accuracy"] for run in entry["runs"]] for entry in json.load(file)}
+
+
+def char_ptb(out: str) -> Dict[str, List[float]]:
+    """Bits per character of the test split after fine-tuning where there was one, by composition."""
+    path = os.path.join(out, "char_ptb", "results.json")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        results = json.load(file)
+    bits = {}
+    for run in sorted(results, key=lambda run: run.endswith("-finetuned")):
+        composition = re.sub(r"(-\d+)?(-finetuned)?$", "", run).replace("_char_ptb", "")
+        bits[composition] = [results[run]["test_bits_per_token"]]
+    return bits
+
+
+def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
+    order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
+    means = [statistics.mean(values[name]) for name in order]
+    errors = [
+        [mean - min(values[name]) for mean, name in zip(means, order)],
+        [max(values[name]) - mean for mean, name in zip(means, order)],
+    ]
+    colors = ["C0" if name in NAMES else "C1" for name in order]
+    axes.bar(range(len(order)), means, yerr=errors, capsize=3, color=colors)
+    axes.set_xticks(range(len(order)))
+    axes.set_xticklabels([NAMES.get(name, name.replace("layer", "layer ")) for name in order], rotation=45, ha="right")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3, axis="y")
+
+
+def main(out: str) -> None:
+    panels = [(walk(out), "blocked random walk: accuracy (%)"), (char_ptb(out), "character-level PTB: bits per character")]
+    panels = [(values, label) for values, label in panels if values]
+    if not panels:
+        sys.exit(f"{out}: neither walk/summary.json nor char_ptb/results.json lies there; give the --out of run.sh")
+    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
+    for axes, (values, label) in zip(all_axes[0], panels):
+        draw_bars(axes, values, label)
+        if "bits" in label:  # differences are small: the axis does not begin at 0
+            numbers = [number for found in values.values() for number in found]
+            axes.set_ylim(min(numbers) - 0.1, max(numbers) + 0.05)
+        for name, found in values.items():
+            print(f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}" + (f" ({found})" if len(found) > 1 else ""))
+    figure.tight_layout()
+    figure.savefig(os.path.join(out, "composition.png"), dpi=120)
+    print(f"Wrote {os.path.join(out, 'composition.png')}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give one folder: draw.py OUT")
+    main(sys.argv[1])

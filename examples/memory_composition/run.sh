@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What the memory should hold of the layers (v1 Table 5, v3 Figures 5 and 8): on a walk, and on character-level PTB.
+#   bash examples/memory_composition/run.sh PTB            # the papers' setting, 6 layers, for GPUs
+#   bash examples/memory_composition/run.sh --small PTB    # about two hours on one core; without PTB, the walk only
+# Options: ./README.md.
+set -euo pipefail
+examples=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$examples/environment.sh"
+. "$examples/steps.sh"
+
+usage="give PTB or --small [PTB], and --out DIR --layers N --seeds \"N …\" (of the walk) --jobs N --walk-updates N\
+ --updates N --finetune-updates N (of PTB)"
+small=no input="" out="" layers="" seeds="1 2 3" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" todo=""
+parse_options "out" "seeds layers jobs walk-updates updates finetune-updates" "$@"
+scale=--full ptb_scale="" default=6
+if [ $small = yes ]; then scale=--small ptb_scale=--small default=3; fi
+[ -n "$input" ] || [ $small = yes ] || fail "PTB is missing; $usage"
+layers=${layers:-$default}
+# Table 9 has 6 layers; others at as many parameters: examples/language_modeling/char_ptb.
+[ $small = yes ] || [ "$layers" = 6 ] || fail "--layers $layers: PTB in the papers' setting has 6; give --small"
+input=$(absolute "$input")
+out=${out:-$repository/runs/memory_composition${ptb_scale:+-small}}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+
+models="weighted average same-and-lower relative_transformer_lm"
+for layer in $(seq 0 "$layers"); do models+=" layer$layer"; done
+bash "$examples/illustrative_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" --jobs "$jobs" \
+    --models "$models" --out "$out/walk" ${walk_updates:+--updates "$walk_updates"}
+if [ -n "$input" ]; then
+    shape=()
+    if [ $small = yes ]; then
+        shape=(--layers "$layers")
+    else
+        models=${models/relative_transformer_lm/relative_transformer_lm_char_ptb}
+    fi
+    bash "$examples/language_modeling/char_ptb/run.sh" $ptb_scale "$input" --steps "prepare train finetune evaluate" \
+        ${shape[@]+"${shape[@]}"} --models "$models" --out "$out/char_ptb" \
+        ${own_updates:+--updates "$own_updates"} ${own_finetune_updates:+--finetune-updates "$own_finetune_updates"}
+fi
+make_environment
+python "$examples/memory_composition/draw.py" "$out"

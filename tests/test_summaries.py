@@ -1,0 +1,70 @@
+"""Tables and figures of examples/illustrative_tasks/summary.py and examples/memory_composition/draw.py."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytest.importorskip("matplotlib")
+
+
+def python(script, *arguments):
+    return subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / script, *map(str, arguments)], capture_output=True, text=True,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": ""},
+    )
+
+
+def made_up_run(folder, seed, accuracy, **setting):
+    result = {
+        "accuracy": accuracy, "sequence_accuracy": accuracy / 2, "parameters": 12345, "layers": 2, "updates": 50, "seed": seed,
+        "seconds": 90, **setting,
+    }
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"relative_transformer_lm": result}))
+    log = [{"num_updates": str(u), "accuracy": str(u + seed)} for u in (25, 50)]
+    (folder / "relative_transformer_lm.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+
+
+def test_summary(tmp_path):
+    made_up_run(tmp_path / "b", 2, 94.0, attention_span=8)
+    made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
+    made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
+    made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
+    done = python("illustrative_tasks/summary.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "summary.md").read_text().splitlines()[2:] == [
+        "| Transformer | 2 | 8 | 12,345 | 50 | 1, 2 | 92.00 ± 2.83 | 46.00 ± 1.41 | 1.5 |",
+        "| Transformer | 2 | 100 | 12,345 | 50 | 1 | 70.00 | 35.00 | 1.5 |",
+        "| Transformer | 4 | 8 | 12,345 | 50 | 1 | 80.00 | 40.00 | 1.5 |",
+    ]
+    assert len(json.loads((tmp_path / "summary.json").read_text())) == 3
+    assert (tmp_path / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_composition(tmp_path):
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "char_ptb").mkdir()
+    runs = [{"accuracy": 90.0}, {"accuracy": 100.0}]
+    (tmp_path / "walk/summary.json").write_text(json.dumps([{"model": "weighted", "runs": runs}]))
+    bits = {"layer1-3": 3.0, "layer1-3-finetuned": 2.5, "relative_transformer_lm_char_ptb": 2.75}
+    results = {name: {"test_bits_per_token": value} for name, value in bits.items()}
+    (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
+    done = python("memory_composition/draw.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:-1] == [
+        "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
+        "character-level PTB, layer1: 2.500",
+        "character-level PTB, relative_transformer_lm: 2.750",
+    ]
+    assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("script", ["illustrative_tasks/summary.py", "memory_composition/draw.py"])
+def test_bad_input(tmp_path, script):
+    for arguments, message in ([], "give one folder"), ([tmp_path], "lies there; give the"):
+        done = python(script, *arguments)
+        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
