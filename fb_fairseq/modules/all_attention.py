@@ -82,10 +82,12 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
 
-    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
-        return self._layer_and_share(layer, x_TBD, carried_CBD, reach)[0]
+    def _run_layer(self, *arguments) -> Tensor:
+        return self._layer_and_share(*arguments)[0]
 
-    def _layer_and_share(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int):
+    def _layer_and_share(
+        self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor] = None
+    ):
         o, weights = self.options, layer.weights(reach)
         T, B, _ = x_TBD.shape
         # The last step of the block is nobody's context yet.
@@ -98,6 +100,7 @@ class AllAttention(RelativeTransformer):
             positions=self.positions.weights().reaching(reach),
             mask_BHTS=self.draw(o.attention_dropout, (B, o.context_heads, T, reach), x_TBD),
             span_mask_HS=weights.span_mask_HS,
+            reach_TB=reach_TB,
         )
         return self._sublayers(x_TBD, attend, weights)
 
@@ -130,6 +133,7 @@ class AllAttention(RelativeTransformer):
                 v_CBHE=window.values_CBHE,
                 positions=window.positions,
                 span_mask_HC=window.span_mask_HC,
+                far_BC=ring.far_BC(x_BD.device),
             )
             x_BD, _ = self._sublayers(x_BD, attend, layer)
         ring.push(torch.stack(inputs), weights, options)

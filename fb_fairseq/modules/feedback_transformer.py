@@ -31,7 +31,9 @@ class FeedbackTransformer(TransformerStack):
             positions=self.positions.weights(),
         )
 
-    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def run_block(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
         weights = self.loop_weights(x_TBD.device, reaches)
@@ -42,6 +44,7 @@ class FeedbackTransformer(TransformerStack):
             self.loop_options(max(reaches)),
             self._draw_dropouts(x_TBD),
             draw_active_layers(self, self.options),
+            reach_TB=reach_TB,
         )
         return self.finish(touch_attention(self, out_TBD)), state.extended(memory_KTBD, self.kept_steps(reaches))
 

@@ -52,16 +52,38 @@ class LSTM(nn.Module):
         """A dropout mask in training, else None."""
         return draw_dropout(p if self.training else 0.0, shape, like)
 
-    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def run_block(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
         """See ``TransformerStack.run_block``."""
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
-        start = None
+        after = None
         if memory_KCBD.shape[1]:
-            start = tuple(part.contiguous() for part in memory_KCBD[:, 0].chunk(2))
-        y_TBD, after = self.lstm(x_TBD, start)
+            after = tuple(part.contiguous() for part in memory_KCBD[:, 0].chunk(2))
+        if reach_TB is None:
+            y_TBD, after = self.lstm(x_TBD, after)
+        else:
+            y_TBD, after = self._run_episodes(x_TBD, after, reach_TB == 0)
         y_TBD = dropout(y_TBD, self.draw(self.options.output_dropout, y_TBD.shape, y_TBD))
         return y_TBD, StreamState(torch.cat(after)[:, None].detach().to(x_TBD.dtype))
+
+    def _run_episodes(self, x_TBD: Tensor, after, starts_TB: Tensor):
+        """The state is zero where an episode starts; between such steps all runs at once."""
+        first = [t for t in range(1, len(x_TBD)) if starts_TB[t].any()]
+        outputs = []
+        for begin, end in zip([0, *first], [*first, len(x_TBD)]):
+            if after is not None:
+                after = tuple(part * ~starts_TB[begin][:, None] for part in after)
+            y_TBD, after = self.lstm(x_TBD[begin:end], after)
+            outputs.append(y_TBD)
+        return torch.cat(outputs), after
+
+    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> "LSTMMemory":
+        """See ``TransformerStack.ring_after``."""
+        memory = LSTMMemory()
+        memory.state = state
+        return memory
 
     def new_ring(self, storage: str) -> "LSTMMemory":
         """What decoding step by step keeps."""
@@ -69,12 +91,16 @@ class LSTM(nn.Module):
 
     def run_step(self, x_BD: Tensor, memory: "LSTMMemory") -> Tensor:
         """See ``TransformerStack.run_step``."""
-        y_TBD, memory.state = self.run_block(x_BD[None], memory.state)
+        y_TBD, memory.state = self.run_block(x_BD[None], memory.state, memory.age_1B)
         memory.position += 1
+        if memory.age_1B is not None:
+            memory.age_1B = memory.age_1B + 1
         return y_TBD[0]
 
-    def forward(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        return self.run_block(x_TBD, state)
+    def forward(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
+        return self.run_block(x_TBD, state, reach_TB)
 
 
 class LSTMMemory:
@@ -83,8 +109,14 @@ class LSTMMemory:
     def __init__(self):
         self.state: Optional[StreamState] = None
         self.position = 0
+        self.age_1B: Optional[Tensor] = None
+
+    def reset(self, age_B: Tensor) -> None:
+        self.age_1B = age_B.clone()[None]
 
     def reorder(self, order: Tensor) -> None:
+        if self.age_1B is not None:
+            self.age_1B = self.age_1B[:, order]
         if self.state is not None:
             self.state = StreamState(self.state.memory_KCBD.index_select(2, order))
 

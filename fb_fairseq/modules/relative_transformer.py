@@ -30,21 +30,23 @@ class RelativeTransformer(TransformerStack):
             positions=self.positions.weights(),
         )
 
-    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def run_block(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []
         for l, active in enumerate(draw_active_layers(self, self.options)):
             inputs.append(x_TBD)
             if active:
-                arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l]
+                arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l], reach_TB
                 if self.options.checkpoint_activations and torch.is_grad_enabled():
                     x_TBD = checkpoint(self._run_layer, *arguments, use_reentrant=False)
                 else:
                     x_TBD = self._run_layer(*arguments)
         return self.finish(touch_attention(self, x_TBD)), state.extended(torch.stack(inputs), self.kept_steps(reaches))
 
-    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tensor:
+    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
         o = self.options
         T, B, D = x_TBD.shape
         weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before
@@ -58,6 +60,7 @@ class RelativeTransformer(TransformerStack):
             self.positions.weights().reaching(reach),
             self.draw(o.attention_dropout, (B, heads, T, reach), x_TBD),
             weights.span_mask_HS,
+            reach_TB=reach_TB,
         )
         x_TBD = attention_residual(x_TBD, attended, weights, before, self.draw(o.dropout, (T, B, D), x_TBD))
         return feed_forward(

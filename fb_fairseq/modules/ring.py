@@ -38,6 +38,8 @@ class MemoryRing:
         self.buffer: Optional[Tensor] = None
         self.spare: Optional[Tensor] = None  # as large: where reordered streams go to, which saves making it anew
         self.static = False  # while a step is captured
+        # Steps of each stream's episode so far; None where none has ended yet: all that is kept is its own.
+        self.age_B: Optional[Tensor] = None
         self._forget_graph()
 
     def run(self, step: Callable[[Tensor], Any], x_BD: Tensor) -> Any:
@@ -51,25 +53,60 @@ class MemoryRing:
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Keep a step's memories in place of the oldest."""
-        if self.storage == "vectors":
-            new_JBE = memory_KBD
-        else:
-            contexts = project_context(memory_KBD[:, None], weights, options)
-            new_JBE = torch.stack([slots[0].to(memory_KBD.dtype) for context in contexts for slots in context])
+        new_JBE = self._kept(memory_KBD[:, None], weights, options)[:, 0]
         if self.buffer is None:
             self.buffer = new_JBE.new_zeros(*new_JBE.shape[:-1], self.slots, new_JBE.shape[-1])
         if self.static:
             self.buffer.index_copy_(-2, self.seen_1 % self.span, new_JBE.unsqueeze(-2))
         else:
             self.buffer[..., self.position % self.span, :] = new_JBE
+        if self.age_B is not None:
+            self.age_B += 1
+
+    def load(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
+        """Fill an empty ring with the memories of the last C <= S steps, oldest first."""
+        C = memory_KCBD.shape[1]
+        while self.slots < C:
+            self.slots = min(2 * self.slots, self.span)
+        kept_JCBE = self._kept(memory_KCBD, weights, options)
+        self.buffer = kept_JCBE.new_zeros(len(kept_JCBE), *kept_JCBE.shape[2:-1], self.slots, kept_JCBE.shape[-1])
+        self.buffer[..., :C, :] = kept_JCBE.movedim(1, -2)
+        self.position = C
+
+    def _kept(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """What is kept of memories: [J, C, B, E] or [J, C, B, H, E]."""
+        if self.storage == "vectors":
+            return memory_KCBD
+        contexts = project_context(memory_KCBD, weights, options)
+        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
+
+    def reset(self, age_B: Tensor) -> None:
+        """Episodes: of each stream only the last ``age_B`` steps are its own from here on (0: a new one starts)."""
+        if self.age_B is None or len(self.age_B) != len(age_B):
+            self.age_B = age_B.clone()
+            self._forget_graph()
+        else:
+            self.age_B.copy_(age_B)
+
+    def far_BC(self, device: torch.device) -> Optional[Tensor]:
+        """Which slots each stream's episode does not reach."""
+        if self.age_B is None or self.buffer is None:
+            return None
+        return self._distances(device) > self.age_B[:, None]
+
+    def _distances(self, device: torch.device) -> Tensor:
+        """How many steps before the step to come each slot's lies, [C]."""
+        slots_C = torch.arange(self.slots if self.static else min(self.position, self.slots), device=device)
+        seen = self.seen_1 if self.static else self.position
+        return (seen - 1 - slots_C) % self.span + 1
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
         """What each layer attends to: the slots that hold a step."""
         contexts = self._contexts(weights, options, x_BD)
-        slots_C = torch.arange(len(contexts[0].keys_CBHE), device=x_BD.device)
-        seen = self.seen_1 if self.static else self.position
-        distances_C = (seen - 1 - slots_C) % self.span + 1  # from the step to come
-        filled_1C = (slots_C < seen).to(x_BD.dtype)[None] if self.static else None
+        distances_C = self._distances(x_BD.device)
+        filled_1C = None
+        if self.static:
+            filled_1C = (torch.arange(self.slots, device=x_BD.device) < self.seen_1).to(x_BD.dtype)[None]
         positions = weights.positions.of_slots(distances_C)
         windows = []
         for l, layer in enumerate(weights.layers):
@@ -93,6 +130,8 @@ class MemoryRing:
 
     def reorder(self, order: Tensor) -> None:
         """Take the streams in another order; some more than once, some no more (beam search)."""
+        if self.age_B is not None:
+            self.reset(self.age_B[order])
         if self.buffer is None:
             return
         if self.buffer.requires_grad:

@@ -74,6 +74,15 @@ class TransformerStack(nn.Module):
         """An empty memory for decoding step by step."""
         return MemoryRing(max(self.reaches()), storage, captured=self.options.step_loop == "graph")
 
+    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> MemoryRing:
+        """A memory for going on step by step where a block ended, with the weights as they are now."""
+        ring = self.new_ring(storage)
+        if state is not None and state.memory_KCBD.shape[1]:
+            memory_KCBD = state.memory_KCBD[:, -ring.span :]
+            weights = self.loop_weights(memory_KCBD.device, [ring.span] * len(self.layers))
+            ring.load(memory_KCBD, weights, self.loop_options(ring.span))
+        return ring
+
     def span_penalty(self) -> Tensor:
         """``λ S mean(z)`` of each layer, added up: nats for each target, for the training loss."""
         means = torch.stack([layer.self_attn.adaptive_span.z.float().mean() for layer in self.layers])
@@ -94,12 +103,16 @@ class TransformerStack(nn.Module):
         x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
         return layer_norm(x, self.layer_norm and affine(self.layer_norm))
 
-    def run_block(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def run_block(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
         """Run the layers over a block of embeddings.
 
         Args:
             x_TBD: T steps of B streams.
             state: what the streams carry in; None at their start.
+            reach_TB: how many steps back each stream reaches at each step, where episodes end (at the start of one 0,
+                one step later 1, …); None: as far as its memory goes.
 
         Returns:
             The top layer's outputs [T, B, D] after the final norm, and the state after the block.
@@ -138,9 +151,12 @@ class TransformerStack(nn.Module):
             ring.windows(weights, options, x_BD),
             weights,
             options,
+            far_BC=ring.far_BC(x_BD.device),
         )
         ring.push(step.memory_KBD, weights, options)
         return self.finish(step.out_BD)
 
-    def forward(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        return self.run_block(x_TBD, state)
+    def forward(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
+        return self.run_block(x_TBD, state, reach_TB)

@@ -150,10 +150,14 @@ def block_attention(
     mask_BHTS: Optional[Dropout] = None,
     span_mask_HS: Optional[Tensor] = None,
     return_lse: bool = False,
+    reach_TB: Optional[Tensor] = None,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """The queries of T steps at once: [T, B, H, E]; with ``return_lse`` also the softmax's sums, logarithms [T, B, H, 1].
 
     The C slots end one step before the last query: query t reaches the slots up to C - T + t.
+
+    Args:
+        reach_TB: see ``feedback_reference.feedback_block``.
     """
     T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     if C == 0:
@@ -166,9 +170,13 @@ def block_attention(
     scores_BHTC = at_least_fp32(scores_BHTC)
     if span_mask_HS is not None:
         mask_HTC = by_slot(span_mask_HS.flip(1)[:, None].expand(-1, T, -1), C)
+        if reach_TB is not None:
+            mask_HTC = mask_HTC * reached_slots(reach_TB, C)
         weights_BHTC, lse_BHT1 = span_softmax(scores_BHTC, mask_HTC)
     else:
         reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
+        if reach_TB is not None:
+            reached_TC = reached_TC & reached_slots(reach_TB, C)
         # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
         weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0)
@@ -181,6 +189,13 @@ def block_attention(
         out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
     out_TBHE = out_BHTE.permute(2, 0, 1, 3)
     return (out_TBHE, lse_BHT1.permute(2, 0, 1, 3)) if return_lse else out_TBHE
+
+
+def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:
+    """Which of ``block_attention``'s slots each stream's steps reach: [B, 1, T, C]."""
+    T, device = len(reach_TB), reach_TB.device
+    distance_TC = slots - T + 1 + torch.arange(T, device=device)[:, None] - torch.arange(slots, device=device)
+    return (distance_TC <= reach_TB.t()[:, :, None])[:, None]
 
 
 def by_slot(x_TS: Tensor, slots: int) -> Tensor:

@@ -1,0 +1,95 @@
+"""Episodes that end inside a block: what was before is forgotten, in blocks and step by step alike."""
+
+import pytest
+import torch
+
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring
+from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.ops import fallbacks
+from tests.modules.options import random_options, randomise
+from tests.ops.recorded_graph import RecordedGraph
+
+T, B = 23, 3
+STARTS = {0: [0], 1: [5, 6, 19], 2: []}  # of each stream; it goes on from what was carried where it has none at 0
+CARRIED = 4  # steps of the episode that each stream was in
+STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
+
+
+def reach():
+    reach_TB = torch.zeros(T, B, dtype=torch.long)
+    for b in range(B):
+        age = CARRIED
+        for t in range(T):
+            age = 0 if t in STARTS[b] else age
+            reach_TB[t, b] = age
+            age += 1
+    return reach_TB
+
+
+def stack_and_stream(stack, seed, **changes):
+    torch.manual_seed(seed)
+    if stack is LSTM:
+        model = LSTM(LSTMOptions(decoder_layers=2, decoder_embed_dim=12)).double().eval()
+        return model, torch.randn(T + CARRIED, B, 12, dtype=torch.double)
+    options = random_options(seed, **changes)
+    model = stack(options).double().eval()
+    randomise(model)
+    return model, torch.randn(T + CARRIED, B, options.decoder_embed_dim, dtype=torch.double)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("seed", range(4))
+def test_episodes_alone(stack, seed):
+    """Each episode gives what it gives alone, with nothing before it."""
+    model, x_TBD = stack_and_stream(stack, seed)
+    with torch.no_grad():
+        _, state = model(x_TBD[:CARRIED])
+        together, _ = model(x_TBD[CARRIED:], state, reach())
+        for b in range(B):
+            bounds = sorted({0, *STARTS[b], T})
+            for first, last in zip(bounds, bounds[1:]):
+                goes_on = first == 0 and 0 not in STARTS[b]
+                begin = 0 if goes_on else CARRIED + first
+                alone, _ = model(x_TBD[begin : CARRIED + last, b : b + 1])
+                torch.testing.assert_close(together[first:last, b], alone[-(last - first) :, 0])
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
+    """Step by step from the state that a block left, also where steps are captured as graphs."""
+    model, x_TBD = stack_and_stream(stack, seed, step_loop="graph" if captured else "auto")
+    if captured:
+        if stack is LSTM:
+            pytest.skip("an LSTM's steps are not captured")
+        monkeypatch.setattr(ring, "CudaGraph", RecordedGraph)
+        monkeypatch.setattr(ring, "CAPTURE_AT", 3)
+        monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+        monkeypatch.setattr(fallbacks, "_failed", False)
+    reach_TB = reach()
+    with torch.no_grad():
+        _, state = model(x_TBD[:CARRIED])
+        block, after = model(x_TBD[CARRIED:], state, reach_TB)
+        memory = model.ring_after(state, storage)
+        for t in range(T):
+            memory.reset(reach_TB[t])
+            torch.testing.assert_close(model.run_step(x_TBD[CARRIED + t], memory), block[t])
+        # And from the state after the block.
+        memory = model.ring_after(after, storage)
+        memory.reset(reach_TB[-1] + 1)
+        expected, _ = model(x_TBD[:1], after, reach_TB[-1:] + 1)
+        torch.testing.assert_close(model.run_step(x_TBD[0], memory), expected[0])
+        order = torch.tensor([2, 2, 0, 1])
+        memory.reorder(order)
+        again, _ = model(x_TBD[:2], after, torch.stack([reach_TB[-1] + 1, reach_TB[-1] + 2]))
+        torch.testing.assert_close(model.run_step(x_TBD[1][order], memory), again[1][order])
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_no_gradient_across_the_end(stack):
+    model, x_TBD = stack_and_stream(stack, 1)
+    x_TBD = x_TBD[CARRIED:].requires_grad_()
+    model(x_TBD, None, reach())[0][5:, 1].sum().backward()
+    assert not x_TBD.grad[:5].any() and x_TBD.grad[5:, 1].any()
