@@ -23,6 +23,7 @@ setup(
     ],
     extras_require={
         "plot": ["matplotlib", "tensorboard"],
+        "rl": ["gymnasium>=1.1"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "test": ["pytest", "pytest-xdist"],
     },

@@ -80,11 +80,11 @@ make_environment() {
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$stamp" ]; then
         echo "Installing fb_fairseq and what it needs into $venv (several GB with CUDA's libraries, some minutes)"
         if command -v uv >/dev/null; then
-            uv pip install --quiet --python "$venv/bin/python" -e "$repository[plot,translation,test]" || fail "installation failed"
+            uv pip install --quiet --python "$venv/bin/python" -e "$repository[plot,translation,rl,test]" || fail "installation failed"
         else
             # fairseq 0.12.2 needs omegaconf 2.0, whose metadata newer versions of pip refuse.
             "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "pip<24.1" &&
-                "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$repository[plot,translation,test]" ||
+                "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$repository[plot,translation,rl,test]" ||
                 fail "installation failed"
         fi
         echo "$stamp" >"$venv/.fb_fairseq"

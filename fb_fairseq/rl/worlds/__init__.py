@@ -1,0 +1,7 @@
+"""The tasks, N episodes side by side in numpy. ``WORLDS`` names them."""
+
+from fb_fairseq.rl.worlds.corridor import Corridor
+from fb_fairseq.rl.worlds.maze import Maze, MazeEasy
+from fb_fairseq.rl.worlds.water_maze import WaterMaze
+
+WORLDS = {"corridor": Corridor, "maze": Maze, "maze_easy": MazeEasy, "water_maze": WaterMaze}

@@ -1,0 +1,222 @@
+"""Agents act as they learn, the losses are what they should be, and training goes on as if it had never stopped."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gymnasium")
+
+from fb_fairseq.rl import a2c  # noqa: E402
+from fb_fairseq.rl.__main__ import main  # noqa: E402
+from fb_fairseq.rl.agent import AGENTS, Agent, AgentMemory, AgentOptions, ages  # noqa: E402
+from tests.conftest import REPOSITORY  # noqa: E402
+
+CPU = torch.device("cpu")
+TINY = dict(layers=2, width=12, heads=2, span=7)
+
+
+@pytest.mark.parametrize("previous_action", [True, False])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_acting_and_learning_agree(agent, previous_action):
+    """Step by step and in blocks: the same logits and values, across episodes' ends and blocks."""
+    torch.manual_seed(1)
+    T, B = 17, 4
+    model = Agent((5, 3), 3, AgentOptions(agent, **TINY, previous_action=previous_action))
+    torch.nn.init.normal_(model.policy.weight)
+    memory = AgentMemory.empty(B)
+    for block in range(3):
+        observations = torch.stack([torch.randint(5, (T, B)), torch.randint(3, (T, B))], -1)
+        starts, actions = torch.rand(T, B) < 0.1, torch.randint(3, (T, B))
+        starts[0] |= block == 0
+        actor, steps = model.actor(memory), []
+        for t in range(T):
+            steps.append(actor.step(observations[t], starts[t]))
+            actor.acted(actions[t])
+        logits, values, memory = model(observations, actions, starts, memory)
+        torch.testing.assert_close(torch.stack([step[0] for step in steps]), logits.detach(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.stack([step[1] for step in steps]), values.detach(), atol=1e-5, rtol=0)
+        assert torch.equal(actor.age_B, memory.age_B)
+
+
+def test_ages():
+    starts = torch.tensor([[True, False], [False, False], [True, False]])
+    assert ages(starts, torch.tensor([9, 9])).tolist() == [[0, 9], [1, 10], [0, 11], [1, 12]]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_an_agent_remembers(agent):
+    """The first observation of this episode, not those of the one before; a Transformer no further than L S steps."""
+    torch.manual_seed(2)
+    model = Agent((9,), 3, AgentOptions(agent, layers=2, width=12, heads=2, span=3))
+    T = 12
+    starts = torch.zeros(T, 1, dtype=torch.bool)
+    starts[[0, 4]] = True
+    observations, actions = torch.randint(9, (T, 1, 1)), torch.zeros(T, 1, dtype=torch.long)
+
+    def values(changed):
+        other = observations.clone()
+        other[changed] = (other[changed] + 1) % 9
+        with torch.no_grad():
+            return model(other, actions, starts, AgentMemory.empty(1))[1][:, 0]
+
+    same = values([])
+    differs = values(2).ne(same)
+    assert differs[2:4].all() and not differs[4:].any()
+    differs = values(4).ne(same)
+    assert differs[4:11].all() and differs[11] == (agent != "transformer")
+
+
+def test_returns_by_hand():
+    rewards, ended = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[False], [True], [False]])
+    returns = a2c.returns_of(rewards, ended, torch.tensor([10.0]), 0.5)
+    assert returns.tolist() == [[1.0], [0.0], [7.0]]
+
+
+def test_loss_by_hand():
+    """One step, two actions of equal probability, the first was taken; advantage 3."""
+    options = a2c.TrainingOptions(entropy_cost=0.1, value_cost=0.5)
+    logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
+    loss, logged = a2c.loss_of(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
+    expected = 3 * math.log(2) + 0.5 * 4.5 - 0.1 * math.log(2)
+    assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
+    loss.backward()
+    assert values.grad.item() == pytest.approx(0.5 * -3), "the advantage is no way to the value"
+    assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_trainer_goes_on(agent):
+    """Ten blocks at once, or five and, from the state, five more: the same parameters."""
+
+    def trainer():
+        options = a2c.TrainingOptions("maze", {"size": 5, "limit": 13}, environments=3, block=8, lr=0.01, seed=4)
+        return a2c.Trainer(options, AgentOptions(agent, **TINY), CPU)
+
+    def blocks(trainer, number):
+        return [trainer.block() for _ in range(number)][-1]
+
+    whole, first, second = trainer(), trainer(), trainer()
+    blocks(first, 5)
+    second.load_state(first.state())
+    assert blocks(whole, 10) == blocks(second, 5)
+    for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
+        assert torch.equal(a, b), name
+    assert whole.frames == second.frames == 240 and list(whole.recent) == list(second.recent)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_learns(agent, tmp_path, capsys):
+    """A corridor of one step; from half a success by chance to nearly always."""
+    out = tmp_path / "run"
+    arguments = ["--agent", agent, "--small", "--length", "1", "--environments", "32", "--block", "16", "--lr", "0.01"]
+    main(["train", *arguments, "--out", str(out), "--frames", "40000", "--log-interval", "5", "--cpu"])
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert entries[0]["success"] < 0.7 and entries[-1]["success"] > 0.9
+    assert entries[-1]["frames"] >= 40000 and entries[-1]["fps"] > 0
+    capsys.readouterr()
+    arguments = ["--path", str(out / "checkpoint.pt"), "--episodes", "50", "--record", str(tmp_path / "episode.gif")]
+    main(["evaluate", *arguments, "--out", str(tmp_path / "result.json"), "--cpu"])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["success"] > 90 and result["episodes"] == 50
+    assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
+
+
+def test_commands(tmp_path, capsys):
+    """Stopped and started again; curves; speed; TensorBoard; a picture."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tensorboard")
+    arguments = ["--environment", "water_maze", "--small", "--environments", "4", "--block", "10", "--log-interval", "1", "--cpu"]
+    out = tmp_path / "run"
+    main(["train", *arguments, "--out", str(out), "--frames", "80", "--tensorboard-logdir", str(tmp_path / "tb")])
+    main(["train", *arguments, "--out", str(out), "--frames", "200"])
+    frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert frames == [40, 80, 120, 160, 200]
+    assert list((tmp_path / "tb").iterdir())
+    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
+    main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", "--record", str(tmp_path / "e.png"), "--greedy", "--cpu"])
+    for image in "curves.png", "e.png":
+        assert (tmp_path / image).read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    main(["speed", "--small", "--environments", "2", "--block", "3", "--blocks", "1", "--span", "2", "--cpu"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["train", "--environment", "desert"], "--environment desert: unknown, choose of corridor, maze"),
+        (["train", "--agent", "parrot"], "--agent parrot: unknown, choose of feedback, transformer, lstm"),
+        (["train", "--span", "0"], "--span 0: give 1 or more"),
+        (["train", "--heads", "3"], "--heads 3: does not divide --width 256"),
+        (["train", "--size", "5"], "--size: --environment corridor has none"),
+        (["train", "--length", "0"], "--length 0: give 1 or more"),
+        (["train", "--lr", "-1"], "--lr -1.0: give more than 0"),
+        (["train", "--frames", "0"], "--frames 0: give 1 or more"),
+        (["train", "--optimizer", "sgd"], "--optimizer sgd: unknown, choose of adam, rmsprop"),
+        (["train", "--discount", "2"], "--discount 2.0: give 0 to 1"),
+        (["evaluate", "--path", "/nowhere"], "--path /nowhere: no such file; give a checkpoint.pt of train"),
+        (["evaluate", "--path", __file__], "no checkpoint of an agent"),
+        (["evaluate", "--path", __file__, "--record", "e.mp4"], "--record e.mp4: give a file name that ends in .gif or .png"),
+        (["evaluate", "--path", __file__, "--episodes", "0"], "--episodes 0: give 1 or more"),
+        (["plot", "A=/nowhere", "--out", "x.png"], "/nowhere: no log.jsonl lies there; give the --out of train"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    if arguments[0] == "train":
+        arguments = [*arguments, "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "run").exists(), "nothing half-written"
+
+
+def test_checkpoint_of_another(tmp_path, capsys):
+    arguments = ["--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    main(["train", *arguments, "--frames", "6"])
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    for change, message in (
+        (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
+        (["--span", "3"], "made with --span 8, not 3"),
+        (["--lr", "0.5"], "made with --lr 0.002, not 0.5"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["train", *arguments, "--frames", "600", *change])
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+def test_needs_no_fairseq():
+    """In an interpreter that cannot import it."""
+    code = (
+        "import sys; sys.modules['fairseq'] = None\n"
+        "from fb_fairseq.rl.__main__ import main\n"
+        "main(['speed', '--small', '--environments', '2', '--block', '3', '--blocks', '1', '--span', '2', '--cpu'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr[-1000:]
+
+
+def test_acting_seconds_are_not_of_the_past():
+    """An actor keeps no more than the span, however long an episode gets."""
+    model = Agent((2,), 2, AgentOptions("feedback", layers=1, width=8, heads=2, span=5))
+    actor = model.actor(AgentMemory.empty(3))
+    sizes = set()
+    for t in range(200):
+        actor.step(torch.zeros(3, 1, dtype=torch.long), torch.full((3,), t == 0))
+        actor.acted(torch.zeros(3, dtype=torch.long))
+        sizes.add(actor.ring.nbytes())
+    assert len(sizes) == 1
+
+
+def test_observation_of_numpy():
+    """What gymnasium gives goes in as it is."""
+    model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
+    logits, _ = model.actor(AgentMemory.empty(1)).step(torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool))
+    assert logits.shape == (1, 2)
