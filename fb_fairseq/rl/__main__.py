@@ -12,7 +12,9 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 
+from fb_fairseq.rl.worlds import SIZES
 
 def parser_of_commands() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -38,6 +40,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("evaluate", help="episodes of a trained agent")
     evaluate.add_argument("--path", required=True, metavar="CHECKPOINT")
+    add_sizes(evaluate)
     evaluate.add_argument("--episodes", type=int, default=500, help="default: %(default)s")
     evaluate.add_argument("--greedy", action="store_true", help="take the most probable action; else one is drawn")
     evaluate.add_argument("--seed", type=int, default=0, help="default: %(default)s")
@@ -60,12 +63,21 @@ def parser_of_commands() -> argparse.ArgumentParser:
     return parser
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--length", type=int, help="of the corridor")
+    parser.add_argument("--shortest", type=int, help="corridors of all lengths from it to --length (default: all of --length)")
+    parser.add_argument("--size", type=int, help="of a maze")
+    parser.add_argument("--limit", type=int, help="steps of an episode in a maze")
+
+
+def sizes_of(args) -> dict:
+    return {name: getattr(args, name) for name in SIZES if getattr(args, name) is not None}
+
+
 def add_setting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--environment", default="corridor", help="corridor, maze, maze_easy or water_maze (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="a small setting, for a CPU")
-    parser.add_argument("--length", type=int, help="of the corridor")
-    parser.add_argument("--size", type=int, help="of a maze")
-    parser.add_argument("--limit", type=int, help="steps of an episode in a maze")
+    add_sizes(parser)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--width", type=int)
     parser.add_argument("--ffn-width", type=int, help="of the feed-forward sublayers (default: four times the width)")
@@ -77,7 +89,7 @@ def setting(args, agent: str):
     from fb_fairseq.rl.presets import preset
 
     names = (
-        "length size limit layers width ffn_width heads span frames environments block optimizer lr rmsprop_eps clip_norm "
+        "length shortest size limit layers width ffn_width heads span frames environments block optimizer lr rmsprop_eps clip_norm "
         "discount entropy_cost value_cost seed"
     ).split()
     return preset(args.environment, agent, args.small, {name: getattr(args, name, None) for name in names})
@@ -130,6 +142,9 @@ def run_evaluate(args) -> None:
     if not os.path.isfile(args.path):
         raise ValueError(f"--path {args.path}: no such file; give a checkpoint.pt of train")
     agent, options = load_agent(args.path, device_of(args))
+    # What is asked for is the corridor's whole length, whatever it was learned from.
+    sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
+    options = replace(options, sizes={**sizes, **sizes_of(args)})
     result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(f"{options.environment}: reward {result.reward:.3f} an episode, {result.success:.1f} % with any, of {result.episodes}")
     if args.record:

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# A goal has to be found again by the names of cells (v3 §7.3, v1 §4.4); small: 5 x 5 cells, 50 steps.
+#   bash examples/reinforcement_learning/water_maze.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+environment=water_maze
+
+run_agents "$@"
