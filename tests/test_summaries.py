@@ -1,4 +1,4 @@
-"""Tables and figures of examples/illustrative_tasks/summary.py and examples/memory_composition/draw.py."""
+"""Tables and figures of the examples' own scripts: summary.py of tasks and of reinforcement learning, draw.py of compositions."""
 
 import json
 import subprocess
@@ -63,8 +63,31 @@ def test_memory_composition(tmp_path):
     assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("script", ["illustrative_tasks/summary.py", "memory_composition/draw.py"])
+def test_reinforcement_learning(tmp_path):
+    pytest.importorskip("gymnasium")
+    for agent, span, seed, success in (("transformer", 2, 1, 50.0), ("transformer", 8, 1, 60.0), ("feedback", 2, 1, 90.0),
+                                       ("feedback", 2, 2, 100.0), ("lstm", None, 1, 75.0)):
+        run = tmp_path / (f"{agent}-span{span}-seed{seed}" if span else f"{agent}-seed{seed}")
+        run.mkdir()
+        run.with_suffix(".json").write_text(json.dumps({"reward": success / 100, "success": success, "episodes": 9}))
+        log = [{"frames": frames, "reward": frames / 100, "success": frames / 100} for frames in (10, 20)]
+        (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    done = python("reinforcement_learning/summary.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07 (2 seeds)"
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [results[agent]["success"] for agent in ("feedback", "transformer", "lstm")] == [95, 50, 75]
+    assert len(results["all"]) == 5
+    for name in "curves.png", "memory.png":
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "script", ["illustrative_tasks/summary.py", "memory_composition/draw.py", "reinforcement_learning/summary.py"]
+)
 def test_bad_input(tmp_path, script):
-    for arguments, message in ([], "give one folder"), ([tmp_path], "lies there; give the"):
+    if script.startswith("reinforcement"):
+        pytest.importorskip("gymnasium")
+    for arguments, message in ([], "give one folder"), ([tmp_path], "; give the "):
         done = python(script, *arguments)
         assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1

@@ -8,7 +8,7 @@ set -euo pipefail
 task=algorithmic
 
 small_setting() {
-    sizes=(--variables 3 --statements 10 --highest 3 --train 40000 --valid 500 --test 1000) updates=2000 span=64
+    sizes=(--variables 3 --statements 12 --highest 3 --train 40000 --valid 500 --test 1000) updates=2500 span=64
     training+=(--batch-size 256) # labels are few: one in 18 symbols
 }
 
