@@ -9,6 +9,7 @@ task=blocked_random_walk
 
 small_setting() {
     sizes=(--train 4000 --valid 200 --test 500)
+    training+=(--lr 0.001)
 }
 
 full_setting() {

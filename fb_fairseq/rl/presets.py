@@ -32,7 +32,7 @@ SMALL: Dict[str, Tuple[dict, dict, dict]] = {
     "corridor": (
         {"length": 30, "shortest": 1},
         dict(SMALL_AGENT, span=8, previous_action=False),
-        dict(frames=1_500_000, environments=64, block=50, optimizer="adam", lr=2e-3, entropy_cost=1e-2),
+        dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=2e-3, entropy_cost=1e-2),
     ),
     "maze": (
         {"size": 7, "limit": 100}, SMALL_AGENT,
