@@ -23,7 +23,7 @@ setup(
     ],
     extras_require={
         "plot": ["matplotlib", "tensorboard"],
-        "rl": ["gymnasium>=1.1"],
+        "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "test": ["pytest", "pytest-xdist"],
     },

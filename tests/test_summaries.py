@@ -49,11 +49,11 @@ def test_memory_composition(tmp_path):
     (tmp_path / "walk").mkdir()
     (tmp_path / "char_ptb").mkdir()
     runs = [{"accuracy": 90.0}, {"accuracy": 100.0}]
-    (tmp_path / "walk/summary.json").write_text(json.dumps([{"model": "weighted", "runs": runs}]))
-    bits = {"layer1-3": 3.0, "layer1-3-finetuned": 2.5, "relative_transformer_lm_char_ptb": 2.75}
+    (tmp_path / "walk/summary.json").write_text(json.dumps([{"model": "weighted", "layers": 3, "runs": runs}, {"model": "average", "layers": 2, "runs": runs}]))
+    bits = {"layer1-3": 3.0, "layer1-2-finetuned": 1.0, "layer1-3-finetuned": 2.5, "relative_transformer_lm_char_ptb": 2.75}
     results = {name: {"test_bits_per_token": value} for name, value in bits.items()}
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
-    done = python("memory_composition/draw.py", tmp_path)
+    done = python("memory_composition/draw.py", tmp_path, 3)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:-1] == [
         "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
@@ -88,6 +88,6 @@ def test_reinforcement_learning(tmp_path):
 def test_bad_input(tmp_path, script):
     if script.startswith("reinforcement"):
         pytest.importorskip("gymnasium")
-    for arguments, message in ([], "give one folder"), ([tmp_path], "; give the "):
+    for arguments, message in ([], "give one folder"), ([tmp_path, 3] if "draw" in script else [tmp_path], "; give the "):
         done = python(script, *arguments)
         assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1

@@ -14,6 +14,7 @@ small_setting() {
 
 full_setting() {
     sizes=(--train 10000 --valid 1000 --test 100000)
+    training+=(--lr 0.0003 --clip-norm 1.0) # v1 Table 9
 }
 
 run_task "$@"

@@ -35,24 +35,25 @@ run_task() {
     models=${models:-$task_models} own_span=$span
     updates=10000 span=100
     if [ $scale = small ]; then
-        # Equal sizes for all; the LSTM has no feed-forward sublayers.
+        # Equal layers and widths for all; the LSTM has no feed-forward sublayers, the Feedback Transformer shares projections.
         depth=2 shape=(--decoder-embed-dim 64)
         attention=(--decoder-ffn-embed-dim 256 --decoder-attention-heads 4 --decoder-normalize-before)
-        training=(--tokens-per-sample 32 --batch-size 64 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005)
+        training=(--tokens-per-sample 32 --batch-size 64 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005) feedback=()
         updates=1000 span=8
     else
         # v3 Table 9. It does not say for how many updates.
-        depth=4 shape=(--decoder-embed-dim 256 --dropout 0.2)
+        depth=4 shape=(--decoder-embed-dim 256)
         attention=(--decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --decoder-normalize-before
-            --attention-dropout 0.2)
+            --attention-dropout 0.2 --activation-dropout 0.2)
+        feedback=(--memory-projections per-layer) # 3.2M parameters each
         training=(--tokens-per-sample 64 --batch-size 512 --lr 0.0001 --clip-norm 0.1 --lr-scheduler fixed
-            --warmup-updates 1000) lstm=()
+            --warmup-updates 1000) lstm=(--dropout 0.2)
     fi
     ${scale}_setting
     updates=${own_updates:-$updates} span=${own_span:-$span}
     if [ $scale = small ]; then
         # A constant learning rate, as long as there is a plateau that it may have to leave, then down to a tenth.
-        local warmup=$((updates / 20)) decay=$((updates / 5))
+        local warmup=$((updates / 20)) decay=$(((updates + 4) / 5))
         training+=(--lr-scheduler tri_stage --warmup-steps $warmup --hold-steps $((updates - warmup - decay))
             --decay-steps $decay --final-lr-scale 0.1)
         # With long spans Feedback Transformers learn late, unless the spans grow from short ones.
@@ -100,10 +101,16 @@ make_data() {
 train_and_evaluate() {
     local run=$out/$1 arch=$1 options=()
     case $1 in
-        *lstm*) options=(${lstm[@]+"${lstm[@]}"}) ;;
+        *lstm*) options=("${lstm[@]}") ;;
         *) options=("${attention[@]}" --attention-span "$span") ;;
     esac
+    if [ "$1" = feedback_transformer_lm ]; then options+=(${feedback[@]+"${feedback[@]}"}); fi
     if [ -n "$(composition "$1")" ]; then arch=feedback_transformer_lm options+=($(composition "$1")); fi
+    local setting="--$scale --span $span --layers $depth --updates $updates --seed $seed fixed span: $fixed; -- ${extra[*]-}"
+    if [ -e "$run.setting" ] && [ "$(cat "$run.setting")" != "$setting" ]; then
+        fail "$out: holds $1 with other options ($(cat "$run.setting")); give another --out, or remove it"
+    fi
+    echo "$setting" >"$run.setting"
     run_training "$run" "$updates" "$out/data" --user-dir fb_fairseq --task streaming_lm --labels --criterion lm_loss \
         --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --validate-interval-updates $((updates / 5 + 1)) \

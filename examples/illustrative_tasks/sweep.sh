@@ -59,8 +59,11 @@ for depth in ${depths:-default}; do
             if [ "$depth" != default ]; then name=layers$depth-$name options+=(--layers "$depth"); fi
             if [ "$span" != default ]; then name=span$span-$name options+=(--span "$span"); fi
             # An LSTM has no span: once is enough.
-            if [ $first_span = no ]; then wanted=$(echo "$models" | tr ' ' '\n' | grep -v lstm | tr '\n' ' '); fi
-            [ -n "${wanted// /}" ] || continue
+            if [ $first_span = no ]; then
+                wanted=""
+                for model in $models; do case $model in *lstm*) ;; *) wanted+="$model " ;; esac; done
+            fi
+            [ -n "$wanted" ] || continue
             while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
             run "$name" --models "$wanted" "${options[@]}" &
         done

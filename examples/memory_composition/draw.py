@@ -1,4 +1,5 @@
-"""Draw how the compositions of the memory compare: ``draw.py OUT``, of what ``run.sh`` wrote there, to OUT/composition.png."""
+"""Draw how the compositions of the memory compare: ``draw.py OUT LAYERS``, of what ``run.sh`` wrote there with so many layers,
+to OUT/composition.png."""
 
 import json
 import os
@@ -20,16 +21,17 @@ NAMES = {
 }
 
 
-def walk(out: str) -> Dict[str, List[float]]:
+def walk(out: str, layers: int) -> Dict[str, List[float]]:
     """Test accuracies of the seeds, by composition; empty where the walk has not been run."""
     path = os.path.join(out, "walk", "summary.json")
     if not os.path.exists(path):
         return {}
     with open(path, encoding="utf-8") as file:
-        return {entry["model"]: [run["accuracy"] for run in entry["runs"]] for entry in json.load(file)}
+        entries = [entry for entry in json.load(file) if entry["layers"] == layers]
+    return {entry["model"]: [run["accuracy"] for run in entry["runs"]] for entry in entries}
 
 
-def char_ptb(out: str) -> Dict[str, List[float]]:
+def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
     """Bits per character of the test split after fine-tuning where there was one, by composition."""
     path = os.path.join(out, "char_ptb", "results.json")
     if not os.path.exists(path):
@@ -38,8 +40,9 @@ def char_ptb(out: str) -> Dict[str, List[float]]:
         results = json.load(file)
     bits = {}
     for run in sorted(results, key=lambda run: run.endswith("-finetuned")):
-        composition = re.sub(r"(-\d+)?(-finetuned)?$", "", run).replace("_char_ptb", "")
-        bits[composition] = [results[run]["test_bits_per_token"]]
+        name, depth = re.fullmatch(r"(.*?)(?:-(\d+))?(?:-finetuned)?", run).groups()
+        if depth is None or int(depth) == layers:  # runs at full size have no depth in their name: all have six
+            bits[name.replace("_char_ptb", "")] = [results[run]["test_bits_per_token"]]
     return bits
 
 
@@ -58,8 +61,11 @@ def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
     axes.grid(alpha=0.3, axis="y")
 
 
-def main(out: str) -> None:
-    panels = [(walk(out), "blocked random walk: accuracy (%)"), (char_ptb(out), "character-level PTB: bits per character")]
+def main(out: str, layers: int) -> None:
+    panels = [
+        (walk(out, layers), "blocked random walk: accuracy (%)"),
+        (char_ptb(out, layers), "character-level PTB: bits per character"),
+    ]
     panels = [(values, label) for values, label in panels if values]
     if not panels:
         sys.exit(f"{out}: neither walk/summary.json nor char_ptb/results.json lies there; give the --out of run.sh")
@@ -77,6 +83,6 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: draw.py OUT")
-    main(sys.argv[1])
+    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
+        sys.exit("give one folder and the number of layers: draw.py OUT LAYERS")
+    main(sys.argv[1], int(sys.argv[2]))

@@ -39,4 +39,4 @@ if [ -n "$input" ]; then
         ${own_updates:+--updates "$own_updates"} ${own_finetune_updates:+--finetune-updates "$own_finetune_updates"}
 fi
 make_environment
-python "$examples/memory_composition/draw.py" "$out"
+python "$examples/memory_composition/draw.py" "$out" "$layers"

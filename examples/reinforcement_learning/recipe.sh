@@ -16,6 +16,13 @@ usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --ou
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
 
+# once WORDS…: each of them, once.
+once() {
+    local word all=""
+    for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
+    echo "$all"
+}
+
 run_agents() {
     local scale=small argument arguments=() own_agents=$agents agent span number
     for argument in "$@"; do
@@ -27,8 +34,8 @@ run_agents() {
     small=no input="" out="" agents="" spans="" seeds="" seed="" jobs=1 todo="" extra=()
     parse_options "out agents" "seed seeds spans jobs" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: there are no data; $usage"
-    agents=${agents:-$own_agents} seeds=${seeds:-${seed:-1}}
-    scale_option="" number=${scale}_spans spans=${spans:-${!number}}
+    agents=$(once ${agents:-$own_agents}) seeds=$(once ${seeds:-${seed:-1}})
+    scale_option="" number=${scale}_spans spans=$(once ${spans:-${!number}})
     [ $scale = full ] || scale_option=--small
     out=${out:-$repository/runs/$environment-$scale}
     mkdir -p "$out"
@@ -44,7 +51,10 @@ run_agents() {
         for agent in $agents; do
             for span in ${spans:-preset}; do
                 # An LSTM has no span: once is enough.
-                case $agent:" $spans" in lstm:" $span"*) span=preset ;; lstm:" "?*) continue ;; esac
+                if [ "$agent" = lstm ] && [ -n "$spans" ]; then
+                    [ "$span" = "${spans%% *}" ] || continue
+                    span=preset
+                fi
                 while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
                 run_agent "$agent" "$span" "$seed" &
             done

@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.rl.plot import draw_curves
+from fb_fairseq.rl.plot import draw_curves, read_log
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -35,7 +35,7 @@ def read(out: str) -> Dict[Setting, List[dict]]:
             found.setdefault((agent, span), []).append(result)
     if not found:
         sys.exit(f"{out}: no results of runs lie there; give the --out of an environment's script")
-    return dict(sorted(found.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or 0)))
+    return dict(sorted(found.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or float("inf"))))
 
 
 def mean_of(results: List[dict], metric: str) -> float:
@@ -89,11 +89,14 @@ def main(out: str) -> None:
     results["all"] = [{name: value for name, value in run.items() if name != "run"} for runs in found.values() for run in runs]
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump(results, file, indent=4)
-    curves = [
-        f"{NAMES[agent]}{f', span {span}' if span else ''}={run['run']}" for (agent, span), runs in found.items() for run in runs
-    ]
     metric = "success" if any(span for _, span in found) else "reward"
-    draw_curves(curves, metric, os.path.join(out, "curves.png"))
+    curves = {}
+    for (agent, span), runs in found.items():
+        logs = [read_log(run["run"], metric) for run in runs]
+        if all(logs):
+            curves[f"{NAMES[agent]}{f', span {span}' if span else ''}"] = logs
+    if curves:
+        draw_curves(curves, metric, os.path.join(out, "curves.png"))
     if len({span for _, span in found if span}) > 1:
         draw_memory(found, os.path.join(out, "memory.png"))
     print(f"{out}/results.json")

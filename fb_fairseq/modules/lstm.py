@@ -70,7 +70,7 @@ class LSTM(nn.Module):
 
     def _run_episodes(self, x_TBD: Tensor, after, starts_TB: Tensor):
         """The state is zero where an episode starts; between such steps all runs at once."""
-        first = [t for t in range(1, len(x_TBD)) if starts_TB[t].any()]
+        first = [t for t, start in enumerate(starts_TB.any(1).tolist()) if start and t > 0]
         outputs = []
         for begin, end in zip([0, *first], [*first, len(x_TBD)]):
             if after is not None:

@@ -217,7 +217,7 @@ def attend_window(
     window = window._replace(
         keys_CBHE=window.keys_CBHE.to(query_BHE.dtype), values_CBHE=window.values_CBHE.to(query_BHE.dtype)
     )
-    if window.seen_1 is not None and not torch.is_grad_enabled():
+    if window.seen_1 is not None and far_BC is None and not torch.is_grad_enabled():
         kernels = attention_kernels(options.kernel, query_BHE.device)
         if kernels is not None:
             return kernels.attend_window(query_BHE, window, weights.positions, weights.layers[l].span_mask_HS)

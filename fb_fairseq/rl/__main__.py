@@ -28,7 +28,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     training = [
         ("--frames", int, "steps of all environments together"), ("--environments", int, "that run side by side"),
         ("--block", int, "steps of a block (BPTT)"), ("--optimizer", str, "adam or rmsprop"), ("--lr", float, "learning rate"),
-        ("--rmsprop-eps", float, "RMSprop's epsilon"), ("--clip-norm", float, "of the gradient"),
+        ("--rmsprop-eps", float, "RMSprop's epsilon"), ("--clip-norm", float, "longest gradient"),
         ("--discount", float, "of rewards, a step"), ("--entropy-cost", float, "weight of the policy's entropy"),
         ("--value-cost", float, "weight of the value's squared error"), ("--seed", int, "of everything"),
     ]
@@ -95,6 +95,11 @@ def setting(args, agent: str):
     return preset(args.environment, agent, args.small, {name: getattr(args, name, None) for name in names})
 
 
+def at_least(name: str, value: int, lowest: int) -> None:
+    if value < lowest:
+        raise ValueError(f"--{name.replace('_', '-')} {value}: give {lowest} or more")
+
+
 def device_of(args):
     import torch
 
@@ -104,6 +109,8 @@ def device_of(args):
 def run_train(args) -> None:
     from fb_fairseq.rl.a2c import train
 
+    for name in ("log_interval", "save_interval"):
+        at_least(name, getattr(args, name), 1)
     options, agent = setting(args, args.agent)
     loggers = [progress(options.frames)]
     if args.tensorboard_logdir:
@@ -135,8 +142,8 @@ def progress(frames: int):
 def run_evaluate(args) -> None:
     from fb_fairseq.rl.evaluate import evaluate, frames, load_agent, write_images
 
-    if args.episodes < 1:
-        raise ValueError(f"--episodes {args.episodes}: give 1 or more")
+    at_least("episodes", args.episodes, 1)
+    at_least("seed", args.seed, 0)
     if args.record and not args.record.endswith((".gif", ".png")):
         raise ValueError(f"--record {args.record}: give a file name that ends in .gif or .png")
     if not os.path.isfile(args.path):
@@ -147,20 +154,20 @@ def run_evaluate(args) -> None:
     options = replace(options, sizes={**sizes, **sizes_of(args)})
     result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(f"{options.environment}: reward {result.reward:.3f} an episode, {result.success:.1f} % with any, of {result.episodes}")
-    if args.record:
-        write_images(frames(agent, options, args.seed, args.greedy), args.record)
-        print(f"Wrote {args.record}")
     line = json.dumps(result._asdict())
     if args.out:
         with open(args.out, "w") as file:
             file.write(line + "\n")
+    if args.record:
+        write_images(frames(agent, options, args.seed, args.greedy), args.record)
+        print(f"Wrote {args.record}")
     print(line)
 
 
 def run_plot(args) -> None:
-    from fb_fairseq.rl.plot import draw_curves
+    from fb_fairseq.rl.plot import draw_curves, read_curves
 
-    draw_curves(args.runs, args.metric, args.out, args.title)
+    draw_curves(read_curves(args.runs, args.metric), args.metric, args.out, args.title)
     print(f"Wrote {args.out}")
 
 
@@ -168,8 +175,7 @@ def run_speed(args) -> None:
     from fb_fairseq.rl.agent import AGENTS
     from fb_fairseq.rl.speed import measure
 
-    if args.blocks < 1:
-        raise ValueError(f"--blocks {args.blocks}: give 1 or more")
+    at_least("blocks", args.blocks, 1)
     for agent in AGENTS:
         options, agent_options = setting(args, agent)
         print(json.dumps({"agent": agent, **measure(options, agent_options, args.blocks, device_of(args))}))
@@ -187,6 +193,10 @@ def main(argv=None) -> None:
         commands[args.command](args)
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    except ImportError as error:
+        parser.error(f"{args.command}: {error.name} is missing; pip install matplotlib pillow, or fb_fairseq[rl]")
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on")
 
 
 if __name__ == "__main__":

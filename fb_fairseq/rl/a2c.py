@@ -22,8 +22,10 @@ from torch import Tensor
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.rl.agent import Agent, AgentMemory, AgentOptions
 from fb_fairseq.rl.environments import NAMES
+from fb_fairseq.rl.plot import entries
 from fb_fairseq.rl.worlds import WORLDS
 
+SAVE_SECONDS = 120
 RECENT = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
 
 
@@ -58,6 +60,8 @@ class TrainingOptions:
         for name in ("frames", "environments", "block"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)}: give 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"--seed {self.seed}: give 0 or more")
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: give more than 0")
@@ -97,7 +101,7 @@ def loss_of(options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, act
     log_p_TBA = F.log_softmax(logits_TBA, -1)
     log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
     policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
-    value = (returns_TB - values_TB).square().mean() / 2
+    value = (returns_TB - values_TB).square().mean()
     entropy = -(log_p_TBA.exp() * log_p_TBA).sum(-1).mean()
     loss = policy + options.value_cost * value - options.entropy_cost * entropy
     return loss, {"policy_loss": policy.item(), "value_loss": value.item(), "entropy": entropy.item()}
@@ -183,6 +187,7 @@ class Trainer:
             "rewards": torch.from_numpy(self.rewards),
             "recent": list(self.recent),
             "rng": self.rng.get_state(),
+            "device": self.device.type,
         }
 
     def load_state(self, state: dict) -> None:
@@ -190,34 +195,58 @@ class Trainer:
         Raises:
             ValueError: the checkpoint is of another agent, or of other options but for the frames.
         """
-        ours = {**self.agent.settings(), **asdict(self.options)}
-        theirs = {**state["settings"], **state["options"]}
-        other = [name for name in ours if ours[name] != theirs.get(name) and name != "frames"]
-        if other:
-            name = other[0]
-            raise ValueError(
-                f"the checkpoint was made with --{name.replace('_', '-')} {theirs.get(name)}, not {ours[name]}; "
-                "give another --out, or the same options"
-            )
+        ours = named_options(asdict(self.options), self.agent.settings())
+        theirs = named_options(state["options"], state["settings"])
+        for name in ours:
+            if ours[name] != theirs.get(name):
+                raise ValueError(
+                    f"the checkpoint was made with --{name.replace('_', '-')} {theirs.get(name)}, not {ours[name]}; "
+                    "give another --out, or the same options"
+                )
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.frames = state["frames"]
-        carried = None if state["memory"] is None else StreamState(state["memory"])
-        self.memory = AgentMemory(carried, state["age"], state["previous"])
+        carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
+        self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
         self.environments.unwrapped.world.load_state(
-            {name: x.cpu().numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
+            {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
         )
         self.observation, self.starts, self.rewards = (
-            state[name].cpu().numpy().copy() for name in ("observation", "starts", "rewards")
+            state[name].numpy().copy() for name in ("observation", "starts", "rewards")
         )
         self.recent.extend(state["recent"])
-        self.rng.set_state(state["rng"].cpu())
+        if state["device"] == self.device.type:
+            self.rng.set_state(state["rng"])
+        else:  # the states of generators of a CPU and of a GPU are not the same thing
+            self.rng.manual_seed(self.options.seed + self.frames)
+
+
+def named_options(options: dict, settings: dict) -> dict:
+    """The options that have to be the same to go on, by their names on the command line; the environment first."""
+    agent = {name: value for name, value in settings.items() if name not in ("observation", "actions")}
+    names = {"environment": options["environment"], **(options["sizes"] or {}), **agent, **options}
+    return {name: value for name, value in names.items() if name not in ("sizes", "frames")}
 
 
 def save(state: dict, path: str) -> None:
     """The whole file, or the old one."""
     torch.save(state, path + ".tmp")
     os.replace(path + ".tmp", path)
+
+
+def load(path: str) -> dict:
+    """A checkpoint, on the CPU.
+
+    Raises:
+        ValueError: the file is something else.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # whatever a file of another kind makes of torch's reader
+        state = None
+    if not isinstance(state, dict) or not {"settings", "options", "agent", "world"} <= set(state):
+        raise ValueError(f"{path}: no checkpoint of an agent; give a checkpoint.pt of train, or another --out")
+    return state
 
 
 def train(
@@ -230,7 +259,7 @@ def train(
     loggers: List[Callable[[dict], None]] = (),
 ) -> Trainer:
     """Train, or go on from ``out``/checkpoint.pt, to ``out``: the checkpoint, and log.jsonl with a line every
-    ``log_interval`` blocks.
+    ``log_interval`` blocks. The checkpoint is written every ``save_interval`` blocks, or every two minutes.
 
     Raises:
         ValueError: see ``Trainer``; the checkpoint there is of another agent, or of other options.
@@ -238,18 +267,14 @@ def train(
     trainer = Trainer(options, agent, device)
     checkpoint, log = os.path.join(out, "checkpoint.pt"), os.path.join(out, "log.jsonl")
     if os.path.exists(checkpoint):
-        trainer.load_state(torch.load(checkpoint, map_location=device, weights_only=True))
+        trainer.load_state(load(checkpoint))
     os.makedirs(out, exist_ok=True)
-    lines = []
-    if os.path.exists(log):
-        with open(log) as file:
-            lines = [line for line in file if json.loads(line)["frames"] <= trainer.frames]
-    with open(log, "w") as file:
-        file.writelines(lines)
-    blocks, began, frames = 0, perf_counter(), trainer.frames
+    cut_log(log, trainer.frames)
+    began, frames = perf_counter(), trainer.frames
+    saved = perf_counter()
     while trainer.frames < options.frames:
         logged = trainer.block()
-        blocks += 1
+        blocks = trainer.frames // (options.environments * options.block)
         done = trainer.frames >= options.frames
         if blocks % log_interval == 0 or done:
             seconds = perf_counter() - began
@@ -262,6 +287,15 @@ def train(
             for logger in loggers:
                 logger(entry)
             began, frames = perf_counter(), trainer.frames
-        if blocks % save_interval == 0 or done:
+        if blocks % save_interval == 0 or done or perf_counter() - saved > SAVE_SECONDS:
             save(trainer.state(), checkpoint)
+            saved = perf_counter()
     return trainer
+
+
+def cut_log(path: str, frames: int) -> None:
+    """Leave away what was logged after the checkpoint that training goes on from."""
+    kept = [entry for entry in entries(path) if entry["frames"] <= frames] if os.path.exists(path) else []
+    with open(path + ".tmp", "w") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in kept)
+    os.replace(path + ".tmp", path)

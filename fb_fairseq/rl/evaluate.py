@@ -1,12 +1,11 @@
 """Episodes of a trained agent: what they bring, and how one looks."""
 
-import pickle
 from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
 
-from fb_fairseq.rl.a2c import TrainingOptions, make_environments
+from fb_fairseq.rl.a2c import TrainingOptions, load, make_environments
 from fb_fairseq.rl.agent import Agent, AgentMemory, AgentOptions
 
 
@@ -24,11 +23,8 @@ def load_agent(path: str, device: torch.device) -> Tuple[Agent, TrainingOptions]
     Raises:
         ValueError: the file is something else.
     """
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-        settings = dict(state["settings"])
-    except (KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError):
-        raise ValueError(f"--path {path}: no checkpoint of an agent; give a checkpoint.pt of train") from None
+    state = load(path)
+    settings = dict(state["settings"])
     agent = Agent(settings.pop("observation"), settings.pop("actions"), AgentOptions(**settings)).to(device)
     agent.load_state_dict(state["agent"])
     return agent.eval(), TrainingOptions(**state["options"])

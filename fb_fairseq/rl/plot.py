@@ -5,36 +5,61 @@ import os
 import statistics
 from typing import Dict, List, Tuple
 
+Curve = List[Tuple[int, float]]
 
-def read_log(folder: str, metric: str) -> List[Tuple[int, float]]:
-    """(frames, value) of a run.
+
+def entries(path: str) -> List[dict]:
+    """The lines of a log; a last one that was half written is left out."""
+    found = []
+    with open(path) as file:
+        for line in file:
+            if line.endswith("\n"):
+                found.append(json.loads(line))
+    return found
+
+
+def read_log(folder: str, metric: str) -> Curve:
+    """(frames, value) of a run; nothing where the metric is not logged, as a reward before the first episode ended.
 
     Raises:
-        ValueError: the folder has no log of ``train``, or the log not this metric.
+        ValueError: the folder has no log of ``train``.
     """
     path = os.path.join(folder, "log.jsonl")
     if not os.path.isfile(path):
         raise ValueError(f"{folder}: no log.jsonl lies there; give the --out of train")
-    with open(path) as file:
-        entries = [json.loads(line) for line in file]
-    curve = [(entry["frames"], entry[metric]) for entry in entries if metric in entry]
-    if not curve:
-        raise ValueError(f"{path}: no {metric} is logged there; name another with --metric")
-    return curve
+    return [(entry["frames"], entry[metric]) for entry in entries(path) if metric in entry]
 
 
 def by_name(runs: List[str]) -> Dict[str, List[str]]:
-    """Folders by their names, NAME=FOLDER."""
+    """Folders by their names: of NAME=FOLDER, or their own."""
     named: Dict[str, List[str]] = {}
     for run in runs:
-        name, _, folder = run.rpartition("=")
-        named.setdefault(name or os.path.basename(os.path.normpath(folder)), []).append(folder)
+        name, equals, folder = run.partition("=")
+        if not equals or os.path.isdir(run):
+            name, folder = os.path.basename(os.path.normpath(run)), run
+        named.setdefault(name, []).append(folder)
     return named
 
 
-def draw_curves(runs: List[str], metric: str, out: str, title: str = "") -> None:
-    """Mean and range over the runs of each name. See ``read_log``."""
-    curves = {name: [dict(read_log(folder, metric)) for folder in folders] for name, folders in by_name(runs).items()}
+def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
+    """The curves of the command line's runs, NAME=FOLDER.
+
+    Raises:
+        ValueError: a folder has no log, or the log not this metric.
+    """
+    curves = {name: [read_log(folder, metric) for folder in folders] for name, folders in by_name(runs).items()}
+    for name, found in curves.items():
+        if not all(found):
+            raise ValueError(f"{name}: no {metric} is logged there; name another with --metric")
+    return curves
+
+
+def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: str = "") -> None:
+    """Mean and range over the curves of each name, where all of them have a value.
+
+    Raises:
+        ValueError: those of a name have no frames in common.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -42,10 +67,13 @@ def draw_curves(runs: List[str], metric: str, out: str, title: str = "") -> None
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
     for i, (name, found) in enumerate(curves.items()):
-        frames = sorted(set.intersection(*map(set, found)))
-        values = [[curve[frame] for curve in found] for frame in frames]
-        axes.plot(frames, [statistics.mean(v) for v in values], label=name, color=f"C{i % 10}")
-        axes.fill_between(frames, list(map(min, values)), list(map(max, values)), color=f"C{i % 10}", alpha=0.2, linewidth=0)
+        values = [dict(curve) for curve in found]
+        frames = sorted(set.intersection(*map(set, values)))
+        if not frames:
+            raise ValueError(f"{name}: the logs have no frames in common; train all with the same block and --log-interval")
+        at = [[curve[frame] for curve in values] for frame in frames]
+        axes.plot(frames, [statistics.mean(v) for v in at], label=name, color=f"C{i % 10}")
+        axes.fill_between(frames, list(map(min, at)), list(map(max, at)), color=f"C{i % 10}", alpha=0.2, linewidth=0)
     axes.set_xlabel("frames")
     axes.set_ylabel({"reward": "reward an episode", "success": "share of episodes with a reward"}.get(metric, metric))
     axes.set_title(title)

@@ -42,6 +42,9 @@ def test_resumes(tmp_path):
     log = (tmp_path / "out/layer0.log").read_text()
     assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
     assert "layer0: trained already, 6 updates" in run("illustrative_tasks/random_walk.sh", *arguments)
+    for change in (["--span", 30], ["--layers", 1], ["--updates", 3], ["--", "--lr", "0.1"]):
+        done = recipe("illustrative_tasks/random_walk.sh", *arguments, *change)
+        assert "holds layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
     done = recipe("illustrative_tasks/random_walk.sh", *arguments, "--size", 5)
     assert "holds other data (random_walk --seed 1 --size 4" in done.stderr.splitlines()[-1]
 

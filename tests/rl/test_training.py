@@ -82,10 +82,10 @@ def test_loss_by_hand():
     options = a2c.TrainingOptions(entropy_cost=0.1, value_cost=0.5)
     logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
     loss, logged = a2c.loss_of(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
-    expected = 3 * math.log(2) + 0.5 * 4.5 - 0.1 * math.log(2)
+    expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
     assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
     loss.backward()
-    assert values.grad.item() == pytest.approx(0.5 * -3), "the advantage is no way to the value"
+    assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "the advantage is no way to the value"
     assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
 
 
@@ -137,6 +137,10 @@ def test_commands(tmp_path, capsys):
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
     frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert frames == [40, 80, 120, 160, 200]
+    with open(out / "log.jsonl", "a") as file:
+        file.write('{"frames": 240, "ent')  # stopped while it wrote
+    main(["train", *arguments, "--out", str(out), "--frames", "240"])
+    assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
     assert list((tmp_path / "tb").iterdir())
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
     main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", "--record", str(tmp_path / "e.png"), "--greedy", "--cpu"])
@@ -164,6 +168,9 @@ def test_commands(tmp_path, capsys):
         (["evaluate", "--path", "/nowhere"], "--path /nowhere: no such file; give a checkpoint.pt of train"),
         (["evaluate", "--path", __file__], "no checkpoint of an agent"),
         (["evaluate", "--path", __file__, "--record", "e.mp4"], "--record e.mp4: give a file name that ends in .gif or .png"),
+        (["train", "--seed", "-1"], "--seed -1: give 0 or more"),
+        (["train", "--log-interval", "0"], "--log-interval 0: give 1 or more"),
+        (["evaluate", "--path", __file__, "--seed", "-1"], "--seed -1: give 0 or more"),
         (["evaluate", "--path", __file__, "--episodes", "0"], "--episodes 0: give 1 or more"),
         (["plot", "A=/nowhere", "--out", "x.png"], "/nowhere: no log.jsonl lies there; give the --out of train"),
     ],
@@ -185,11 +192,19 @@ def test_checkpoint_of_another(tmp_path, capsys):
         (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
         (["--span", "3"], "made with --span 8, not 3"),
         (["--lr", "0.5"], "made with --lr 0.002, not 0.5"),
+        (["--length", "9"], "made with --length 30, not 9"),
+        (["--environment", "maze"], "made with --environment corridor, not maze"),
     ):
         with pytest.raises(SystemExit):
             main(["train", *arguments, "--frames", "600", *change])
         assert message in capsys.readouterr().err.splitlines()[-1]
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    for text in (b"spam", b"GIF89a", before[:500]):
+        (tmp_path / "checkpoint.pt").write_bytes(text)
+        for command in (["train", *arguments], ["evaluate", "--path", str(tmp_path / "checkpoint.pt")]):
+            with pytest.raises(SystemExit):
+                main(command)
+            assert "checkpoint.pt: no checkpoint of an agent; give a checkpoint.pt" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_needs_no_fairseq():
