@@ -8,7 +8,7 @@ set -euo pipefail
 task=random_walk
 
 small_setting() {
-    sizes=(--size 4 --train 10000 --valid 200 --test 500) updates=4000
+    sizes=(--size 4 --train 10000 --valid 200 --test 500) updates=6000
 }
 
 full_setting() {
