@@ -9,7 +9,7 @@ task=algorithmic
 
 small_setting() {
     sizes=(--variables 3 --statements 12 --highest 3 --train 40000 --valid 500 --test 1000) updates=2500 span=64
-    training+=(--batch-size 256) # labels are few: one in 18 symbols
+    streams=256 # labels are few: one in 18 symbols
 }
 
 full_setting() {

@@ -2,8 +2,7 @@
 #
 #   task          its name in python -m fb_fairseq.illustrative_tasks
 #   small_setting, full_setting
-#                 functions: set the arrays sizes (options of the data) and, for --small, updates and span; full_setting
-#                 may leave these out
+#                 functions: set the array sizes (options of the data), and what else differs from choose_setting
 #   models        architectures, or compositions of a Feedback Transformer's memory (composition in ../steps.sh)
 #
 # and calls run_task "$@". A run goes to OUT/<architecture>; the accuracies of all to OUT/results.json.
@@ -20,7 +19,7 @@ models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 first_span=8
 
 run_task() {
-    local scale=small fixed=no argument arguments=() model option value task_models=$models own_span
+    local scale=small fixed=no argument arguments=() model option task_models=$models own_span
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
@@ -33,21 +32,39 @@ run_task() {
     parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: the data are made here; $usage"
     models=${models:-$task_models} own_span=$span
+    choose_setting
+    out=${out:-$repository/runs/$task-$scale-seed$seed}
+    mkdir -p "$out"
+    out=$(cd "$out" && pwd)
+    cd "$repository"
+    make_environment
+    # One process a GPU, or one on the CPU.
+    cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
+    if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
+    [ $((streams % processes)) = 0 ] || fail "$streams streams cannot be shared by $processes GPUs; set CUDA_VISIBLE_DEVICES"
+    make_data
+    for model in $models; do train_and_evaluate "$model"; done
+    collect_results "$out"
+    draw_curves "$out" accuracy
+}
+
+# The task's setting, and what the command line says of it.
+choose_setting() {
     updates=10000 span=100
     if [ $scale = small ]; then
         # Equal layers and widths for all; the LSTM has no feed-forward sublayers, the Feedback Transformer shares projections.
         depth=2 shape=(--decoder-embed-dim 64)
         attention=(--decoder-ffn-embed-dim 256 --decoder-attention-heads 4 --decoder-normalize-before)
-        training=(--tokens-per-sample 32 --batch-size 64 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005) feedback=()
-        updates=1000 span=8
+        training=(--tokens-per-sample 32 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005) feedback=()
+        streams=64 updates=1000 span=8
     else
         # v3 Table 9. It does not say for how many updates.
         depth=4 shape=(--decoder-embed-dim 256)
         attention=(--decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --decoder-normalize-before
             --attention-dropout 0.2 --activation-dropout 0.2)
         feedback=(--memory-projections per-layer) # 3.2M parameters each
-        training=(--tokens-per-sample 64 --batch-size 512 --lr 0.0001 --clip-norm 0.1 --lr-scheduler fixed
-            --warmup-updates 1000) lstm=(--dropout 0.2)
+        training=(--tokens-per-sample 64 --lr 0.0001 --clip-norm 0.1 --lr-scheduler fixed --warmup-updates 1000)
+        streams=512 lstm=(--dropout 0.2)
     fi
     ${scale}_setting
     updates=${own_updates:-$updates} span=${own_span:-$span}
@@ -62,23 +79,13 @@ run_task() {
                 --adaptive-span-ramp $first_span)
         fi
     fi
+    local option value
     for option in $data_sizes; do
         value=${option//-/_}
         [ -z "${!value}" ] || sizes+=("--$option" "${!value}")
     done
     depth=${layers:-$depth}
     shape+=(--decoder-layers "$depth")
-    out=${out:-$repository/runs/$task-$scale-seed$seed}
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd)
-    cd "$repository"
-    make_environment
-    make_data
-    cpu=""
-    if [ "$(python -c 'import torch; print(torch.cuda.device_count())')" = 0 ]; then cpu=--cpu; fi
-    for model in $models; do train_and_evaluate "$model"; done
-    collect_results "$out"
-    draw_curves "$out" accuracy
 }
 
 # Data of the seed and the sizes, unless they are there.
@@ -113,6 +120,7 @@ train_and_evaluate() {
     echo "$setting" >"$run.setting"
     run_training "$run" "$updates" "$out/data" --user-dir fb_fairseq --task streaming_lm --labels --criterion lm_loss \
         --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
+        --batch-size $((streams / processes)) \
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --validate-interval-updates $((updates / 5 + 1)) \
         --validate-interval 1000000 --save-interval-updates $((updates / 5 + 1)) --save-interval 1000000 \
         --keep-interval-updates 1 --no-epoch-checkpoints --seed "$seed" $cpu --log-format json --log-interval 25 \
