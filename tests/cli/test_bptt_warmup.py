@@ -117,13 +117,13 @@ def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path
         assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / f"cut{stop}/checkpoint_last.pt")
 
 
-def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
+@pytest.mark.parametrize("stops", [(12,), pytest.param((7, 20), marks=pytest.mark.slow)])
+def test_two_processes_equal_update_freq_two(byte_data, tmp_path, stops):
     """Each process keeps the memory of its own streams, over doublings and a stop; with spans that adapt."""
     run = dict(**WARMUP, attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=0.002)
-    for stop in (7, 20):
+    for stop in stops:
         finish(start("train", *training_arguments(byte_data, tmp_path / "two", **run, max_update=stop), processes=2))
-    train(byte_data, tmp_path / "one", **run, max_update=7, update_freq=2)
-    log = train(byte_data, tmp_path / "one", **run, max_update=20, update_freq=2)
+        log = train(byte_data, tmp_path / "one", **run, max_update=stop, update_freq=2)
     assert "no memory of the streams" not in log
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 

@@ -23,13 +23,13 @@ def results_of(folder):
 
 def test_recipe(tmp_path):
     """From the data to results.json; started again, it does nothing twice."""
-    arguments = ["--out", tmp_path / "out", "--updates", 6, "--seed", 3, "--span", 20, *SMALL]
+    arguments = ["--out", tmp_path / "out", "--updates", 2, "--seed", 3, "--span", 20, *SMALL]
     script, model = "illustrative_tasks/blocked_random_walk.sh", "feedback_transformer_lm"
     run(script, *arguments, "--models", model)
     (result,) = results_of(tmp_path / "out").values()
     assert 0 < result["accuracy"] < 100 and result["labels"] == 800
     assert {name: result[name] for name in ("seed", "updates", "layers", "attention_span")} == {
-        "seed": 3, "updates": 6, "layers": 2, "attention_span": 20,
+        "seed": 3, "updates": 2, "layers": 2, "attention_span": 20,
     }
     assert "--adaptive-span-init 0.4" in (tmp_path / f"out/{model}.log").read_text()
     assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")

@@ -43,7 +43,7 @@ def check_results(out, names):
 @pytest.mark.parametrize(
     "name,model",
     [
-        ("enwik8", "all_attention_lm"),
+        pytest.param("enwik8", "all_attention_lm", marks=pytest.mark.slow),  # (the quickstart trains on bytes)
         pytest.param("wikitext103", "feedback_transformer_lm", marks=pytest.mark.slow),  # (in words, as translation's)
     ],
 )
