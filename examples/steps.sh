@@ -58,6 +58,17 @@ composition() {
     esac
 }
 
+# share_cores: threads of each of $jobs runs at a time.
+share_cores() {
+    [ "$jobs" -gt 1 ] || return 0
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(python -c "import os; print(max(1, os.cpu_count() // $jobs))")}
+}
+
+# wait_for_place: until fewer than $jobs runs go on in the background.
+wait_for_place() {
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
+}
+
 # run_training RUN UPDATES OPTIONS…: fairseq-train to RUN/, its command and log in RUN.log, its time in RUN.seconds. Goes
 # on where an earlier run stopped; does nothing where it was done.
 run_training() {

@@ -8,6 +8,7 @@ and adaptive spans from checkpoints, the share of attention that persistent vect
 import argparse
 import json
 import os
+from statistics import mean
 from typing import Dict, List, Tuple
 
 Curve = List[Tuple[float, float]]
@@ -110,6 +111,18 @@ def persistent_shares(checkpoint: str, data: str, split: str, tokens: int = 4096
             shares_LH, state = decoder.persistent_shares(x_TBD, state)
             total = total + shares_LH * len(x_TBD)
     return (total / tokens).tolist()
+
+
+def draw_band(axes, xs: List[float], values: List[List[float]], **style) -> None:
+    """The mean at each x, and the range from the lowest to the highest."""
+    axes.plot(xs, list(map(mean, values)), **style)
+    axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=style["color"], alpha=0.2, linewidth=0)
+
+
+def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[float]]]:
+    """Means, and how far the lowest lie below and the highest above them: the ``yerr`` of error bars."""
+    means = list(map(mean, values))
+    return means, [[m - min(v) for m, v in zip(means, values)], [max(v) - m for m, v in zip(means, values)]]
 
 
 def draw_curves(axes, logs: List[Tuple[str, str]], metric: str) -> None:

@@ -13,7 +13,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
-from fb_fairseq.plot import read_log
+from fb_fairseq.plot import draw_band, mean_and_range, read_log
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -93,10 +93,7 @@ def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
                 at.setdefault(update, []).append(accuracy)
         updates = sorted(at)
         if updates:
-            axes.plot(updates, [statistics.mean(at[u]) for u in updates], label=str(setting), color=f"C{i % 10}")
-            axes.fill_between(
-                updates, [min(at[u]) for u in updates], [max(at[u]) for u in updates], color=f"C{i % 10}", alpha=0.2, linewidth=0
-            )
+            draw_band(axes, updates, [at[update] for update in updates], label=str(setting), color=f"C{i % 10}")
     axes.set_xlabel("updates")
 
 
@@ -107,16 +104,13 @@ def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -
         if getattr(setting, field) is not None:
             lines.setdefault(setting._replace(**{field: 0}), []).append((getattr(setting, field), found))
     for i, (others, points) in enumerate(lines.items()):
-        accuracies = [[run.result["accuracy"] for run in found] for _, found in points]
-        means = [statistics.mean(values) for values in accuracies]
-        below = [mean - min(values) for mean, values in zip(means, accuracies)]
-        above = [max(values) - mean for mean, values in zip(means, accuracies)]
+        means, around = mean_and_range([[run.result["accuracy"] for run in found] for _, found in points])
         name = NAMES.get(others.model, others.model)
         if field == "layers" and others.attention_span:
             name += f", span {others.attention_span}"
         elif field != "layers":
             name += f", {others.layers} layers"
-        axes.errorbar([x for x, _ in points], means, [below, above], marker="o", capsize=3, label=name, color=f"C{i % 10}")
+        axes.errorbar([x for x, _ in points], means, around, marker="o", capsize=3, label=name, color=f"C{i % 10}")
     axes.set_xlabel(label)
     axes.set_xticks(sorted({x for points in lines.values() for x, _ in points}))
 

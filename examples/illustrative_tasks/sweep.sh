@@ -34,10 +34,7 @@ out=${out:-$repository/runs/$task-sweep}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 make_environment
-if [ "$jobs" -gt 1 ]; then
-    cores=$(python -c "import os; print(os.cpu_count())")
-    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores / jobs > 0 ? cores / jobs : 1))}
-fi
+share_cores
 
 # run NAME OPTIONS…
 run() {
@@ -49,7 +46,6 @@ run() {
 }
 
 rm -f "$out/failed"
-set -o pipefail
 for depth in ${depths:-default}; do
     first_span=yes
     for span in ${spans:-default}; do
@@ -64,7 +60,7 @@ for depth in ${depths:-default}; do
                 for model in $models; do case $model in *lstm*) ;; *) wanted+="$model " ;; esac; done
             fi
             [ -n "$wanted" ] || continue
-            while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
+            wait_for_place
             run "$name" --models "$wanted" "${options[@]}" &
         done
         first_span=no

@@ -10,6 +10,8 @@ from typing import Dict, List
 
 import matplotlib
 
+from fb_fairseq.plot import mean_and_range
+
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
@@ -48,13 +50,9 @@ def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
 
 def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
-    means = [statistics.mean(values[name]) for name in order]
-    errors = [
-        [mean - min(values[name]) for mean, name in zip(means, order)],
-        [max(values[name]) - mean for mean, name in zip(means, order)],
-    ]
+    means, around = mean_and_range([values[name] for name in order])
     colors = ["C0" if name in NAMES else "C1" for name in order]
-    axes.bar(range(len(order)), means, yerr=errors, capsize=3, color=colors)
+    axes.bar(range(len(order)), means, yerr=around, capsize=3, color=colors)
     axes.set_xticks(range(len(order)))
     axes.set_xticklabels([NAMES.get(name, name.replace("layer", "layer ")) for name in order], rotation=45, ha="right")
     axes.set_ylabel(label)

@@ -42,10 +42,7 @@ run_agents() {
     out=$(cd "$out" && pwd)
     cd "$repository"
     make_environment
-    if [ "$jobs" -gt 1 ]; then
-        number=$(python -c "import os; print(max(1, os.cpu_count() // $jobs))")
-        export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$number}
-    fi
+    share_cores
     rm -f "$out/failed"
     for seed in $seeds; do
         for agent in $agents; do
@@ -55,7 +52,7 @@ run_agents() {
                     [ "$span" = "${spans%% *}" ] || continue
                     span=preset
                 fi
-                while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
+                wait_for_place
                 run_agent "$agent" "$span" "$seed" &
             done
         done

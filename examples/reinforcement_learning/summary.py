@@ -14,6 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
+from fb_fairseq.plot import mean_and_range
 from fb_fairseq.rl.plot import draw_curves, read_log
 
 matplotlib.use("Agg")
@@ -54,10 +55,8 @@ def draw_memory(found: Dict[Setting, List[dict]], path: str) -> None:
             value = mean_of(found[agent, None], "success")
             axes.axhline(value, label=NAMES[agent], color="grey", linestyle=":")
             continue
-        means = [mean_of(results, "success") for _, results in points]
-        lows = [mean - min(result["success"] for result in results) for mean, (_, results) in zip(means, points)]
-        highs = [max(result["success"] for result in results) - mean for mean, (_, results) in zip(means, points)]
-        axes.errorbar([span for span, _ in points], means, [lows, highs], marker="o", capsize=3, label=NAMES[agent])
+        means, around = mean_and_range([[result["success"] for result in results] for _, results in points])
+        axes.errorbar([span for span, _ in points], means, around, marker="o", capsize=3, label=NAMES[agent])
     axes.set_xscale("log", base=2)
     spans = sorted({span for _, span in found if span})
     axes.set_xticks(spans)

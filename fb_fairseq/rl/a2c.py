@@ -118,10 +118,10 @@ class Trainer:
         self.options, self.device = options, device
         self.environments = make_environments(options.environment, options.environments, options.sizes)
         self.rng = torch.Generator(device).manual_seed(options.seed)
-        world = self.environments.unwrapped.world
+        self.world = self.environments.unwrapped.world
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
-            self.agent = Agent(world.observation, len(world.actions), agent).to(device)
+            self.agent = Agent(self.world.observation, len(self.world.actions), agent).to(device)
         if options.optimizer == "adam":
             self.optimizer = torch.optim.Adam(self.agent.parameters(), options.lr)
         else:
@@ -171,7 +171,7 @@ class Trainer:
 
     def state(self) -> dict:
         """Plain values and tensors, for a checkpoint."""
-        world = self.environments.unwrapped.world.state()
+        world = self.world.state()
         return {
             "settings": self.agent.settings(),
             "options": asdict(self.options),
@@ -208,7 +208,7 @@ class Trainer:
         self.frames = state["frames"]
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
-        self.environments.unwrapped.world.load_state(
+        self.world.load_state(
             {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
         )
         self.observation, self.starts, self.rewards = (

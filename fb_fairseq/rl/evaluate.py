@@ -1,12 +1,13 @@
 """Episodes of a trained agent: what they bring, and how one looks."""
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Tuple
 
 import numpy as np
 import torch
 
 from fb_fairseq.rl.a2c import TrainingOptions, load, make_environments
 from fb_fairseq.rl.agent import Agent, AgentMemory, AgentOptions
+from fb_fairseq.rl.environments import WorldEnv
 
 
 class Result(NamedTuple):
@@ -86,7 +87,7 @@ def frames(agent: Agent, options: TrainingOptions, seed: int, greedy: bool = Fal
     return images
 
 
-def write_images(images: List[np.ndarray], path: str, fps: int = 8, columns: Optional[int] = None) -> None:
+def write_images(images: List[np.ndarray], path: str) -> None:
     """A moving .gif, or a .png with up to 40 of the steps side by side.
 
     Raises:
@@ -96,14 +97,14 @@ def write_images(images: List[np.ndarray], path: str, fps: int = 8, columns: Opt
 
     if path.endswith(".gif"):
         pages = [Image.fromarray(image) for image in images]
-        pages[0].save(path, save_all=True, append_images=pages[1:], duration=1000 // fps, loop=0)
+        pages[0].save(path, save_all=True, append_images=pages[1:], duration=1000 // WorldEnv.metadata["render_fps"], loop=0)
         return
     if not path.endswith(".png"):
         raise ValueError(f"--record {path}: give a file name that ends in .gif or .png")
     shown = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 40).astype(int))]
     shown = [np.pad(image, ((2, 2), (2, 2), (0, 0)), constant_values=255) for image in shown]
     height, width, _ = shown[0].shape
-    columns = columns or max(1, min(len(shown), 1600 // width))
+    columns = max(1, min(len(shown), 1600 // width))
     rows = -(-len(shown) // columns)
     shown += [np.full_like(shown[0], 255)] * (rows * columns - len(shown))
     sheet = np.array(shown).reshape(rows, columns, height, width, 3).swapaxes(1, 2)

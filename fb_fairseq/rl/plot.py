@@ -2,8 +2,9 @@
 
 import json
 import os
-import statistics
 from typing import Dict, List, Tuple
+
+from fb_fairseq.plot import draw_band
 
 Curve = List[Tuple[int, float]]
 
@@ -71,9 +72,7 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
             raise ValueError(f"{name}: the logs have no frames in common; train all with the same block and --log-interval")
-        at = [[curve[frame] for curve in values] for frame in frames]
-        axes.plot(frames, [statistics.mean(v) for v in at], label=name, color=f"C{i % 10}")
-        axes.fill_between(frames, list(map(min, at)), list(map(max, at)), color=f"C{i % 10}", alpha=0.2, linewidth=0)
+        draw_band(axes, frames, [[curve[frame] for curve in values] for frame in frames], label=name, color=f"C{i % 10}")
     axes.set_xlabel("frames")
     axes.set_ylabel({"reward": "reward an episode", "success": "share of episodes with a reward"}.get(metric, metric))
     axes.set_title(title)
