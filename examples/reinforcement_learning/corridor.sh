@@ -5,6 +5,6 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
 
-environment=corridor agents="feedback transformer" small_spans="4 8 16 32" full_spans="5 10 20 50 100 200"
+environment=corridor agents="feedback transformer" small_spans="4 8 16" full_spans="5 10 20 50 100 200"
 
 run_agents "$@"
