@@ -2,8 +2,10 @@
 
     python -m fb_fairseq.evaluate_labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
 
-The sequences are read as in training, one after the other along some streams. A
-sequence is right if all of its labels are. The last line is JSON.
+The sequences are read as in training, one after the other along some streams. In
+training hardly a sequence is read with an empty memory; so here a stream first
+reads the one before its own, as if all were one stream. A sequence is right if all
+of its labels are. The last line is JSON.
 """
 
 import argparse
@@ -28,29 +30,31 @@ class Accuracy(NamedTuple):
     sequences: int
 
 
-def streams_of(corpus, pad: int, streams: int):
+def streams_of(corpus, pad: int, streams: int, context: int = 0):
     """A labelled corpus as inputs and labels [B, T], padded on the right, and the number [B, T] of each label's sequence.
-    Each sequence begins with ``</s>``."""
+    Each sequence begins with ``</s>``; before a stream's first one it reads ``context`` others, whose labels are padding."""
     ends = np.concatenate([[0], corpus.inputs.ends])
     sequences = len(ends) - 1
     bounds = [b * sequences // streams for b in range(streams + 1)]  # in sequences
-    length = max(int(ends[last] - ends[first]) for first, last in zip(bounds, bounds[1:]))
+    parts = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
+    length = max(int(ends[last] - ends[before]) for before, _, last in parts)
     inputs, labels = torch.full((2, streams, length), pad)
     numbers = torch.zeros(streams, length, dtype=torch.long)
-    for row, (first, last) in enumerate(zip(bounds, bounds[1:])):
-        start, stop = int(ends[first]), int(ends[last])
+    for row, (before, first, last) in enumerate(parts):
+        start, stop = int(ends[before]), int(ends[last])
         inputs[row, : stop - start], labels[row, : stop - start] = corpus.block(start, stop)
-        sizes = torch.from_numpy(np.diff(ends[first : last + 1]))
-        numbers[row, : stop - start] = torch.arange(first, last).repeat_interleave(sizes)
+        labels[row, : ends[first] - start] = pad
+        sizes = torch.from_numpy(np.diff(ends[before : last + 1]))
+        numbers[row, : stop - start] = torch.arange(before, last).repeat_interleave(sizes)
     return inputs, labels, numbers
 
 
 @torch.no_grad()
-def evaluate(model, corpus, pad: int, streams: int, block: int, device) -> Accuracy:
-    """Of a language model of this package on a ``LabelledCorpus``."""
+def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, device) -> Accuracy:
+    """Of a language model of this package on a ``LabelledCorpus``; ``streams`` and ``context`` as of ``streams_of``."""
     decoder, state = model.decoder, None
     sequences = len(corpus.inputs.ends)
-    inputs, labels, numbers = streams_of(corpus, pad, min(streams, sequences))
+    inputs, labels, numbers = streams_of(corpus, pad, min(streams, sequences), context)
     counted = correct = 0
     wrong = torch.zeros(sequences, dtype=torch.bool)
     for first in range(0, inputs.shape[1], block):
@@ -80,6 +84,11 @@ def main(argv=None) -> None:
     parser.add_argument("--path", required=True, metavar="CHECKPOINT")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split (default: %(default)s)")
     parser.add_argument("--streams", type=int, default=64, help="that are read side by side (default: %(default)s)")
+    parser.add_argument(
+        "--context-sequences", type=int, default=1, metavar="N",
+        help="that each stream but the first reads before those that count (default: %(default)s; 0, as in validation: each "
+        "begins with an empty memory)",
+    )
     parser.add_argument("--tokens-per-sample", type=int, metavar="M", help="steps of a block (default: as in training)")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line there")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
@@ -87,6 +96,8 @@ def main(argv=None) -> None:
     for name in ("streams", "tokens_per_sample"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: give 1 or more")
+    if args.context_sequences < 0:
+        parser.error(f"--context-sequences {args.context_sequences}: give 0 or more")
     if not os.path.isfile(args.path):
         parser.error(f"--path {args.path}: no such file; give a checkpoint")
     from fairseq import checkpoint_utils
@@ -105,6 +116,7 @@ def main(argv=None) -> None:
             task.dataset(args.gen_subset).corpus,
             task.source_dictionary.pad(),
             args.streams,
+            args.context_sequences,
             args.tokens_per_sample or task.args.tokens_per_sample,
             device,
         )

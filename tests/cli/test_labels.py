@@ -52,15 +52,25 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     accuracy = [float(entry["accuracy"]) for entry in json_logs(log, "train_inner")]
     assert accuracy[-1] > accuracy[0] + 20, "it learns"
     checkpoint = folder / "checkpoint_best.pt"
-    found = evaluate(capsys, walks, "--path", checkpoint, "--gen-subset", "valid", "--streams", 3, "--cpu")
+    as_validation = ("--streams", 3, "--context-sequences", 0)
+    found = evaluate(capsys, walks, "--path", checkpoint, "--gen-subset", "valid", *as_validation, "--cpu")
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
     other = evaluate(
-        capsys, walks, "--path", checkpoint, "--gen-subset", "valid", "--streams", 3, "--tokens-per-sample", 4, "--cpu",
+        capsys, walks, "--path", checkpoint, "--gen-subset", "valid", *as_validation, "--tokens-per-sample", 4, "--cpu",
         "--out", tmp_path / "accuracy.json",
     )
     assert other == found == json.loads((tmp_path / "accuracy.json").read_text())
     assert found["sequence_accuracy"] <= found["accuracy"]
+
+
+def test_context(walks, tmp_path, capsys):
+    """With a sequence before them, streams are read as one: this Transformer sees no further than 2 · 4 steps back."""
+    train(walks, tmp_path, **{**SETTING, "arch": "relative_transformer_lm", "attention_span": 4, "max_update": 60})
+    arguments = (walks, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--streams")
+    one = evaluate(capsys, *arguments, 1)
+    assert evaluate(capsys, *arguments, 40) == evaluate(capsys, *arguments, 7) == one
+    assert evaluate(capsys, *arguments, 40, "--context-sequences", 0) != one
 
 
 @pytest.mark.parametrize("arch", ["relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"])
@@ -89,6 +99,7 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
         (["--path", tmp_path / "none.pt"], "none.pt: no such file; give a checkpoint"),
         (["--path", checkpoint, "--gen-subset", "other"], "the split is missing"),
         (["--path", checkpoint, "--streams", 0], "--streams 0: give 1 or more"),
+        (["--path", checkpoint, "--context-sequences", -1], "--context-sequences -1: give 0 or more"),
     ]:
         with pytest.raises(SystemExit):
             evaluate_labels.main([str(walks), *map(str, arguments), "--cpu"])
