@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copy a sequence; tests are ten times as long (v1 §4.1, v3 §4.1); small: 8 digits, also in the
-# tests, at a span of 4: two layers of a Transformer do not see back to them.
+# tests, at a span of 3: two layers of a Transformer do not see back to them.
 #   bash examples/illustrative_tasks/copy.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail
@@ -9,7 +9,7 @@ set -euo pipefail
 task=copy
 
 small_setting() {
-    sizes=(--length 8 --train 20000 --valid 200 --test 500) span=4 updates=1000
+    sizes=(--length 8 --train 20000 --valid 200 --test 500) span=3 updates=2000
 }
 
 full_setting() {
