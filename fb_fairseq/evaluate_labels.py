@@ -30,7 +30,7 @@ class Accuracy(NamedTuple):
     sequences: int
 
 
-def streams_of(corpus, pad: int, streams: int, context: int = 0):
+def streams_of(corpus, pad: int, streams: int, context: int):
     """A labelled corpus as inputs and labels [B, T], padded on the right, and the number [B, T] of each label's sequence.
     Each sequence begins with ``</s>``; before a stream's first one it reads ``context`` others, whose labels are padding."""
     ends = np.concatenate([[0], corpus.inputs.ends])
@@ -93,11 +93,9 @@ def main(argv=None) -> None:
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line there")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
     args = parser.parse_args(argv)
-    for name in ("streams", "tokens_per_sample"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: give 1 or more")
-    if args.context_sequences < 0:
-        parser.error(f"--context-sequences {args.context_sequences}: give 0 or more")
+    for name, lowest in (("streams", 1), ("context_sequences", 0), ("tokens_per_sample", 1)):
+        if getattr(args, name) is not None and getattr(args, name) < lowest:
+            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: give {lowest} or more")
     if not os.path.isfile(args.path):
         parser.error(f"--path {args.path}: no such file; give a checkpoint")
     from fairseq import checkpoint_utils

@@ -113,10 +113,10 @@ def persistent_shares(checkpoint: str, data: str, split: str, tokens: int = 4096
     return (total / tokens).tolist()
 
 
-def draw_band(axes, xs: List[float], values: List[List[float]], **style) -> None:
+def draw_band(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
     """The mean at each x, and the range from the lowest to the highest."""
-    axes.plot(xs, list(map(mean, values)), **style)
-    axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=style["color"], alpha=0.2, linewidth=0)
+    axes.plot(xs, list(map(mean, values)), label=label, color=color)
+    axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
 def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[float]]]:

@@ -208,9 +208,7 @@ class Trainer:
         self.frames = state["frames"]
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
-        self.world.load_state(
-            {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
-        )
+        self.world.load_state({name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()})
         self.observation, self.starts, self.rewards = (
             state[name].numpy().copy() for name in ("observation", "starts", "rewards")
         )
