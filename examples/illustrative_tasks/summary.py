@@ -32,7 +32,11 @@ class Setting(NamedTuple):
 
     def __str__(self):
         span = "" if self.attention_span is None else f", span {self.attention_span}"
-        return f"{NAMES.get(self.model, self.model)}, {self.layers} layers{span}"
+        return f"{NAMES.get(self.model, self.model)}, {layers_of(self)}{span}"
+
+
+def layers_of(setting: Setting) -> str:
+    return f"{setting.layers} layer" + ("s" if setting.layers > 1 else "")
 
 
 class Run(NamedTuple):
@@ -109,7 +113,7 @@ def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -
         if field == "layers" and others.attention_span:
             name += f", span {others.attention_span}"
         elif field != "layers":
-            name += f", {others.layers} layers"
+            name += f", {layers_of(others)}"
         axes.errorbar([x for x, _ in points], means, around, marker="o", capsize=3, label=name, color=f"C{i % 10}")
     axes.set_xlabel(label)
     axes.set_xticks(sorted({x for points in lines.values() for x, _ in points}))
