@@ -8,8 +8,8 @@ set -euo pipefail
 task=algorithmic
 
 small_setting() {
-    sizes=(--variables 3 --statements 12 --highest 3 --train 40000 --valid 500 --test 1000) updates=2500 span=64
-    streams=256 # labels are few: one in 18 symbols
+    sizes=(--variables 3 --statements 15 --highest 4 --train 40000 --valid 500 --test 1000) updates=4000 span=64
+    streams=256 # labels are few: one in 17 symbols
 }
 
 full_setting() {
