@@ -59,7 +59,8 @@ def test_each_task(tmp_path, task, scale):
         shape = ["--layers", 1, "--", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--batch-size", 4]
     lengths = {"copy": ["--length", 5, "--test-length", 9], "reverse": ["--length", 5, "--test-length", 9]}.get(task, [])
     models = ["--models", "feedback_transformer_lm relative_transformer_lm"] if scale == "--full" else []
-    run(f"illustrative_tasks/{task}.sh", scale, "--out", tmp_path / "out", "--updates", 2, *SMALL, *lengths, *models, *shape)
+    sizes = [*SMALL, "--train", 300]  # algorithmic.sh: 256 streams
+    run(f"illustrative_tasks/{task}.sh", scale, "--out", tmp_path / "out", "--updates", 2, *sizes, *lengths, *models, *shape)
     results = results_of(tmp_path / "out")
     assert sorted(results)[:2] == ["feedback_transformer_lm", "relative_transformer_lm"]
     assert len(results) == (2 if scale == "--full" else 3)
