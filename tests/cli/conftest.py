@@ -17,10 +17,8 @@ def made_up_text(length: int, seed: int) -> bytes:
     return text[:length].encode()
 
 
-@pytest.fixture(scope="session")
-def byte_data(tmp_path_factory):
-    """Folder of binarised bytes: train 3000, valid 400 in two documents, valid1 150, test 301."""
-    folder = tmp_path_factory.mktemp("bytes")
+def write_byte_data(folder) -> None:
+    """Binarised bytes: train 3000, valid 400 in two documents, valid1 150, test 301."""
     parts = {"train": [3000], "valid": [300, 98], "valid1": [149], "test": [300]}
     preprocess_bytes.binarise(
         {
@@ -29,4 +27,11 @@ def byte_data(tmp_path_factory):
         },
         str(folder),
     )
+
+
+@pytest.fixture(scope="session")
+def byte_data(tmp_path_factory):
+    """Folder of ``write_byte_data``."""
+    folder = tmp_path_factory.mktemp("bytes")
+    write_byte_data(folder)
     return folder

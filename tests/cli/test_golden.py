@@ -1,0 +1,40 @@
+"""Checkpoints of an earlier version load, compute and train on as they did then; see ``tests/golden/recipe.py``."""
+
+import pytest
+import torch
+
+from fb_fairseq.models.initialisation import NO_PARAMETERS
+from tests.cli.fairseq_commands import parameters
+from tests.golden import recipe
+
+
+@pytest.fixture(scope="module")
+def parallel_data(tmp_path_factory):
+    from tests.cli.parallel_text import preprocess
+
+    return preprocess(tmp_path_factory.mktemp("parallel"))
+
+
+@pytest.mark.parametrize("case", [*recipe.LANGUAGE_MODELS, *recipe.TRANSLATION])
+def test_golden(case, byte_data, parallel_data, tmp_path):
+    """The same logits, losses, continuations; and the same parameters after one more update with the stream memory."""
+    data, files = parallel_data if case in recipe.TRANSLATION else byte_data, recipe.unpack(case, tmp_path / "golden")
+    recipe.copy_checkpoint(files, tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    expected = torch.load(files / "expected.pt", weights_only=True)
+    found = recipe.measure(case, checkpoint, data, tmp_path)
+    # Another processor adds up in another order.
+    torch.testing.assert_close(found["logits"], expected["logits"], rtol=1e-4, atol=1e-5)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=2e-4)
+    assert found["greedy"] == expected["greedy"]
+    assert found["beam"] == expected["beam"]
+    log = recipe.train(case, data, tmp_path / "run", recipe.UPDATES + 1)
+    assert "Loaded checkpoint" in log and "no memory of the streams" not in log
+    own, resumed = parameters(checkpoint), torch.load(files / "resumed.pt", weights_only=True)
+    before = parameters(files / "checkpoint_last.pt")
+    assert own.keys() == resumed.keys()
+    assert any(not own[name].equal(before[name]) for name in own), "the update changed something"
+    for name in own:
+        if NO_PARAMETERS.match(name):  # fairseq leaves these uninitialised
+            continue
+        torch.testing.assert_close(own[name], resumed[name], rtol=1e-4, atol=1e-5, msg=lambda m: f"{name}: {m}")

@@ -1,0 +1,156 @@
+"""What the golden files hold, and how they are made.
+
+The archives in this folder were written at commit ad3b128, before the package was reorganised. Each is one model:
+a checkpoint in mid-epoch with its stream memory, the model's parameters after one more update (``resumed.pt``), and
+what the checkpoint computes (``expected.pt``): logits, losses, a greedy and a beam continuation.
+``tests/cli/test_golden.py`` checks that today's code still gives the same. To write new files, where a change of
+behaviour is intended: ``python -m tests.golden.recipe FOLDER``.
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+import tarfile
+
+import torch
+
+from tests.cli.fairseq_commands import options, run
+from tests.cli.fairseq_commands import train as train_lm
+from tests.cli.parallel_text import train as train_translation
+
+FILES = pathlib.Path(__file__).parent
+UPDATES = 40
+SMALL = dict(decoder_embed_dim=8, decoder_ffn_embed_dim=12, no_epoch_checkpoints=True, disable_validation=True, lr=0.02)
+LANGUAGE_MODELS = {
+    "feedback": dict(adaptive_span=True, adaptive_span_loss=1e-4, adaptive_span_ramp=3, adaptive_span_init=0.4),
+    "feedback_per_layer": dict(
+        memory_projections="per-layer", memory_composition="same-and-lower", decoder_normalize_before=None,
+        share_decoder_input_output_embed=True, activation_fn="gelu",
+    ),
+    "all_attention": dict(
+        arch="all_attention_lm", relative_positions="key-value", adaptive_span=True, adaptive_span_ramp=4,
+        adaptive_span_init=0.3, decoder_normalize_before=None, optimizer="clipped_adagrad",
+    ),
+    "transformer": dict(arch="relative_transformer_lm", relative_positions="none", share_decoder_input_output_embed=True),
+    "lstm": dict(
+        arch="streaming_lstm_lm", decoder_ffn_embed_dim=None, decoder_attention_heads=None, attention_span=None,
+        decoder_normalize_before=None,
+    ),
+}  # fmt: skip
+TRANSLATION = {
+    "decoder": dict(
+        encoder_embed_dim=8, encoder_ffn_embed_dim=12, decoder_ffn_embed_dim=12, decoder_embed_dim=8, max_tokens=200,
+        disable_validation=True, lr=0.02, memory_projections="shared", share_decoder_input_output_embed=True,
+    ),
+    "decoder_per_layer": dict(
+        encoder_embed_dim=8, encoder_ffn_embed_dim=12, decoder_ffn_embed_dim=12, decoder_embed_dim=8, max_tokens=200,
+        disable_validation=True, lr=0.02, memory_projections="per-layer", decoder_normalize_before=True,
+        encoder_normalize_before=True,
+    ),
+}  # fmt: skip
+PROMPTS = ["al", r"mo\nte ", "a"]
+
+
+def train(case: str, data, folder, updates: int) -> str:
+    """Train a case up to that many updates, or continue from ``folder``'s checkpoint. Returns the log."""
+    changes = dict(max_update=updates, log_interval=1)
+    if case in TRANSLATION:
+        return train_translation(data, folder, **{**TRANSLATION[case], **changes})
+    return train_lm(data, folder, **{**SMALL, **LANGUAGE_MODELS[case], **changes})
+
+
+def load(path, data):
+    from fairseq import checkpoint_utils
+
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
+    return model.eval(), task
+
+
+def measure(case: str, checkpoint, data, folder) -> dict:
+    """What a checkpoint computes: logits, loss, continuations."""
+    model, task = load(checkpoint, data)
+    if case in TRANSLATION:
+        return measure_translation(model, task, checkpoint, data)
+    (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
+
+    def continuations(*more):
+        log = run(
+            "interactive", data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts",
+            "--max-len-b", 20, *more,
+        )  # fmt: skip
+        return re.findall(r"^D-\d+\t[^\t]*\t(.*)$", log, re.M)
+
+    tokens = torch.tensor([list(range(2, 14)), list(range(70, 82))])
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    log = run(
+        "eval-lm", data, "--task", "streaming_lm", "--path", checkpoint, "--gen-subset", "test", "--valid-streams", 3,
+        "--tokens-per-sample", 7, "--cpu",
+    )  # fmt: skip
+    return {
+        "logits": logits[:, -3:].clone(),
+        "loss": float(re.search(r"Loss \(base 2\): ([\d.]+)", log)[1]),
+        "greedy": continuations("--beam", 1),
+        "beam": continuations("--beam", 3),
+    }
+
+
+def measure_translation(model, task, checkpoint, data) -> dict:
+    source = torch.tensor([[5, 6, 7, 2], [9, 8, 2, 1]])
+    previous = torch.tensor([[2, 10, 11], [2, 12, 13]])
+    with torch.no_grad():
+        logits, _ = model(source, torch.tensor([4, 3]), previous)
+
+    def generated(beam):
+        values = dict(path=checkpoint, beam=beam, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
+        log = run("generate", data, *options(values))
+        found = re.findall(r"^H-(\d+)\t([-\d.einf]+)\t(.*)$", log, re.M)
+        found = sorted((int(n), text, float(score)) for n, score, text in found)
+        return [text for _, text, _ in found], torch.tensor([score for *_, score in found])
+
+    (greedy, _), (beam, scores) = generated(1), generated(3)
+    return {"logits": logits, "greedy": greedy, "beam": beam, "loss": float(-scores.mean())}
+
+
+def unpack(case: str, folder: pathlib.Path) -> pathlib.Path:
+    """Unpack a case's files. Returns their folder."""
+    with tarfile.open(FILES / f"{case}.tar.gz") as archive:
+        archive.extractall(folder / case)
+    return folder / case
+
+
+def copy_checkpoint(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in [source / "checkpoint_last.pt", *source.glob("stream_memory.*.pt")]:
+        shutil.copy(path, target / path.name)
+
+
+def main() -> None:
+    """Write all files to a folder."""
+    import tempfile
+
+    from tests.cli.conftest import write_byte_data
+    from tests.cli.parallel_text import preprocess
+
+    torch.set_num_threads(1)
+    out = pathlib.Path(sys.argv[1])
+    scratch = pathlib.Path(tempfile.mkdtemp())
+    write_byte_data(scratch / "bytes")
+    parallel = preprocess(scratch)
+    for case in [*LANGUAGE_MODELS, *TRANSLATION]:
+        data = parallel if case in TRANSLATION else scratch / "bytes"
+        train(case, data, scratch / case, UPDATES)
+        copy_checkpoint(scratch / case, out / case)
+        torch.save(measure(case, out / case / "checkpoint_last.pt", data, scratch), out / case / "expected.pt")
+        train(case, data, scratch / case, UPDATES + 1)
+        saved = torch.load(scratch / case / "checkpoint_last.pt", weights_only=True)
+        torch.save(saved["model"], out / case / "resumed.pt")
+        with tarfile.open(out / f"{case}.tar.gz", "w:gz") as archive:
+            archive.add(out / case, arcname=".")
+        shutil.rmtree(out / case)
+        print(f"Wrote {out / case}.tar.gz")
+
+
+if __name__ == "__main__":
+    main()
