@@ -38,7 +38,7 @@ mkdir -p "$out"
 
 echo "== Data: bytes of ${text:-the Python standard library}"
 if [ -n "$text" ]; then
-    python -m fb_fairseq.preprocess_bytes --text "$text" --split 90,5,5 --destdir "$out/data" | tee "$out/data.log"
+    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$out/data" | tee "$out/data.log"
 else
     # Every 20th module to validate on, and every 20th to test on.
     python - "$out/sources" <<'PY'
@@ -54,7 +54,7 @@ for split, paths in splits.items():
     (folder / split).write_text("\n".join(paths))
 PY
     files() { tr '\n' ' ' <"$out/sources/$1"; }
-    python -m fb_fairseq.preprocess_bytes --destdir "$out/data" \
+    python -m fb_fairseq preprocess-bytes --destdir "$out/data" \
         --trainpref $(files train) --validpref $(files valid) --testpref $(files test) | tee "$out/data.log"
 fi
 
@@ -79,7 +79,7 @@ fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subs
     tail -n 20 "$out/eval.log"
     fail "evaluation stopped; $out/eval.log says more"
 }
-python -m fb_fairseq.plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
+python -m fb_fairseq plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
 echo "== Going on from the first bytes of the test text (sampled among the 10 likeliest)"

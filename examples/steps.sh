@@ -106,7 +106,7 @@ draw_curves() {
     for log in "$1"/*.log; do
         case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
     done
-    [ ${#curves[@]} = 0 ] || python -m fb_fairseq.plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
+    [ ${#curves[@]} = 0 ] || python -m fb_fairseq plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
 }
 
 # unpack FILE OUT [MEMBER]: FILE as it is, or out of .gz, or MEMBER (or the only file) of .zip.

@@ -146,7 +146,7 @@ finetune() {
         from=--continue-once
         target=$((target + $(python - "$origin" <<'PY'
 import sys
-from fb_fairseq.plot import load
+from fb_fairseq.commands.plot import load
 print(load(sys.argv[1])["optimizer_history"][-1]["num_updates"])
 PY
         )))

@@ -10,7 +10,7 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.plot import mean_and_range
+from fb_fairseq.commands.plot import mean_and_range
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -74,7 +74,10 @@ def main(out: str, layers: int) -> None:
             numbers = [number for found in values.values() for number in found]
             axes.set_ylim(min(numbers) - 0.1, max(numbers) + 0.05)
         for name, found in values.items():
-            print(f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}" + (f" ({found})" if len(found) > 1 else ""))
+            print(
+                f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}"
+                + (f" ({found})" if len(found) > 1 else "")
+            )
     figure.tight_layout()
     figure.savefig(os.path.join(out, "composition.png"), dpi=120)
     print(f"Wrote {os.path.join(out, 'composition.png')}")

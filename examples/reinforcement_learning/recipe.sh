@@ -1,6 +1,6 @@
 # Sourced by the environments' scripts, each of which sets
 #
-#   environment   its name in python -m fb_fairseq.rl
+#   environment   its name in python -m fb_fairseq rl
 #   agents        that are trained
 #   small_spans, full_spans
 #                 how many steps back attention reaches: empty, the preset's; or several, which are compared
@@ -12,7 +12,7 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/steps.sh"
 
 usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --out DIR, --agents \"NAME …\", --spans \"N …\",\
- --jobs N (runs at a time), -- options of python -m fb_fairseq.rl train"
+ --jobs N (runs at a time), -- options of python -m fb_fairseq rl train"
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
 
@@ -68,9 +68,9 @@ run_agent() {
     if [ "$2" != preset ]; then name=$1-span$2-seed$3 options+=(--span "$2"); fi
     run=$out/$name
     echo "== $name"
-    if ! python -m fb_fairseq.rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" --out "$run" \
+    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" --out "$run" \
         ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
-        ! python -m fb_fairseq.rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" >>"$run.log" 2>&1; then
+        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" >>"$run.log" 2>&1; then
         echo "== $name stopped: $(tail -n 1 "$run.log")" >&2
         echo "$name" >>"$out/failed"
         return

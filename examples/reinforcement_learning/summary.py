@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.plot import mean_and_range
+from fb_fairseq.commands.plot import mean_and_range
 from fb_fairseq.rl.plot import draw_curves, read_log
 
 matplotlib.use("Agg")
@@ -80,12 +80,20 @@ def main(out: str) -> None:
         for metric in ("success", "reward"):
             values.append(f"{metric} {mean_of(runs, metric):.2f} ± {spread_of(runs, metric):.2f}")
         print(line + ", ".join(values) + f" ({len(runs)} seeds)")
-        results.setdefault(agent, {  # the shortest span comes first
-            "success": mean_of(runs, "success"), "reward": mean_of(runs, "reward"), "span": span,
-            "success_spread": spread_of(runs, "success"), "reward_spread": spread_of(runs, "reward"),
-            "seeds": [run["seed"] for run in runs],
-        })
-    results["all"] = [{name: value for name, value in run.items() if name != "run"} for runs in found.values() for run in runs]
+        results.setdefault(
+            agent,
+            {  # the shortest span comes first
+                "success": mean_of(runs, "success"),
+                "reward": mean_of(runs, "reward"),
+                "span": span,
+                "success_spread": spread_of(runs, "success"),
+                "reward_spread": spread_of(runs, "reward"),
+                "seeds": [run["seed"] for run in runs],
+            },
+        )
+    results["all"] = [
+        {name: value for name, value in run.items() if name != "run"} for runs in found.values() for run in runs
+    ]
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump(results, file, indent=4)
     metric = "success" if any(span for _, span in found) else "reward"

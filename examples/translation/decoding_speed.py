@@ -16,13 +16,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
 import torch
-
-from fb_fairseq import compat  # noqa: F401  before fairseq is imported
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 
-from fb_fairseq.benchmark.__main__ import hardware
+from fb_fairseq import patches  # noqa: F401  before fairseq is used
+from fb_fairseq.benchmark.command import hardware
 from fb_fairseq.benchmark.measure import table
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
@@ -41,9 +40,16 @@ GPU_MODELS = {
 def build(kind, layers, args, words):
     model, changes = {**MODELS, **GPU_MODELS}[kind]
     sizes = argparse.Namespace(
-        encoder_layers=6, decoder_layers=layers, encoder_embed_dim=args.embed_dim, encoder_ffn_embed_dim=args.ffn_dim,
-        encoder_attention_heads=args.heads, decoder_attention_heads=args.heads, share_all_embeddings=True,
-        max_source_positions=1024, max_target_positions=1024, **changes,
+        encoder_layers=6,
+        decoder_layers=layers,
+        encoder_embed_dim=args.embed_dim,
+        encoder_ffn_embed_dim=args.ffn_dim,
+        encoder_attention_heads=args.heads,
+        decoder_attention_heads=args.heads,
+        share_all_embeddings=True,
+        max_source_positions=1024,
+        max_target_positions=1024,
+        **changes,
     )
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     return model.build_model(sizes, task).to(args.device).eval()
@@ -84,7 +90,9 @@ def main():
     for word in range(args.vocabulary - 4):
         words.add_symbol(f"w{word}")
     source = torch.randint(4, len(words), (args.sentences, SOURCE), device=args.device)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((args.sentences,), SOURCE, device=args.device)}}
+    sample = {
+        "net_input": {"src_tokens": source, "src_lengths": torch.full((args.sentences,), SOURCE, device=args.device)}
+    }
     cases = []
     with torch.no_grad():
         for layers in args.layers:
@@ -110,7 +118,11 @@ def main():
         results[name] = {"words_per_second": round(speed, 1), "state_bytes": size}
         rows.append([name, speed, size])
     table(["", "words/s", "bytes of state a hypothesis"], rows)
-    print(json.dumps({**results, "setting": {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}}))
+    print(
+        json.dumps(
+            {**results, "setting": {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ average() {
         cp "$1/checkpoint_best.pt" "$1.pt.tmp"
         mv "$1.pt.tmp" "$1.pt"
     else
-        python -m fb_fairseq.average_checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
+        python -m fb_fairseq average-checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
     fi
 }
 
@@ -135,7 +135,7 @@ tune() {
     [ ! "$1.lenpen" -nt "$1.pt" ] || return 0
     for lenpen in $lenpens; do
         generate "$1" valid "$lenpen" "$1.valid"
-        value=$(python -m fb_fairseq.score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
+        value=$(python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
             python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])")
         echo "== $(basename "$1"): ${metric#*:} $value on the validation set with length penalty $lenpen"
         if [ -z "$best" ] || python -c "import sys; sys.exit(not $value > $best)"; then
@@ -157,7 +157,7 @@ score() {
     have "$1.test" generate
     local raw=()
     [ ! -e "$out/test.raw.${pair#* }" ] || raw=(--raw-ref "$out/test.raw.${pair#* }")
-    python -m fb_fairseq.score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
+    python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
         fail "scoring stopped"
     python - "$1" <<'PY'
 import json, os, re, sys

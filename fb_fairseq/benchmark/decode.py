@@ -22,7 +22,8 @@ def add_arguments(parser) -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="length of the stream, in tokens")
     parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help="what is kept of a step")
     parser.add_argument(
-        "--equal-parameters", action="store_true",
+        "--equal-parameters",
+        action="store_true",
         help="widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
         "Transformer's (shared projections save some)",
     )
@@ -64,8 +65,15 @@ def parameters(model: torch.nn.Module) -> int:
 
 def timed(name: str, size: int, milliseconds, sizes, args, rows) -> dict:
     speed = args.batch_size * PARTS / sum(milliseconds) * 1e3
-    rows.append([name, size, milliseconds[1], sorted(milliseconds)[PARTS // 2], milliseconds[-1], speed, sizes[1], sizes[-1]])
-    return {"parameters": size, "ms_per_token": milliseconds, "state_bytes": sizes, "tokens_per_second": round(speed, 1)}
+    rows.append(
+        [name, size, milliseconds[1], sorted(milliseconds)[PARTS // 2], milliseconds[-1], speed, sizes[1], sizes[-1]]
+    )
+    return {
+        "parameters": size,
+        "ms_per_token": milliseconds,
+        "state_bytes": sizes,
+        "tokens_per_second": round(speed, 1),
+    }
 
 
 def stream(model, storage: str, args):

@@ -16,18 +16,27 @@ def stock_decoder(args, positions: int) -> Optional[torch.nn.Module]:
     """The decoder of a model with so many absolute positions; None without fairseq."""
     if importlib.util.find_spec("fairseq") is None:
         return None
-    from fb_fairseq import compat  # noqa: F401  before fairseq is imported
     from fairseq.data import Dictionary
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+
+    from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     dictionary = Dictionary()
     for i in range(VOCABULARY - len(dictionary)):
         dictionary.add_symbol(str(i))
     cfg = TransformerLanguageModelConfig(
-        decoder_layers=args.layers, decoder_embed_dim=args.embed_dim, decoder_input_dim=args.embed_dim,
-        decoder_output_dim=args.embed_dim, decoder_ffn_embed_dim=args.ffn_dim, decoder_attention_heads=args.heads,
-        decoder_normalize_before=True, dropout=0.0, tokens_per_sample=positions, max_target_positions=positions,
-        add_bos_token=False, tpu=False,
+        decoder_layers=args.layers,
+        decoder_embed_dim=args.embed_dim,
+        decoder_input_dim=args.embed_dim,
+        decoder_output_dim=args.embed_dim,
+        decoder_ffn_embed_dim=args.ffn_dim,
+        decoder_attention_heads=args.heads,
+        decoder_normalize_before=True,
+        dropout=0.0,
+        tokens_per_sample=positions,
+        max_target_positions=positions,
+        add_bos_token=False,
+        tpu=False,
     )
     task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     model = TransformerLanguageModel.build_model(cfg, task)

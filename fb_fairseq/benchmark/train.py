@@ -22,7 +22,7 @@ from fb_fairseq.benchmark.measure import (
 )
 from fb_fairseq.benchmark.stock import NAME, VOCABULARY, stock_decoder
 from fb_fairseq.modules import StreamState
-from fb_fairseq.ops.feedback_graph import CAPTURE_AT
+from fb_fairseq.ops.feedback.graph import CAPTURE_AT
 
 # Name: model, and options of it.
 CASES = {

@@ -3,7 +3,9 @@
 Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 """
 
-from fb_fairseq import compat  # noqa: F401  mends fairseq before anything else of it is used
+from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used
+
+# isort: split
 from fb_fairseq import optim  # noqa: F401  registers optimizers, which fairseq-train's options name
 from fb_fairseq.models import (  # noqa: F401
     all_attention_lm,

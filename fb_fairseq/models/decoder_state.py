@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.modules.ring import MemoryRing
-from fb_fairseq.ops.feedback_reference import EncoderContext
+from fb_fairseq.ops.feedback.types import EncoderContext
 
 
 def shared_by(rows: Sequence) -> int:

@@ -28,13 +28,9 @@ from fb_fairseq.modules.options import COMPOSITIONS, TransformerOptions
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.stack import draw_active_layers, touch_attention
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.feedback_reference import (
-    EncoderContext,
-    FeedbackDropouts,
-    FeedbackOptions,
-    FeedbackWeights,
-    feedback_step,
-)
+from fb_fairseq.ops.feedback.reference import feedback_step
+from fb_fairseq.ops.feedback.select import HELP, KERNELS, STEP_LOOPS, step_loop
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import (
     CrossAttention,
     Projection,
@@ -43,7 +39,6 @@ from fb_fairseq.ops.layers import (
     project_memory,
     project_query,
 )
-from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS, step_loop
 
 
 def decoder_options(cfg) -> TransformerOptions:

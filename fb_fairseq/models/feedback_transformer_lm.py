@@ -13,7 +13,7 @@ from fb_fairseq.models.language_model import (
 )
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.options import COMPOSITIONS
-from fb_fairseq.ops.step_loop import HELP, KERNELS, STEP_LOOPS
+from fb_fairseq.ops.feedback.select import HELP, KERNELS, STEP_LOOPS
 
 
 @dataclass

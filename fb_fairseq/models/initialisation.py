@@ -47,7 +47,7 @@ def initialise_if_asked(model, cfg) -> None:
 
     So a saved configuration does not name it: evaluation and generation never need the file. Nor does a run that goes
     on from a checkpoint of its own, which is loaded later and wins. So what is wrong with the file becomes
-    ``model.init_problem``, and ``fb_fairseq.checkpoints`` refuses to train if no checkpoint was loaded.
+    ``model.init_problem``, and ``fb_fairseq.patches.checkpoints`` refuses to train if no checkpoint was loaded.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -78,7 +78,9 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
         source = checkpoint["model"]
         saved = checkpoint["cfg"]["model"] if checkpoint.get("cfg") else checkpoint["args"]  # before 0.11: a Namespace
     except Exception as error:
-        raise UserError(f"{OPTION} {path}: no whole checkpoint of fairseq ({type(error).__name__}); give one") from error
+        raise UserError(
+            f"{OPTION} {path}: no whole checkpoint of fairseq ({type(error).__name__}); give one"
+        ) from error
     source = {name: value for name, value in source.items() if not NO_PARAMETERS.match(name)}
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
     check_kind(path, source, own)
@@ -126,7 +128,9 @@ def check_kind(path: str, source: Dict[str, Tensor], own: Dict[str, Tensor]) -> 
     if not any(name.startswith("decoder.layers.") for name in source):
         raise UserError(f"{OPTION} {path}: no Transformer (it has no decoder.layers); give a checkpoint of one")
     if kind(source) != kind(own):
-        raise UserError(f"{OPTION} {path}: holds a(n) {kind(source)}; the model is a(n) {kind(own)}; give one of its kind")
+        raise UserError(
+            f"{OPTION} {path}: holds a(n) {kind(source)}; the model is a(n) {kind(own)}; give one of its kind"
+        )
 
 
 def option_of(cfg, name: str):

@@ -249,8 +249,8 @@ class StreamingLanguageModel(FairseqLanguageModel):
     def from_pretrained(cls, *args, **kwargs):
         """fairseq's hub interface, with ``sample`` and ``score``; byte models read and write plain text.
 
-            model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
-            model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
+        model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
+        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
         """
         import fb_fairseq.tasks  # noqa: F401  the checkpoint's task; models themselves know nothing of tasks
 

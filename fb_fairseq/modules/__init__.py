@@ -9,15 +9,13 @@ from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.ring import MemoryRing
-from fb_fairseq.modules.state import BlockPlace, StateStore, StreamState
+from fb_fairseq.modules.state import StreamState
 
 __all__ = [
     "AllAttention",
-    "BlockPlace",
     "FeedbackTransformer",
     "MemoryRing",
     "RelativeTransformer",
-    "StateStore",
     "StreamState",
     "TransformerOptions",
 ]

@@ -13,10 +13,10 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.all_attention import AllAttentionWeights, all_attention, persistent_sublayer
+from fb_fairseq.ops.all_attention.block import AllAttentionWeights, all_attention, persistent_sublayer
+from fb_fairseq.ops.all_attention.persistent import PersistentVectors
 from fb_fairseq.ops.attention import block_attention, step_attention
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
-from fb_fairseq.ops.persistent import PersistentVectors
 
 
 class PersistentMemory(nn.Module):

@@ -10,8 +10,8 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback_reference import FeedbackDropouts, FeedbackWeights
-from fb_fairseq.ops.step_loop import step_loop
+from fb_fairseq.ops.feedback.select import step_loop
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackWeights
 
 
 class FeedbackTransformer(TransformerStack):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
 from fb_fairseq.ops.layers import ACTIVATIONS
-from fb_fairseq.ops.step_loop import KERNELS, STEP_LOOPS
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")

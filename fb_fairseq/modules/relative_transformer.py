@@ -10,7 +10,7 @@ from fb_fairseq.modules.layer import own_projection
 from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
-from fb_fairseq.ops.feedback_reference import FeedbackWeights
+from fb_fairseq.ops.feedback.types import FeedbackWeights
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fb_fairseq.ops.cuda_graph import CudaGraph, copies
 from fb_fairseq.ops.fallbacks import can_capture, stop_capturing
-from fb_fairseq.ops.feedback_reference import Context, FeedbackOptions, FeedbackWeights, Window, project_context
+from fb_fairseq.ops.feedback.reference import project_context
+from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, Window
 
 STORAGES = ("keys-values", "vectors")
 FIRST_SLOTS = 64  # more are made when a sequence gets longer

@@ -13,7 +13,8 @@ from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.span import MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback_reference import FeedbackOptions, FeedbackWeights, feedback_step
+from fb_fairseq.ops.feedback.reference import feedback_step
+from fb_fairseq.ops.feedback.types import FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm, project_query
 
 

@@ -95,7 +95,9 @@ def forward_kernel(
         weight = tl.exp(tl.load(scores + g * C + c, c < C, -float("inf")) - highest) / whole
         tl.store(p + g * p_row + S - distance, weight, c < C)
         if keep is not None:
-            weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full([], keep_scale, number)
+            weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full(
+                [], keep_scale, number
+            )
         value = tl.load(v + g * v_row + c[:, None] * v_slot + e[None], both, 0.0).to(number)
         if value_positions is not None:
             value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
@@ -124,7 +126,9 @@ def backward_kernel(
             value += tl.load(value_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
         d_weight = tl.sum(d_attended[None] * value, 1)
         if keep is not None:
-            d_weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full([], keep_scale, number)
+            d_weight *= tl.load(keep + g * keep_row + keep_S - distance, there, 0).to(number) * tl.full(
+                [], keep_scale, number
+            )
         d = tl.load(p + g * p_row + S - distance, there, 0.0) * (d_weight - mean)
         tl.store(d_score + g * d_score_row + S - distance, d.to(d_score.dtype.element_ty), there)
         key = tl.load(k + g * k_row + c[:, None] * k_slot + e[None], both, 0.0).to(number)
@@ -155,7 +159,13 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
 
 
 def attend_backward(
-    d_out_GE: Tensor, out_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, d_score_GS: Tensor, d_q_GE: Tensor
+    d_out_GE: Tensor,
+    out_GE: Tensor,
+    slots: Slots,
+    mask: Optional[Dropout],
+    p_GS: Tensor,
+    d_score_GS: Tensor,
+    d_q_GE: Tensor,
 ) -> None:
     """From the gradient of what ``attend`` gave to those of the scores (unscaled) and the queries."""
     keys, values = slots.keys_GCE, slots.values_GCE

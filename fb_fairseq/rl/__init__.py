@@ -5,5 +5,5 @@
     agent          a Feedback Transformer, Transformer or LSTM with a policy and a value
     a2c            training (advantage actor-critic)
 
-``python -m fb_fairseq.rl train|evaluate|plot``
+``python -m fb_fairseq rl train|evaluate|plot``
 """

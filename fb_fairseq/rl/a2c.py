@@ -21,9 +21,9 @@ from torch import Tensor
 
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.rl.agent import Agent, AgentMemory, AgentOptions
-from fb_fairseq.rl.environments import NAMES
+from fb_fairseq.rl.envs import WORLDS
+from fb_fairseq.rl.envs.gymnasium_api import NAMES
 from fb_fairseq.rl.plot import entries
-from fb_fairseq.rl.worlds import WORLDS
 
 SAVE_SECONDS = 120
 RECENT = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
@@ -278,7 +278,9 @@ def train(
             seconds = perf_counter() - began
             entry = {"frames": trainer.frames, "fps": round((trainer.frames - frames) / seconds, 1)}
             if trainer.recent:
-                entry.update(reward=float(np.mean(trainer.recent)), success=float(np.mean(np.array(trainer.recent) > 0)))
+                entry.update(
+                    reward=float(np.mean(trainer.recent)), success=float(np.mean(np.array(trainer.recent) > 0))
+                )
             entry.update({name: round(value, 5) for name, value in logged.items()})
             with open(log, "a") as file:
                 file.write(json.dumps(entry) + "\n")

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.rl.a2c import TrainingOptions, load, make_environments
 from fb_fairseq.rl.agent import Agent, AgentMemory, AgentOptions
-from fb_fairseq.rl.environments import WorldEnv
+from fb_fairseq.rl.envs.gymnasium_api import WorldEnv
 
 
 class Result(NamedTuple):
@@ -97,7 +97,9 @@ def write_images(images: List[np.ndarray], path: str) -> None:
 
     if path.endswith(".gif"):
         pages = [Image.fromarray(image) for image in images]
-        pages[0].save(path, save_all=True, append_images=pages[1:], duration=1000 // WorldEnv.metadata["render_fps"], loop=0)
+        pages[0].save(
+            path, save_all=True, append_images=pages[1:], duration=1000 // WorldEnv.metadata["render_fps"], loop=0
+        )
         return
     if not path.endswith(".png"):
         raise ValueError(f"--record {path}: give a file name that ends in .gif or .png")

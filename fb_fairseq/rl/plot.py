@@ -4,7 +4,7 @@ import json
 import os
 from typing import Dict, List, Tuple
 
-from fb_fairseq.plot import draw_band
+from fb_fairseq.commands.plot import draw_band
 
 Curve = List[Tuple[int, float]]
 
@@ -71,8 +71,12 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
         values = [dict(curve) for curve in found]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
-            raise ValueError(f"{name}: the logs have no frames in common; train all with the same block and --log-interval")
-        draw_band(axes, frames, [[curve[frame] for curve in values] for frame in frames], label=name, color=f"C{i % 10}")
+            raise ValueError(
+                f"{name}: the logs have no frames in common; train all with the same block and --log-interval"
+            )
+        draw_band(
+            axes, frames, [[curve[frame] for curve in values] for frame in frames], label=name, color=f"C{i % 10}"
+        )
     axes.set_xlabel("frames")
     axes.set_ylabel({"reward": "reward an episode", "success": "share of episodes with a reward"}.get(metric, metric))
     axes.set_title(title)

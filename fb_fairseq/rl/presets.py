@@ -4,7 +4,7 @@ from typing import Dict, Tuple
 
 from fb_fairseq.rl.a2c import TrainingOptions
 from fb_fairseq.rl.agent import AgentOptions
-from fb_fairseq.rl.worlds import SIZES
+from fb_fairseq.rl.envs import SIZES
 
 # By environment: sizes, agent, training. The papers say nothing of how long mazes were trained for, and of the corridor only
 # what Figure 3 shows.
@@ -15,17 +15,26 @@ FULL: Dict[str, Tuple[dict, dict, dict]] = {
         dict(layers=2, width=256, heads=4, span=100, previous_action=False),
         dict(frames=20_000_000, environments=128, block=100, optimizer="adam", lr=3e-4, entropy_cost=1e-2),
     ),
-    "maze": ({}, MAZE, dict(frames=500_000_000, environments=1024, block=100, optimizer="adam", lr=3e-4, entropy_cost=5e-4)),
+    "maze": (
+        {},
+        MAZE,
+        dict(frames=500_000_000, environments=1024, block=100, optimizer="adam", lr=3e-4, entropy_cost=5e-4),
+    ),
     "maze_easy": (
-        {}, MAZE, dict(frames=100_000_000, environments=128, block=100, optimizer="rmsprop", lr=3e-4, entropy_cost=5e-4)
+        {},
+        MAZE,
+        dict(frames=100_000_000, environments=128, block=100, optimizer="rmsprop", lr=3e-4, entropy_cost=5e-4),
     ),
     "water_maze": (
-        {}, dict(layers=2, width=64, heads=1, span=200),
+        {},
+        dict(layers=2, width=64, heads=1, span=200),
         dict(frames=500_000_000, environments=64, block=200, optimizer="rmsprop", lr=3e-4, entropy_cost=1e-4),
     ),
 }
 FULL_LSTM: Dict[str, Tuple[dict, dict]] = {
-    "maze": (dict(layers=3), {}), "maze_easy": (dict(layers=3), {}), "water_maze": ({}, dict(lr=4e-4)),
+    "maze": (dict(layers=3), {}),
+    "maze_easy": (dict(layers=3), {}),
+    "water_maze": ({}, dict(lr=4e-4)),
 }
 SMALL_AGENT = dict(layers=2, width=32, heads=2, span=100)
 SMALL: Dict[str, Tuple[dict, dict, dict]] = {
@@ -35,15 +44,18 @@ SMALL: Dict[str, Tuple[dict, dict, dict]] = {
         dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=2e-3, entropy_cost=1e-2),
     ),
     "maze": (
-        {"size": 7, "limit": 100}, SMALL_AGENT,
+        {"size": 7, "limit": 100},
+        SMALL_AGENT,
         dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
     ),
     "maze_easy": (
-        {"size": 7, "limit": 100}, SMALL_AGENT,
+        {"size": 7, "limit": 100},
+        SMALL_AGENT,
         dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
     ),
     "water_maze": (
-        {"size": 7, "limit": 100}, SMALL_AGENT,
+        {"size": 7, "limit": 100},
+        SMALL_AGENT,
         dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
     ),
 }

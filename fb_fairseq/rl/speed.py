@@ -38,7 +38,7 @@ def acting_times(trainer: Trainer, span: int):
     observation = torch.as_tensor(trainer.observation, device=trainer.device)
     starts = torch.ones(trainer.options.environments, dtype=torch.bool, device=trainer.device)
     times = []
-    for t in range(11 * span):
+    for _ in range(11 * span):
         began = perf_counter()
         actor.step(observation, starts)
         actor.acted(torch.zeros(trainer.options.environments, dtype=torch.long, device=trainer.device))

@@ -16,12 +16,12 @@ from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.language_model import option
 from fb_fairseq.optim.master_copies import clamp_master_copies
-from fb_fairseq.tasks.bptt_warmup import BlockLengths
+from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.iterator import StreamBatchIterator
+from fb_fairseq.streams.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
+from fb_fairseq.streams.layout import Corpus, StreamDataset, StreamLayout
+from fb_fairseq.streams.memory_files import TYPES, MemoryFiles
 from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
-from fb_fairseq.tasks.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
-from fb_fairseq.tasks.stream_iterator import StreamBatchIterator
-from fb_fairseq.tasks.stream_memory import TYPES, MemoryFiles
-from fb_fairseq.tasks.streams import Corpus, StreamDataset, StreamLayout
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class StreamingLMTask(LanguageModelingTask):
         path = os.path.join(folder, "dict.txt")
         if not os.path.isfile(path):
             raise UserError(
-                f"{path}: no such file; give the folder that fairseq-preprocess or fb_fairseq.preprocess_bytes wrote"
+                f"{path}: no such file; give the folder that fairseq-preprocess or fb_fairseq.commands.preprocess_bytes wrote"
             )
         dictionary = Dictionary.load(path)
         logger.info(f"dictionary: {len(dictionary)} types")
@@ -203,7 +203,9 @@ class StreamingLMTask(LanguageModelingTask):
         if chosen.parts > 1:
             blocks = [lengths.at(start + turn) for turn in range(len(chosen.turns))]
             counts = ", ".join(f"{blocks.count(block)} with blocks of {block} steps" for block in dict.fromkeys(blocks))
-            logger.info(f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}")
+            logger.info(
+                f"BPTT warm-up: epoch {epoch} has {chosen.streams} streams and {len(blocks)} iterations: {counts}"
+            )
         return chosen
 
     def _layout(self, corpus, *arguments) -> StreamLayout:
@@ -223,7 +225,7 @@ class StreamingLMTask(LanguageModelingTask):
         if self.args.labels:
             raise UserError(
                 "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
-                "python -m fb_fairseq.evaluate_labels"
+                "python -m fb_fairseq evaluate-labels"
             )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
@@ -242,7 +244,9 @@ class StreamingLMTask(LanguageModelingTask):
 
     def build_generator(self, *args, **kwargs):
         if self.args.labels:
-            raise UserError("a model that was trained with --labels generates nothing; use python -m fb_fairseq.evaluate_labels")
+            raise UserError(
+                "a model that was trained with --labels generates nothing; use python -m fb_fairseq evaluate-labels"
+            )
         return super().build_generator(*args, **kwargs)
 
     def build_bpe(self, args):
@@ -272,7 +276,9 @@ class StreamingLMTask(LanguageModelingTask):
             UserError: a sample is a block of a stream, or a prompt does not fit ``--max-len-b``.
         """
         if "place" in sample:
-            raise UserError("--sample-break-mode eos is needed with fairseq-generate: each line of the data is a prompt")
+            raise UserError(
+                "--sample-break-mode eos is needed with fairseq-generate: each line of the data is a prompt"
+            )
         prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
         length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)
         if hasattr(generator, "max_len_b"):

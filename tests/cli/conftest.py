@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fb_fairseq import preprocess_bytes
+from fb_fairseq.commands import preprocess_bytes
 
 
 def made_up_text(length: int, seed: int) -> bytes:
@@ -21,10 +21,7 @@ def write_byte_data(folder) -> None:
     """Binarised bytes: train 3000, valid 400 in two documents, valid1 150, test 301."""
     parts = {"train": [3000], "valid": [300, 98], "valid1": [149], "test": [300]}
     preprocess_bytes.binarise(
-        {
-            split: [made_up_text(size, seed + 1) for seed, size in enumerate(sizes)]
-            for split, sizes in parts.items()
-        },
+        {split: [made_up_text(size, seed + 1) for seed, size in enumerate(sizes)] for split, sizes in parts.items()},
         str(folder),
     )
 

@@ -53,13 +53,19 @@ def start(command: str, *arguments, processes: int = 1, **options) -> subprocess
     if processes > 1:
         port = str(random.randint(20000, 50000))
         program = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)] + [
-            "--master_port", port, *program,
+            "--master_port",
+            port,
+            *program,
         ]
         arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         [*program, *map(str, arguments), "--user-dir", PLUGIN],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
     )
 
 

@@ -16,7 +16,10 @@ def recipe(folder, *arguments):
     return subprocess.run(
         ["bash", str(script if script.suffix else script / "run.sh"), *map(str, arguments)],
         env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=600, cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd="/",
     )
 
 

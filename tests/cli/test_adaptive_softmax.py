@@ -12,8 +12,12 @@ from tests.cli.fairseq_commands import json_logs, run, train
 from tests.cli.test_training import load
 
 ADAPTIVE = dict(
-    adaptive_input=True, adaptive_input_cutoff="20,50", adaptive_softmax_cutoff="20,50", tie_adaptive_weights=True,
-    tie_adaptive_proj=True, no_epoch_checkpoints=True,
+    adaptive_input=True,
+    adaptive_input_cutoff="20,50",
+    adaptive_softmax_cutoff="20,50",
+    tie_adaptive_weights=True,
+    tie_adaptive_proj=True,
+    no_epoch_checkpoints=True,
 )
 
 
@@ -28,15 +32,29 @@ def word_data(tmp_path_factory):
         with open(folder / split, "w") as file:
             for _ in range(lines):
                 file.write(" ".join(draw.choices(words, shares, k=draw.randint(3, 12))) + "\n")
-    run("preprocess", "--only-source", "--trainpref", folder / "train", "--validpref", folder / "valid",
-        "--destdir", folder / "bin", "--workers", 1)
+    run(
+        "preprocess",
+        "--only-source",
+        "--trainpref",
+        folder / "train",
+        "--validpref",
+        folder / "valid",
+        "--destdir",
+        folder / "bin",
+        "--workers",
+        1,
+    )
     return folder / "bin"
 
 
 @pytest.mark.parametrize(
     "tied,arch",
-    [(True, "feedback_transformer_lm"), (False, "feedback_transformer_lm"), (True, "relative_transformer_lm"),
-     (True, "all_attention_lm")],
+    [
+        (True, "feedback_transformer_lm"),
+        (False, "feedback_transformer_lm"),
+        (True, "relative_transformer_lm"),
+        (True, "all_attention_lm"),
+    ],
 )
 def test_loss_is_exact(word_data, tmp_path, arch, tied):
     """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
@@ -59,16 +77,44 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied):
     assert float(logged["valid_accuracy"]) == pytest.approx(100 * correct / n, abs=0.01)
     first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
     assert last < first - 0.5
-    out = run("eval-lm", word_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-              "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 7, "--softmax-batch", 16)
+    out = run(
+        "eval-lm",
+        word_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        tmp_path / "checkpoint_last.pt",
+        "--cpu",
+        "--gen-subset",
+        "valid",
+        "--valid-streams",
+        2,
+        "--tokens-per-sample",
+        7,
+        "--softmax-batch",
+        16,
+    )
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / n, abs=1e-4)
 
 
 def test_generation(word_data, tmp_path):
     train(word_data, tmp_path, max_update=5, valid_streams=2, **ADAPTIVE)
     (tmp_path / "prompts").write_text("w1 w2\nw30\n")
-    out = run("interactive", word_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-              "--input", tmp_path / "prompts", "--max-len-b", 12, "--beam", 3)
+    out = run(
+        "interactive",
+        word_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        tmp_path / "checkpoint_last.pt",
+        "--cpu",
+        "--input",
+        tmp_path / "prompts",
+        "--max-len-b",
+        12,
+        "--beam",
+        3,
+    )
     assert "H-0" in out and "H-1" in out
 
 

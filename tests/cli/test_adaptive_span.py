@@ -4,11 +4,15 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, run, train
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train
 from tests.cli.test_training import loss_by_hand
 
 SPANS = dict(
-    attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_init=0.5, adaptive_span_loss=0.002,
+    attention_span=60,
+    adaptive_span=True,
+    adaptive_span_ramp=4,
+    adaptive_span_init=0.5,
+    adaptive_span_loss=0.002,
     no_epoch_checkpoints=True,
 )
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
@@ -62,7 +66,7 @@ def test_measures_in_tensorboard(byte_data, tmp_path):
     pytest.importorskip("torch.utils.tensorboard")
     from fairseq.logging import progress_bar
 
-    from fb_fairseq.plot import read_tensorboard
+    from fb_fairseq.commands.plot import read_tensorboard
 
     logs = tmp_path / "tensorboard"
     log = train(byte_data, tmp_path, max_update=20, tensorboard_logdir=logs, **SPANS)

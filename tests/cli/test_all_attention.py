@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from fb_fairseq import plot
+from fb_fairseq.commands import plot
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
@@ -13,8 +13,16 @@ from tests.cli.test_training import loss_by_hand
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(
-    arch="all_attention_lm", decoder_normalize_before=False, optimizer="clipped_adagrad", lr=0.07, clip_norm=0,
-    lr_scheduler="fixed", warmup_updates=10, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=1e-4,
+    arch="all_attention_lm",
+    decoder_normalize_before=False,
+    optimizer="clipped_adagrad",
+    lr=0.07,
+    clip_norm=0,
+    lr_scheduler="fixed",
+    warmup_updates=10,
+    adaptive_span=True,
+    adaptive_span_ramp=4,
+    adaptive_span_loss=1e-4,
     no_epoch_checkpoints=True,
 )
 
@@ -29,8 +37,21 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
     assert last < first - 1
     bits, _ = loss_by_hand(tmp_path / "a/checkpoint_last.pt", byte_data, "valid", 3)
     assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
-    out = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "a/checkpoint_last.pt", "--cpu",
-              "--gen-subset", "valid", "--valid-streams", 3, "--tokens-per-sample", 7)
+    out = run(
+        "eval-lm",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        tmp_path / "a/checkpoint_last.pt",
+        "--cpu",
+        "--gen-subset",
+        "valid",
+        "--valid-streams",
+        3,
+        "--tokens-per-sample",
+        7,
+    )
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
     path = str(tmp_path / "a/checkpoint_last.pt")
     shares = plot.persistent_shares(path, str(byte_data), "valid", tokens=99, block=44)
@@ -45,8 +66,14 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
 
 @pytest.mark.parametrize("variant", PERSISTENT_MEMORY_VARIANTS[1:])
 def test_variants_learn(byte_data, tmp_path, variant):
-    log = train(byte_data, tmp_path, arch="all_attention_lm", max_update=40, persistent_memory_variant=variant,
-                disable_validation=True)
+    log = train(
+        byte_data,
+        tmp_path,
+        arch="all_attention_lm",
+        max_update=40,
+        persistent_memory_variant=variant,
+        disable_validation=True,
+    )
     first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
     assert last < first - 1
 
@@ -62,8 +89,10 @@ def test_decay_with_the_optimizers_state(byte_data, tmp_path):
     train(byte_data, tmp_path / "c", max_update=22, **changes)
     train(byte_data, tmp_path / "c", max_update=25, **changes)
     assert_same_parameters(tmp_path / "b/checkpoint_last.pt", tmp_path / "c/checkpoint_last.pt")
-    sums = [torch.load(tmp_path / f"{run}/checkpoint_last.pt", weights_only=True)["last_optimizer_state"]["state"][0]["sum"]
-            for run in "ab"]
+    sums = [
+        torch.load(tmp_path / f"{run}/checkpoint_last.pt", weights_only=True)["last_optimizer_state"]["state"][0]["sum"]
+        for run in "ab"
+    ]
     assert (sums[1] >= sums[0]).all() and sums[1].sum() > sums[0].sum()
 
 
@@ -82,10 +111,14 @@ def test_two_processes(byte_data, tmp_path):
     [
         (dict(persistent_memory_size=-1), "--persistent-memory-size -1: give a number"),
         (dict(decoder_attention_heads=3), "--decoder-attention-heads 3: does not divide.*--decoder-head-dim"),
-        (dict(persistent_memory_size=0, persistent_memory_variant="attn-split"),
-         "--persistent-memory-variant attn-split: has no effect.*--persistent-memory-size"),
-        (dict(decoder_attention_heads=1, persistent_memory_variant="head-split"),
-         "--persistent-memory-variant head-split: halves the heads.*--decoder-attention-heads 1"),
+        (
+            dict(persistent_memory_size=0, persistent_memory_variant="attn-split"),
+            "--persistent-memory-variant attn-split: has no effect.*--persistent-memory-size",
+        ),
+        (
+            dict(decoder_attention_heads=1, persistent_memory_variant="head-split"),
+            "--persistent-memory-variant head-split: halves the heads.*--decoder-attention-heads 1",
+        ),
         (dict(adaptive_span_loss=0.1), "--adaptive-span-loss 0.1: has no effect without --adaptive-span"),
         (dict(adaptive_span_init=0.5), "--adaptive-span-init 0.5: has no effect without --adaptive-span"),
         (dict(optimizer="clipped_adagrad", adagrad_clip=-1), "--adagrad-clip -1.0: give 0 or more"),

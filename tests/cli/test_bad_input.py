@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from fb_fairseq import preprocess_bytes
+from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import run, train
 
@@ -76,8 +76,18 @@ def test_evaluation_options(byte_data, tmp_path_factory, arguments, message):
     if not folder.exists():
         train(byte_data, folder, max_update=3)
     with pytest.raises(UserError, match=message):
-        run("eval-lm", byte_data, "--task", "streaming_lm", "--path", folder / "checkpoint_last.pt", "--cpu",
-            "--tokens-per-sample", 7, *arguments)
+        run(
+            "eval-lm",
+            byte_data,
+            "--task",
+            "streaming_lm",
+            "--path",
+            folder / "checkpoint_last.pt",
+            "--cpu",
+            "--tokens-per-sample",
+            7,
+            *arguments,
+        )
 
 
 def test_argparse_names_what_is_no_choice(byte_data, tmp_path, capsys):

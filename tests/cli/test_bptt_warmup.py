@@ -54,7 +54,8 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
     streams = [corpus[b * 3001 // 8 - 1 : (b + 1) * 3001 // 8] for b in range(8)]
     cuts = (
         [(range(8), 2)] * 5
-        + [(range(4), 4), (range(4, 8), 4)] * 2 + [(range(4), 4)]
+        + [(range(4), 4), (range(4, 8), 4)] * 2
+        + [(range(4), 4)]
         + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind go on first
     )
     assert len(cuts) == 16
@@ -102,9 +103,11 @@ def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
 
 def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
     """Resumed in the second epoch, within the warm-up, with one shard an epoch and another --update-freq."""
-    from fb_fairseq import preprocess_bytes
+    from fb_fairseq.commands import preprocess_bytes
 
-    preprocess_bytes.binarise({split: [made_up_text(500, 9)] for split in ("train", "valid")}, str(tmp_path / "other"), append_eos=False)
+    preprocess_bytes.binarise(
+        {split: [made_up_text(500, 9)] for split in ("train", "valid")}, str(tmp_path / "other"), append_eos=False
+    )
     data = f"{tmp_path / 'other'}:{byte_data}"
     run = dict(**{**WARMUP, "bptt_warmup_iterations": 40}, update_freq="2,1")
     log = train(data, tmp_path / "whole", **run, max_update=70)

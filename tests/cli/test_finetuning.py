@@ -32,9 +32,14 @@ def test_finetuning(byte_data, tmp_path, arch):
 def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):
     """fairseq's reduce_lr_on_plateau, with lm_loss on streams, over a stop and a resume."""
     run = dict(
-        lr=0.01, lr_scheduler="reduce_lr_on_plateau", lr_shrink=0.1, lr_patience=0, no_epoch_checkpoints=True,
+        lr=0.01,
+        lr_scheduler="reduce_lr_on_plateau",
+        lr_shrink=0.1,
+        lr_patience=0,
+        no_epoch_checkpoints=True,
         lr_threshold=0.5,  # only half the loss counts as better: once, from an infinite one
-        batch_size=60, log_interval=1,
+        batch_size=60,
+        log_interval=1,
     )
     log = train(byte_data, tmp_path / "whole", **run, max_epoch=4)
     per_epoch = [[], [], [], []]

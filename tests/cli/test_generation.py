@@ -8,7 +8,8 @@ import shutil
 import pytest
 import torch
 
-from fb_fairseq import byte_codec, preprocess_bytes
+from fb_fairseq import byte_codec
+from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import run, train
 
@@ -29,8 +30,18 @@ def checkpoints(byte_data, tmp_path_factory):
 def interactive(data, checkpoint, folder, prompts, *options):
     """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
     (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
-    log = run("interactive", data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input",
-              folder / "prompts", *options)
+    log = run(
+        "interactive",
+        data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        checkpoint,
+        "--cpu",
+        "--input",
+        folder / "prompts",
+        *options,
+    )
     return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]
 
 
@@ -53,8 +64,20 @@ def test_greedy_is_the_full_forwards_argmax(byte_data, checkpoints, tmp_path, ar
     """Prompts of different lengths in one batch; a prompt holds a newline."""
     prompts = [r"al\nb", "a", "mi\\x20no "]
     out = interactive(
-        byte_data, checkpoints[arch], tmp_path, prompts, "--beam", 1, "--max-len-b", 30, "--buffer-size", 3,
-        "--batch-size", 3, "--model-overrides", f"{{'memory_storage': '{storage}'}}",
+        byte_data,
+        checkpoints[arch],
+        tmp_path,
+        prompts,
+        "--beam",
+        1,
+        "--max-len-b",
+        30,
+        "--buffer-size",
+        3,
+        "--batch-size",
+        3,
+        "--model-overrides",
+        f"{{'memory_storage': '{storage}'}}",
     )
     interface = hub(checkpoints[arch], byte_data)
     model, dictionary = interface.models[0], interface.tgt_dict
@@ -107,9 +130,13 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
     generator = task.build_generator(
         [model], GenerationConfig(beam=200, max_len_b=4, unnormalized=True, nbest=1, unkpen=0)
     )
-    sample = next(iter(task.get_batch_iterator(
-        task.build_dataset_for_inference([torch.tensor([*prompt, 2])], [2]), max_sentences=1
-    ).next_epoch_itr(shuffle=False)))
+    sample = next(
+        iter(
+            task.get_batch_iterator(
+                task.build_dataset_for_inference([torch.tensor([*prompt, 2])], [2]), max_sentences=1
+            ).next_epoch_itr(shuffle=False)
+        )
+    )
     found = task.inference_step(generator, [model], sample)[0][0]
     assert found["tokens"].tolist() == best
     assert found["score"].item() == pytest.approx(total(best), abs=1e-4)
@@ -133,8 +160,20 @@ def test_search_strategies(byte_data, checkpoints, tmp_path, options):
 def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, checkpoints, tmp_path):
     documents = [b"one\ntwo ", b"b"]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
-    arguments = [tmp_path, "--task", "streaming_lm", "--path", checkpoints[MODELS[0]], "--cpu", "--max-len-b", 25,
-                 "--beam", 2, "--required-batch-size-multiple", 1]
+    arguments = [
+        tmp_path,
+        "--task",
+        "streaming_lm",
+        "--path",
+        checkpoints[MODELS[0]],
+        "--cpu",
+        "--max-len-b",
+        25,
+        "--beam",
+        2,
+        "--required-batch-size-multiple",
+        1,
+    ]
     log = run("generate", *arguments, "--sample-break-mode", "eos")
     found = dict(re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", log, re.M))
     assert sorted(found) == ["0", "1"], "no prompt is left out"

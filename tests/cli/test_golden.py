@@ -37,4 +37,4 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
     for name in own:
         if NO_PARAMETERS.match(name):  # fairseq leaves these uninitialised
             continue
-        torch.testing.assert_close(own[name], resumed[name], rtol=1e-4, atol=1e-5, msg=lambda m: f"{name}: {m}")
+        torch.testing.assert_close(own[name], resumed[name], rtol=1e-4, atol=1e-5, msg=f"{name}: {{}}".format)

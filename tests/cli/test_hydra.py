@@ -18,7 +18,10 @@ def hydra_train(data, save_dir, *overrides):
         + ["optimization.max_update=4", "dataset.batch_size=8", "task.valid_streams=4"]
         + ["dataset.ignore_unused_valid_subsets=true", *overrides],
         env={**os.environ, "HYDRA_FULL_ERROR": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
-        cwd=save_dir.parent, capture_output=True, text=True, timeout=120,
+        cwd=save_dir.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fb_fairseq import evaluate_labels
+from fb_fairseq.commands import evaluate_labels
 from fb_fairseq.errors import UserError
-from fb_fairseq.illustrative_tasks.__main__ import main as make_task
+from fb_fairseq.synthetic_tasks.command import main as make_task
 from tests.cli.fairseq_commands import json_logs, run, train
 
 
@@ -22,15 +22,34 @@ def walks(tmp_path_factory):
 
 def preprocess(folder):
     run(
-        "preprocess", "--source-lang", "input", "--target-lang", "label", "--trainpref", folder / "train", "--validpref",
-        folder / "valid", "--testpref", folder / "test", "--destdir", folder / "bin",
+        "preprocess",
+        "--source-lang",
+        "input",
+        "--target-lang",
+        "label",
+        "--trainpref",
+        folder / "train",
+        "--validpref",
+        folder / "valid",
+        "--testpref",
+        folder / "test",
+        "--destdir",
+        folder / "bin",
     )
 
 
 SETTING = {
-    "labels": True, "max_epoch": None, "max_update": 150, "tokens_per_sample": 11, "batch_size": 10, "lr": 0.005,
-    "best_checkpoint_metric": "accuracy", "maximize_best_checkpoint_metric": True, "no_epoch_checkpoints": True,
-    "valid_streams": 3, "log_interval": 10,
+    "labels": True,
+    "max_epoch": None,
+    "max_update": 150,
+    "tokens_per_sample": 11,
+    "batch_size": 10,
+    "lr": 0.005,
+    "best_checkpoint_metric": "accuracy",
+    "maximize_best_checkpoint_metric": True,
+    "no_epoch_checkpoints": True,
+    "valid_streams": 3,
+    "log_interval": 10,
 }
 
 
@@ -57,8 +76,18 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
     other = evaluate(
-        capsys, walks, "--path", checkpoint, "--gen-subset", "valid", *as_validation, "--tokens-per-sample", 4, "--cpu",
-        "--out", tmp_path / "accuracy.json",
+        capsys,
+        walks,
+        "--path",
+        checkpoint,
+        "--gen-subset",
+        "valid",
+        *as_validation,
+        "--tokens-per-sample",
+        4,
+        "--cpu",
+        "--out",
+        tmp_path / "accuracy.json",
     )
     assert other == found == json.loads((tmp_path / "accuracy.json").read_text())
     assert found["sequence_accuracy"] <= found["accuracy"]
@@ -87,8 +116,21 @@ def test_other_models(walks, tmp_path, capsys, arch):
 def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
     folder, _ = trained
     checkpoint = folder / "checkpoint_best.pt"
-    with pytest.raises(UserError, match="fairseq-eval-lm scores the next symbol.*use python -m fb_fairseq.evaluate_labels"):
-        run("eval-lm", walks, "--task", "streaming_lm", "--labels", "--path", checkpoint, "--gen-subset", "test", "--cpu")
+    with pytest.raises(
+        UserError, match="fairseq-eval-lm scores the next symbol.*use python -m fb_fairseq evaluate-labels"
+    ):
+        run(
+            "eval-lm",
+            walks,
+            "--task",
+            "streaming_lm",
+            "--labels",
+            "--path",
+            checkpoint,
+            "--gen-subset",
+            "test",
+            "--cpu",
+        )
     with pytest.raises(UserError, match="dict.input.txt: no such file; --labels needs data"):
         train(byte_data, tmp_path / "a", **SETTING)
     with pytest.raises(UserError, match="dict.txt: no such file"):

@@ -15,8 +15,14 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns_and_resumes(byte_data, tmp_path, arch, kind):
     common = dict(
-        arch=arch, disable_validation=True, adaptive_span=True, adaptive_span_loss=0.01, adaptive_span_init=0.4,
-        attention_span=20, adaptive_span_ramp=4, **KINDS[kind],
+        arch=arch,
+        disable_validation=True,
+        adaptive_span=True,
+        adaptive_span_loss=0.01,
+        adaptive_span_init=0.4,
+        attention_span=20,
+        adaptive_span_ramp=4,
+        **KINDS[kind],
     )
     log = train(byte_data, tmp_path, max_update=60, **common)
     losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]

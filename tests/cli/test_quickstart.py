@@ -15,7 +15,10 @@ def quickstart(*arguments, environment=None):
     return subprocess.run(
         ["bash", str(REPOSITORY / "examples/quickstart.sh"), *map(str, arguments)],
         env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1", **(environment or {})},
-        capture_output=True, text=True, timeout=300, cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
     )
 
 

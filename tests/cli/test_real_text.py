@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from fb_fairseq import preprocess_bytes
+from fb_fairseq.commands import preprocess_bytes
 from tests.cli.fairseq_commands import json_logs, train
 from tests.cli.test_training import loss_by_hand
 
@@ -16,8 +16,15 @@ def test_enwik8_bytes(shared_data, tmp_path, arch):
         text = file.read(60_000)
     preprocess_bytes.binarise({"train": [text[:-5000]], "valid": [text[-5000:]]}, str(tmp_path), append_eos=False)
     log = train(
-        tmp_path, tmp_path / "ck", arch=arch, max_update=100, batch_size=16, tokens_per_sample=16, attention_span=32,
-        decoder_embed_dim=32, decoder_ffn_embed_dim=64,
+        tmp_path,
+        tmp_path / "ck",
+        arch=arch,
+        max_update=100,
+        batch_size=16,
+        tokens_per_sample=16,
+        attention_span=32,
+        decoder_embed_dim=32,
+        decoder_ffn_embed_dim=64,
     )
     logged = json_logs(log, "valid")[-1]
     bits, n = loss_by_hand(tmp_path / "ck/checkpoint_last.pt", tmp_path, "valid", 3)

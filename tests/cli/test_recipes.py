@@ -18,7 +18,7 @@ def made_up_corpus(name, folder):
     if name in ("enwik8", "text8"):
         text = made_up_text(20_000, 1)
         if name == "text8":
-            text = b"<mediawiki>\n<page>\n<text xml:space=\"preserve\">" + text + b"[[link|20 words]]</text>\n</page>"
+            text = b'<mediawiki>\n<page>\n<text xml:space="preserve">' + text + b"[[link|20 words]]</text>\n</page>"
         (folder / "text").write_bytes(text)
         return folder / "text"
     for seed, split in enumerate(("train", "valid", "test")):

@@ -17,7 +17,9 @@ def test_scripts(tmp_path, name, scale):
     out = tmp_path / "out"
     spans = ["--spans", "2 3"] if name == "corridor" else []
     tiny = [*TINY, *(["--length", 3] if name == "corridor" else ["--limit", 5])]
-    done = recipe(f"reinforcement_learning/{name}.sh", scale, "--seeds", "1 2", "--jobs", 2, "--out", out, *spans, *tiny)
+    done = recipe(
+        f"reinforcement_learning/{name}.sh", scale, "--seeds", "1 2", "--jobs", 2, "--out", out, *spans, *tiny
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = json.loads((out / "results.json").read_text())
     agents = ["feedback", "transformer"] + ([] if name == "corridor" else ["lstm"])
@@ -31,7 +33,9 @@ def test_scripts(tmp_path, name, scale):
     logs = {path: path.read_text() for path in out.glob("*/log.jsonl")}
     again = recipe(f"reinforcement_learning/{name}.sh", scale, "--seeds", "1 2 1", "--out", out, *spans, *tiny)
     assert again.returncode == 0 and json.loads((out / "results.json").read_text()) == results
-    assert logs == {path: path.read_text() for path in out.glob("*/log.jsonl")}, "nothing is trained twice: the same speeds"
+    assert logs == {path: path.read_text() for path in out.glob("*/log.jsonl")}, (
+        "nothing is trained twice: the same speeds"
+    )
 
 
 @pytest.mark.parametrize(

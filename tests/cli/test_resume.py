@@ -171,7 +171,7 @@ def test_unreadable_memory_file(byte_data, tmp_path):
 
 def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
     """Without a file the first block starts empty, and those after it do not."""
-    from fb_fairseq.modules import BlockPlace
+    from fb_fairseq.streams.state import BlockPlace
 
     train(byte_data, tmp_path, **STOPPED, save_stream_memory="none")
     found = []

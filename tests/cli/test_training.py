@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.step_loop import chosen
+from fb_fairseq.ops.feedback.select import chosen
 from tests.cli.fairseq_commands import (
     assert_same_parameters,
     finish,
@@ -59,13 +59,29 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
         assert float(logged[f"{split}_total_bits"]) == pytest.approx(bits, rel=1e-6)
         documents = {"valid": 2, "valid1": 1}[split]
         assert float(logged[f"{split}_bpb"]) == pytest.approx(bits / (tokens - documents), abs=6e-5)
-    from fairseq_cli import eval_lm
     from unittest import mock
 
+    from fairseq_cli import eval_lm
+
     results = []
-    with mock.patch.object(eval_lm, "eval_lm", side_effect=lambda f=eval_lm.eval_lm, **kw: results.append(f(**kw)) or results[-1]):
-        run("eval-lm", byte_data, "--task", "streaming_lm", "--path", checkpoint, "--gen-subset", "valid", "--cpu",
-            "--valid-streams", 3, "--tokens-per-sample", 7)
+    with mock.patch.object(
+        eval_lm, "eval_lm", side_effect=lambda f=eval_lm.eval_lm, **kw: results.append(f(**kw)) or results[-1]
+    ):
+        run(
+            "eval-lm",
+            byte_data,
+            "--task",
+            "streaming_lm",
+            "--path",
+            checkpoint,
+            "--gen-subset",
+            "valid",
+            "--cpu",
+            "--valid-streams",
+            3,
+            "--tokens-per-sample",
+            7,
+        )
     bits, tokens = loss_by_hand(checkpoint, byte_data, "valid", 3)
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
 
@@ -129,7 +145,7 @@ def test_memory_is_carried_from_block_to_block(byte_data, tmp_path):
 
 
 def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
-    from fb_fairseq import preprocess_bytes
+    from fb_fairseq.commands import preprocess_bytes
     from tests.cli.conftest import made_up_text
 
     other = tmp_path / "other"
@@ -168,12 +184,34 @@ def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
 
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-              "--gen-subset", "valid1", "--model-overrides", "{'decoder_layers_to_keep': '0,2'}")
+    log = run(
+        "eval-lm",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        tmp_path / "checkpoint_last.pt",
+        "--cpu",
+        "--gen-subset",
+        "valid1",
+        "--model-overrides",
+        "{'decoder_layers_to_keep': '0,2'}",
+    )
     assert "Loss (base 2)" in log
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-            "--gen-subset", "valid1", "--model-overrides", "{'decoder_layers_to_keep': '0,3'}")
+        run(
+            "eval-lm",
+            byte_data,
+            "--task",
+            "streaming_lm",
+            "--path",
+            tmp_path / "checkpoint_last.pt",
+            "--cpu",
+            "--gen-subset",
+            "valid1",
+            "--model-overrides",
+            "{'decoder_layers_to_keep': '0,3'}",
+        )
 
 
 def test_named_architecture(byte_data, tmp_path):
@@ -185,8 +223,17 @@ def test_named_architecture(byte_data, tmp_path):
     options = model.decoder.options
     assert (options.attention_span, options.decoder_layers, options.attention_dropout) == (9, 2, 0.2)
     assert options.memory_projections == "per-layer"
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "checkpoint_last.pt", "--cpu",
-              "--gen-subset", "valid1")
+    log = run(
+        "eval-lm",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        tmp_path / "checkpoint_last.pt",
+        "--cpu",
+        "--gen-subset",
+        "valid1",
+    )
     assert "Loss (base 2)" in log
 
 

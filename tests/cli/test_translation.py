@@ -10,7 +10,6 @@ from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
 from tests.cli.parallel_text import pairs, preprocess, train
 
-
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
 
@@ -125,9 +124,7 @@ def test_interactive_and_hub(data, trained, tmp_path):
 
     sources = [source for source, _ in pairs(4, 2)]
     found = hypotheses(interactive(data, trained, sources, tmp_path))
-    hub = FeedbackDecoderModel.from_pretrained(
-        str(trained[0] / "feedback"), "checkpoint_best.pt", str(data), cpu=True
-    )
+    hub = FeedbackDecoderModel.from_pretrained(str(trained[0] / "feedback"), "checkpoint_best.pt", str(data), cpu=True)
     assert hub.translate(sources, beam=5) == [found[n] for n in range(4)]
     assert hub.translate(sources[1], beam=5) == found[1]
 

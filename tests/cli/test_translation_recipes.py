@@ -52,7 +52,9 @@ def test_small_recipe(tmp_path, name):
     assert sorted(results) == ["feedback-1", "initialised-1", "transformer-1"]
     for result in results.values():
         assert result["sentences"] == (100 if "cnn_dm" in name else 20) and result["lenpen"] > 0
-        assert {"sacrebleu", "tokenized_bleu", "rougeLsum", "best_valid_loss", "decoded_tokens_per_second"} <= set(result)
+        assert {"sacrebleu", "tokenized_bleu", "rougeLsum", "best_valid_loss", "decoded_tokens_per_second"} <= set(
+            result
+        )
     assert results["feedback-1"]["parameters"] - results["transformer-1"]["parameters"] == 2, "the memory's scalars"
     assert "parameters from " in (out / "initialised-1.log").read_text()
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -86,7 +88,9 @@ def test_decoding_speed(monkeypatch, capsys):
     import runpy
     import sys
 
-    sizes = "--layers 2 --sentences 2 --lengths 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
+    sizes = (
+        "--layers 2 --sentences 2 --lengths 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
+    )
     monkeypatch.setattr(sys, "argv", ["decoding_speed.py", *sizes.split()])
     runpy.run_path(str(REPOSITORY / "examples/translation/decoding_speed.py"), run_name="__main__")
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

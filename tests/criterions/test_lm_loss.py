@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 
+from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
-from fb_fairseq.preprocess_bytes import byte_dictionary
 
 
 class Fixed(torch.nn.Module):
@@ -18,7 +18,7 @@ class Fixed(torch.nn.Module):
     def __init__(self, logits):
         super().__init__()
         self.logits = logits
-        object.__setattr__(self, 'decoder', argparse.Namespace(adaptive_softmax=None))
+        object.__setattr__(self, "decoder", argparse.Namespace(adaptive_softmax=None))
 
     def forward(self, src_tokens):
         return self.logits, {}
@@ -41,9 +41,7 @@ def test_sums(criterion):
     logits[0, 0, 10] = 50  # one right
     sample = {"target": target, "ntokens": 4, "net_input": {"src_tokens": target}}
     loss, size, logged = criterion(Fixed(logits), sample)
-    by_hand = -sum(
-        logits[b, t].log_softmax(0)[target[b, t]].item() for b, t in ((0, 0), (0, 1), (0, 2), (1, 0))
-    )
+    by_hand = -sum(logits[b, t].log_softmax(0)[target[b, t]].item() for b, t in ((0, 0), (0, 1), (0, 2), (1, 0)))
     assert loss.item() == pytest.approx(by_hand, rel=1e-6) and size == 4
     assert logged["correct"] == 1 and logged["bytes"] == 3 and logged["loss"].dtype == torch.double
     with metrics.aggregate(new_root=True) as agg:
@@ -63,7 +61,7 @@ def test_adaptive_softmax_is_exact(tied):
     """Every word of every cluster counts, padding does not: the loss is that of the full distribution."""
     from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 
-    from fb_fairseq.criterions.lm_loss import adaptive_losses
+    from fb_fairseq.ops.adaptive_softmax import adaptive_losses
 
     inputs = AdaptiveInput(30, 1, 8, 2, 8, [10, 20])
     softmax = AdaptiveSoftmax(30, 8, [10, 20], dropout=0.0, factor=2, adaptive_inputs=inputs if tied else None)
@@ -83,6 +81,8 @@ def test_adaptive_softmax_is_exact(tied):
     by_hand = torch.cat([head[:, :10], *tails], 1).view(3, 12, 30)
     torch.testing.assert_close(by_hand, full, atol=1e-5, rtol=1e-5)
     total = -(by_hand.gather(2, target[..., None])[..., 0] * counted).sum()
-    for one, other in zip(*(torch.autograd.grad(y, [features, softmax.tail[1][0].weight]) for y in (losses.sum(), total))):
+    for one, other in zip(
+        *(torch.autograd.grad(y, [features, softmax.tail[1][0].weight]) for y in (losses.sum(), total))
+    ):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     assert adaptive_losses(softmax, features, target, counted, training=True)[1] is None

@@ -1,7 +1,6 @@
 """The feedback decoder: what it computes, decoding, padding, reordering, size of its state."""
 
 import argparse
-import itertools
 
 import pytest
 import torch
@@ -9,9 +8,9 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.modules import ring
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from tests.ops.recorded_graph import RecordedGraph
 
 PAD = 1
@@ -26,9 +25,17 @@ def dictionary(words):
 
 def build(model=FeedbackDecoderModel, **changes):
     sizes = dict(
-        encoder_layers=2, encoder_embed_dim=12, encoder_ffn_embed_dim=20, encoder_attention_heads=3, decoder_layers=3,
-        decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2, dropout=0.0,
-        max_source_positions=60, max_target_positions=1100,
+        encoder_layers=2,
+        encoder_embed_dim=12,
+        encoder_ffn_embed_dim=20,
+        encoder_attention_heads=3,
+        decoder_layers=3,
+        decoder_embed_dim=12,
+        decoder_ffn_embed_dim=18,
+        decoder_attention_heads=2,
+        dropout=0.0,
+        max_source_positions=60,
+        max_target_positions=1100,
     )
     task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
     args = argparse.Namespace(**{**sizes, **changes})
@@ -72,7 +79,7 @@ def by_hand(model, source, target):
         if projection is None:
             return attention(query[None], memory, memory, need_weights=False)[0][0]
         k, v = projection.k_proj, projection.v_proj
-        H, (C, B, D) = attention.num_heads, memory.shape
+        H, (_, B, D) = attention.num_heads, memory.shape
         q, k, v = (x.view(-1, B * H, D // H).transpose(0, 1) for x in (attention.q_proj(query), k(memory), v(memory)))
         done = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(B, D)
         return attention.out_proj(done)
@@ -267,7 +274,9 @@ def test_training_options(changes):
 
 
 def test_recomputation_changes_nothing():
-    models = [build(checkpoint_activations=flag, attention_dropout=0.2, activation_dropout=0.2).train() for flag in (0, 1)]
+    models = [
+        build(checkpoint_activations=flag, attention_dropout=0.2, activation_dropout=0.2).train() for flag in (0, 1)
+    ]
     models[1].load_state_dict(models[0].state_dict())
     source, target = batch([5, 7, 2]), batch([6, 4, 5])
     grads = []

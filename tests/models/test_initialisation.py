@@ -22,8 +22,11 @@ def vanilla(path, **changes):
     """A vanilla translation model, saved as fairseq does: 0.12 with a configuration, 0.10 with a Namespace."""
     model = build(TransformerModel, **changes)
     defaults = dict(
-        decoder_attention_heads=2, encoder_attention_heads=3, decoder_normalize_before=False,
-        encoder_normalize_before=False, activation_fn="relu",
+        decoder_attention_heads=2,
+        encoder_attention_heads=3,
+        decoder_normalize_before=False,
+        encoder_normalize_before=False,
+        activation_fn="relu",
     )
     args = argparse.Namespace(**{**defaults, **changes})
     old = {"model": model.state_dict(), "args": args}
@@ -116,9 +119,17 @@ def test_names_of_old_checkpoints(tmp_path):
 
 def vanilla_lm(path, **changes):
     args = argparse.Namespace(
-        decoder_layers=2, decoder_embed_dim=12, decoder_input_dim=12, decoder_output_dim=12, decoder_ffn_embed_dim=18,
-        decoder_attention_heads=2, decoder_normalize_before=True, tokens_per_sample=30, max_target_positions=30,
-        base_layers=0, **changes,
+        decoder_layers=2,
+        decoder_embed_dim=12,
+        decoder_input_dim=12,
+        decoder_output_dim=12,
+        decoder_ffn_embed_dim=18,
+        decoder_attention_heads=2,
+        decoder_normalize_before=True,
+        tokens_per_sample=30,
+        max_target_positions=30,
+        base_layers=0,
+        **changes,
     )
     base_lm_architecture(args)
     words = dictionary(20)
@@ -135,8 +146,13 @@ def test_language_models(tmp_path, caplog, arch, tied):
     """From fairseq's own: what it multiplies embeddings by moves into them where ours are not multiplied."""
     theirs = vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=tied).decoder
     sizes = dict(
-        decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=18, decoder_attention_heads=2,
-        decoder_normalize_before=True, attention_span=7, share_decoder_input_output_embed=tied,
+        decoder_layers=2,
+        decoder_embed_dim=12,
+        decoder_ffn_embed_dim=18,
+        decoder_attention_heads=2,
+        decoder_normalize_before=True,
+        attention_span=7,
+        share_decoder_input_output_embed=tied,
     )
     with caplog.at_level(logging.INFO):
         decoder = build_lm(arch, init_from_transformer=str(tmp_path / "v.pt"), **sizes).decoder
@@ -171,7 +187,11 @@ def test_language_model_from_the_baseline(tmp_path):
         (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of the layers 0 to 2"),
         (dict(decoder_layers=2), "0,1,2", "--init-layers 0,1,2: give 2 of the layers"),
         (dict(decoder_layers=2), "one", "--init-layers one: give layer numbers"),
-        (dict(decoder_ffn_embed_dim=20), "", r"has decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)"),
+        (
+            dict(decoder_ffn_embed_dim=20),
+            "",
+            r"has decoder.layers.0.fc1.weight \[18, 12\] \(the model needs \[20, 12\]\)",
+        ),
         (dict(decoder_attention_heads=4), "", "was trained with --decoder-attention-heads 2, not 4"),
         (dict(decoder_normalize_before=True), "", "was trained with --decoder-normalize-before False, not True"),
         (dict(encoder_normalize_before=True), "", "was trained with --encoder-normalize-before False, not True"),

@@ -14,7 +14,7 @@ from fb_fairseq.models.feedback_transformer_lm import (
     FeedbackTransformerLMConfig,
 )
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
-from fb_fairseq.modules import BlockPlace, StateStore
+from fb_fairseq.streams.state import BlockPlace, StateStore
 from tests.modules.options import randomise
 
 MODELS = {
@@ -24,7 +24,11 @@ MODELS = {
 }
 VANILLA = list(MODELS)[:2]  # those that have a vanilla Transformer's parameters
 SIZES = dict(
-    decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=5,
+    decoder_layers=2,
+    decoder_embed_dim=12,
+    decoder_ffn_embed_dim=20,
+    decoder_attention_heads=3,
+    attention_span=5,
     tokens_per_sample=30,
 )
 
@@ -56,9 +60,18 @@ def test_names_are_fairseqs(model):
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
     cfg = TransformerLanguageModelConfig(
-        decoder_layers=2, decoder_embed_dim=12, decoder_input_dim=12, decoder_output_dim=12, decoder_ffn_embed_dim=20,
-        decoder_attention_heads=3, decoder_normalize_before=True, decoder_learned_pos=True, max_target_positions=30,
-        tokens_per_sample=30, add_bos_token=False, tpu=False,
+        decoder_layers=2,
+        decoder_embed_dim=12,
+        decoder_input_dim=12,
+        decoder_output_dim=12,
+        decoder_ffn_embed_dim=20,
+        decoder_attention_heads=3,
+        decoder_normalize_before=True,
+        decoder_learned_pos=True,
+        max_target_positions=30,
+        tokens_per_sample=30,
+        add_bos_token=False,
+        tpu=False,
     )
     words = dictionary()
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)

@@ -46,8 +46,8 @@ COUNTS = {
 
 @pytest.mark.parametrize("arch", COUNTS)
 def test_parameter_counts(arch):
-    from fairseq.models import build_model
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.models import build_model
 
     symbols, millions = COUNTS[arch]
     words = dictionary(symbols)
@@ -59,18 +59,42 @@ def test_parameter_counts(arch):
 
 GOLDEN = {
     "all_attention_lm_char_small": dict(
-        decoder_layers=18, decoder_embed_dim=512, decoder_attention_heads=8, persistent_memory_size=1024,
-        attention_span=8192, adaptive_span=True, adaptive_span_loss=1e-7, attention_dropout=0.3,
+        decoder_layers=18,
+        decoder_embed_dim=512,
+        decoder_attention_heads=8,
+        persistent_memory_size=1024,
+        attention_span=8192,
+        adaptive_span=True,
+        adaptive_span_loss=1e-7,
+        attention_dropout=0.3,
     ),
     "feedback_transformer_lm_enwik8": dict(
-        decoder_layers=12, decoder_embed_dim=512, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
-        decoder_head_dim=128, attention_span=8192, adaptive_span=True, adaptive_span_loss=5e-7, attention_dropout=0.5,
-        activation_dropout=0.5, decoder_normalize_before=True, memory_projections="per-layer",
+        decoder_layers=12,
+        decoder_embed_dim=512,
+        decoder_ffn_embed_dim=4096,
+        decoder_attention_heads=8,
+        decoder_head_dim=128,
+        attention_span=8192,
+        adaptive_span=True,
+        adaptive_span_loss=5e-7,
+        attention_dropout=0.5,
+        activation_dropout=0.5,
+        decoder_normalize_before=True,
+        memory_projections="per-layer",
     ),
     "relative_transformer_lm_wikitext103_large": dict(
-        decoder_layers=8, decoder_embed_dim=1024, decoder_ffn_embed_dim=4096, decoder_attention_heads=8,
-        attention_span=512, attention_dropout=0.3, activation_dropout=0.3, embedding_dropout=0.2, output_dropout=0.2,
-        adaptive_input=True, adaptive_input_cutoff="20000,40000,200000", tie_adaptive_weights=True,
+        decoder_layers=8,
+        decoder_embed_dim=1024,
+        decoder_ffn_embed_dim=4096,
+        decoder_attention_heads=8,
+        attention_span=512,
+        attention_dropout=0.3,
+        activation_dropout=0.3,
+        embedding_dropout=0.2,
+        output_dropout=0.2,
+        adaptive_input=True,
+        adaptive_input_cutoff="20000,40000,200000",
+        tie_adaptive_weights=True,
     ),
 }
 
@@ -81,7 +105,9 @@ def test_resolved_options(arch):
     assert {name: getattr(args, name) for name in GOLDEN[arch]} == GOLDEN[arch]
     args = resolve(arch, "--decoder-layers", "2", "--attention-dropout", "0.25")
     assert (args.decoder_layers, args.attention_dropout, args.attention_span) == (
-        2, 0.25, GOLDEN[arch]["attention_span"]
+        2,
+        0.25,
+        GOLDEN[arch]["attention_span"],
     )
 
 

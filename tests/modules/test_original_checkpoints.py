@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fb_fairseq.import_original.parameters import Source, import_layers
+from fb_fairseq.commands.import_original.parameters import Source, import_layers
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 
 FILES = [

@@ -123,7 +123,9 @@ def test_gradients_and_autocast_between_captured_steps(captures):
                 m.reorder(torch.tensor([2, 0, 0]))
             expected = y if m is memory else expected
         torch.testing.assert_close(y, expected if m is memory else y)
-        torch.testing.assert_close(memory.buffer[..., : t + 1, :], plain.buffer[..., : t + 1, :], atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(
+            memory.buffer[..., : t + 1, :], plain.buffer[..., : t + 1, :], atol=1e-10, rtol=1e-10
+        )
     assert captures
 
 

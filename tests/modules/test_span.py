@@ -10,8 +10,15 @@ from tests.modules.options import randomise
 
 S, R = 100, 10
 OPTIONS = TransformerOptions(
-    decoder_layers=2, decoder_embed_dim=12, decoder_ffn_embed_dim=20, decoder_attention_heads=3, attention_span=S,
-    persistent_memory_size=5, adaptive_span=True, adaptive_span_ramp=R, adaptive_span_loss=0.01,
+    decoder_layers=2,
+    decoder_embed_dim=12,
+    decoder_ffn_embed_dim=20,
+    decoder_attention_heads=3,
+    attention_span=S,
+    persistent_memory_size=5,
+    adaptive_span=True,
+    adaptive_span_ramp=R,
+    adaptive_span_loss=0.01,
 )
 
 

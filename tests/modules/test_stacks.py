@@ -19,7 +19,9 @@ def build(stack, options):
     if stack is AllAttention:
         draw = random.Random(options.decoder_embed_dim + options.attention_span + options.decoder_layers)
         size, heads = draw.choice([0, 1, 9]), options.decoder_attention_heads
-        variants = [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0] if size else ["all-attn"]
+        variants = (
+            [v for v in PERSISTENT_MEMORY_VARIANTS if v != "head-split" or heads % 2 == 0] if size else ["all-attn"]
+        )
         options = dataclasses.replace(
             options, persistent_memory_size=size, persistent_memory_variant=draw.choice(variants)
         )
@@ -87,7 +89,11 @@ def test_causal(stack, seed):
 def test_span_is_exact(span, stack, reach):
     """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer else."""
     options = random_options(
-        3, decoder_layers=2, attention_span=span, memory_composition="layer:0", activation_fn="gelu",
+        3,
+        decoder_layers=2,
+        attention_span=span,
+        memory_composition="layer:0",
+        activation_fn="gelu",
         adaptive_span=False,
     )
     model = build(stack, options).double()
@@ -126,8 +132,14 @@ def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_bf16_autocast(stack):
     """Close to fp32 in outputs and gradients; the memory that is carried stays fp32."""
-    options = random_options(6, decoder_layers=2, adaptive_span=False, memory_composition="weighted",
-                             memory_projections="shared", attention_span=6)
+    options = random_options(
+        6,
+        decoder_layers=2,
+        adaptive_span=False,
+        memory_composition="weighted",
+        memory_projections="shared",
+        attention_span=6,
+    )
     model = build(stack, options)
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
     results = []
@@ -262,9 +274,17 @@ def test_dropouts_act_in_training_only(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_dropout_keeps_the_mean(stack):
     """Kept values are scaled up: over many draws the output's mean is that without dropout (a linear layer stack)."""
-    options = random_options(4, decoder_layers=1, activation_fn="linear", decoder_normalize_before=True,
-                             no_decoder_final_norm=True, attention_span=6, activation_dropout=0.3,
-                             relative_positions="key", memory_projections="per-layer")
+    options = random_options(
+        4,
+        decoder_layers=1,
+        activation_fn="linear",
+        decoder_normalize_before=True,
+        no_decoder_final_norm=True,
+        attention_span=6,
+        activation_dropout=0.3,
+        relative_positions="key",
+        memory_projections="per-layer",
+    )
     model = build(stack, options).double()
     x = torch.randn(3, 1, options.decoder_embed_dim, dtype=torch.double)
     many = x.repeat(1, 4000, 1)
@@ -293,10 +313,17 @@ def test_dropout_keeps_the_mean(stack):
         (dict(adaptive_span_init=0.5), ["--adaptive-span-init 0.5", "--adaptive-span;"]),
         (dict(persistent_memory_size=-1), ["--persistent-memory-size -1"]),
         (dict(persistent_memory_variant="half"), ["--persistent-memory-variant half", "attn-split"]),
-        (dict(persistent_memory_variant="ff-attn"), ["--persistent-memory-variant ff-attn", "--persistent-memory-size"]),
         (
-            dict(persistent_memory_size=4, persistent_memory_variant="head-split", decoder_attention_heads=3,
-                 decoder_head_dim=8),
+            dict(persistent_memory_variant="ff-attn"),
+            ["--persistent-memory-variant ff-attn", "--persistent-memory-size"],
+        ),
+        (
+            dict(
+                persistent_memory_size=4,
+                persistent_memory_variant="head-split",
+                decoder_attention_heads=3,
+                decoder_head_dim=8,
+            ),
             ["--persistent-memory-variant head-split", "--decoder-attention-heads 3"],
         ),
     ],
@@ -321,8 +348,15 @@ def test_state_of_another_model_is_refused():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models(stack, dtype):
     """All in half precision, as fairseq's --fp16 and --bf16 have it on a GPU: outputs, gradients, single steps."""
-    options = random_options(6, decoder_layers=2, adaptive_span=True, adaptive_span_ramp=4, attention_span=6,
-                             memory_composition="weighted", memory_projections="shared")
+    options = random_options(
+        6,
+        decoder_layers=2,
+        adaptive_span=True,
+        adaptive_span_ramp=4,
+        attention_span=6,
+        memory_composition="weighted",
+        memory_projections="shared",
+    )
     model = build(stack, options)
     x = torch.randn(STEPS, B, options.decoder_embed_dim)
     expected, _ = run(model, x, [8, 9])
@@ -342,8 +376,16 @@ def test_checkpointed_activations(stack):
     """Less is kept for the backward pass; outputs and every gradient are the same, dropout included."""
     kept, results = [], []
     for checkpointed in (False, True):
-        options = random_options(6, decoder_layers=3, decoder_ffn_embed_dim=200, attention_span=4, dropout=0.2,
-                                 adaptive_span=False, activation_dropout=0.2, checkpoint_activations=checkpointed)
+        options = random_options(
+            6,
+            decoder_layers=3,
+            decoder_ffn_embed_dim=200,
+            attention_span=4,
+            dropout=0.2,
+            adaptive_span=False,
+            activation_dropout=0.2,
+            checkpoint_activations=checkpointed,
+        )
         torch.manual_seed(1)
         model = build(stack, options)
         x = torch.randn(STEPS, B, options.decoder_embed_dim)

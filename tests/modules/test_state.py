@@ -2,7 +2,8 @@
 
 import torch
 
-from fb_fairseq.modules import BlockPlace, StateStore, StreamState
+from fb_fairseq.modules import StreamState
+from fb_fairseq.streams.state import BlockPlace, StateStore
 
 
 def place(store, offset, *cohorts):

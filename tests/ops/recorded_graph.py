@@ -33,7 +33,6 @@ class Recording(TorchDispatchMode):
         self.calls.append((operation, args, kwargs, result))
         return result
 
-
     def keep(self, x):
         """What is written to, as it is before."""
         for tensor in x if isinstance(x, (list, tuple)) else [x]:
@@ -68,7 +67,12 @@ class RecordedGraph:
                 aliases = [r.alias_info for r in returns]
                 if any(info is not None and not info.is_write for info in aliases):
                     continue  # a view, of memory that is filled already
-                if operation._schema.name in ("aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty"):
+                if operation._schema.name in (
+                    "aten::empty",
+                    "aten::empty_strided",
+                    "aten::empty_like",
+                    "aten::new_empty",
+                ):
                     continue
                 result = operation(*args, **kwargs)
                 if any(info is not None for info in aliases) or not returns:

@@ -18,6 +18,7 @@ def test_in_the_interpreter():
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
     assert " passed" in run.stdout and "skipped" not in run.stdout, run.stdout[-300:]
 
+
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget

@@ -6,12 +6,12 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer, ring
 from fb_fairseq.ops import fallbacks, triton_attention
 from fb_fairseq.ops.attention import Positions, span_terms, step_attention
-from fb_fairseq.ops.feedback_fast import feedback_block_fast
-from fb_fairseq.ops.feedback_reference import feedback_block
+from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import Dropout
 from fb_fairseq.ops.triton_attention import Slots, attend, attend_backward
 from tests.modules.options import random_options, randomise
-from tests.ops.test_feedback_fast import Case, compare
+from tests.ops.feedback.test_fast import Case, compare
 
 
 class Step:
@@ -35,8 +35,14 @@ class Step:
         log_mask = None if self.mask_HS is None else span_terms(self.mask_HS.flip(1))[0]
         flip = lambda table: None if table is None else table.flip(0)  # noqa: E731
         return Slots(
-            self.keys if keys is None else keys, self.values if values is None else values, self.H,
-            flip(self.key_positions), flip(self.value_positions), log_mask, reach_B=self.reach_B, **more,
+            self.keys if keys is None else keys,
+            self.values if values is None else values,
+            self.H,
+            flip(self.key_positions),
+            flip(self.value_positions),
+            log_mask,
+            reach_B=self.reach_B,
+            **more,
         )
 
     def plain(self, q, keys, values, key_positions, value_positions, d_out):
@@ -44,10 +50,13 @@ class Step:
         by_slot = lambda x: x.unflatten(0, (self.B, self.H)).permute(2, 0, 1, 3)  # noqa: E731
         far = None if self.reach_B is None else torch.arange(C, 0, -1) > self.reach_B[:, None]
         return step_attention(
-            q.unflatten(0, (self.B, self.H)), by_slot(keys), by_slot(values),
+            q.unflatten(0, (self.B, self.H)),
+            by_slot(keys),
+            by_slot(values),
             Positions(key_positions, value_positions).of_window(C),
             self.dropout and Dropout(self.dropout.keep.unflatten(0, (self.B, self.H)), self.dropout.scale),
-            None if self.mask_HS is None else self.mask_HS[:, :C].flip(1), far_BC=far,
+            None if self.mask_HS is None else self.mask_HS[:, :C].flip(1),
+            far_BC=far,
         ).flatten(0, 1)
 
 
@@ -76,8 +85,8 @@ def test_slots_in_a_circle(seen):
     there = min(seen, 7)
     circle = [torch.full((G, 7, E), float("nan"), dtype=torch.double) for _ in range(2)]
     for distance in range(1, there + 1):
-        for ring, slots in zip(circle, (step.keys, step.values)):
-            ring[:, (seen - distance) % 7] = slots[:, -distance]
+        for slots_of_ring, slots in zip(circle, (step.keys, step.values)):
+            slots_of_ring[:, (seen - distance) % 7] = slots[:, -distance]
     p, out = torch.empty(G, step.S, dtype=torch.double), torch.empty_like(step.q)
     attend(step.q, step.slots(*circle, seen=torch.tensor([seen])), None, p, out)
     newest = slice(7 - there, 7)
@@ -141,7 +150,12 @@ def test_decoding_with_it(monkeypatch):
 
     monkeypatch.setattr(ring, "CudaGraph", Again)
     options = random_options(
-        4, decoder_layers=2, attention_span=6, adaptive_span=True, relative_positions="key-value", step_loop="graph",
+        4,
+        decoder_layers=2,
+        attention_span=6,
+        adaptive_span=True,
+        relative_positions="key-value",
+        step_loop="graph",
         step_loop_kernel="triton",
     )
     model = FeedbackTransformer(options).double().eval()

@@ -12,8 +12,8 @@ import torch
 pytest.importorskip("gymnasium")
 
 from fb_fairseq.rl import a2c  # noqa: E402
-from fb_fairseq.rl.__main__ import main  # noqa: E402
 from fb_fairseq.rl.agent import AGENTS, Agent, AgentMemory, AgentOptions, ages  # noqa: E402
+from fb_fairseq.rl.command import main  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -131,7 +131,18 @@ def test_commands(tmp_path, capsys):
     """Stopped and started again; curves; speed; TensorBoard; a picture."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
-    arguments = ["--environment", "water_maze", "--small", "--environments", "4", "--block", "10", "--log-interval", "1", "--cpu"]
+    arguments = [
+        "--environment",
+        "water_maze",
+        "--small",
+        "--environments",
+        "4",
+        "--block",
+        "10",
+        "--log-interval",
+        "1",
+        "--cpu",
+    ]
     out = tmp_path / "run"
     main(["train", *arguments, "--out", str(out), "--frames", "80", "--tensorboard-logdir", str(tmp_path / "tb")])
     main(["train", *arguments, "--out", str(out), "--frames", "200"])
@@ -143,7 +154,19 @@ def test_commands(tmp_path, capsys):
     assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
     assert list((tmp_path / "tb").iterdir())
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
-    main(["evaluate", "--path", str(out / "checkpoint.pt"), "--episodes", "3", "--record", str(tmp_path / "e.png"), "--greedy", "--cpu"])
+    main(
+        [
+            "evaluate",
+            "--path",
+            str(out / "checkpoint.pt"),
+            "--episodes",
+            "3",
+            "--record",
+            str(tmp_path / "e.png"),
+            "--greedy",
+            "--cpu",
+        ]
+    )
     for image in "curves.png", "e.png":
         assert (tmp_path / image).read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
@@ -167,7 +190,10 @@ def test_commands(tmp_path, capsys):
         (["train", "--discount", "2"], "--discount 2.0: give 0 to 1"),
         (["evaluate", "--path", "/nowhere"], "--path /nowhere: no such file; give a checkpoint.pt of train"),
         (["evaluate", "--path", __file__], "no checkpoint of an agent"),
-        (["evaluate", "--path", __file__, "--record", "e.mp4"], "--record e.mp4: give a file name that ends in .gif or .png"),
+        (
+            ["evaluate", "--path", __file__, "--record", "e.mp4"],
+            "--record e.mp4: give a file name that ends in .gif or .png",
+        ),
         (["train", "--seed", "-1"], "--seed -1: give 0 or more"),
         (["train", "--log-interval", "0"], "--log-interval 0: give 1 or more"),
         (["evaluate", "--path", __file__, "--seed", "-1"], "--seed -1: give 0 or more"),
@@ -204,14 +230,17 @@ def test_checkpoint_of_another(tmp_path, capsys):
         for command in (["train", *arguments], ["evaluate", "--path", str(tmp_path / "checkpoint.pt")]):
             with pytest.raises(SystemExit):
                 main(command)
-            assert "checkpoint.pt: no checkpoint of an agent; give a checkpoint.pt" in capsys.readouterr().err.splitlines()[-1]
+            assert (
+                "checkpoint.pt: no checkpoint of an agent; give a checkpoint.pt"
+                in capsys.readouterr().err.splitlines()[-1]
+            )
 
 
 def test_needs_no_fairseq():
     """In an interpreter that cannot import it."""
     code = (
         "import sys; sys.modules['fairseq'] = None\n"
-        "from fb_fairseq.rl.__main__ import main\n"
+        "from fb_fairseq.rl.command import main\n"
         "main(['speed', '--small', '--environments', '2', '--block', '3', '--blocks', '1', '--span', '2', '--cpu'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
@@ -233,5 +262,7 @@ def test_acting_seconds_are_not_of_the_past():
 def test_observation_of_numpy():
     """What gymnasium gives goes in as it is."""
     model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
-    logits, _ = model.actor(AgentMemory.empty(1)).step(torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool))
+    logits, _ = model.actor(AgentMemory.empty(1)).step(
+        torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
+    )
     assert logits.shape == (1, 2)

@@ -14,7 +14,7 @@ prepare() {
     [ -f "$1" ] || fail "DATA $1: no such file; give enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)"
     unpack "$1" "$text" enwik8
     [ $small = yes ] || check "$text" 100000000 a1fa5ffddb56f4953e226637dabbb36a enwik8
-    python -m fb_fairseq.preprocess_bytes --text "$text" --split 90,5,5 --destdir "$2"
+    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 
 run_recipe "$@"

@@ -49,7 +49,7 @@ prepare() {
     [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT"
     unpack "$1" "$text" text8
     [ $small = yes ] || check "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
-    python -m fb_fairseq.preprocess_bytes --text "$text" --split 90,5,5 --destdir "$2"
+    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 
 run_recipe "$@"

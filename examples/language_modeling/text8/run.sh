@@ -20,7 +20,7 @@ prepare() {
         mv "$given" "$text"
     fi
     [ $small = yes ] || check "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
-    python -m fb_fairseq.preprocess_bytes --text "$text" --split 90,5,5 --destdir "$2"
+    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 
 run_recipe "$@"

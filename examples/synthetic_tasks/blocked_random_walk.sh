@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# A walk on a torus of 3 x 3 cells with blocks (v1 §4.1, B.1).
+#   bash examples/synthetic_tasks/blocked_random_walk.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+task=blocked_random_walk
+
+small_setting() {
+    sizes=(--train 4000 --valid 200 --test 500)
+    training+=(--lr 0.001)
+}
+
+full_setting() {
+    sizes=(--train 10000 --valid 1000 --test 100000)
+    training+=(--lr 0.0003 --clip-norm 1.0) # v1 Table 9
+}
+
+run_task "$@"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# As many B's as there were A's (v3 §4.1); small: to 20, at a span of 8: two layers of a Transformer do
+# not see back to the first A's.
+#   bash examples/synthetic_tasks/counting.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+task=counting
+
+small_setting() {
+    sizes=(--longest 20 --train 20000 --valid 200 --test 500) updates=2000
+}
+
+full_setting() {
+    sizes=(--longest 50 --train 100000 --valid 1000 --test 1000) span=128
+}
+
+run_task "$@"

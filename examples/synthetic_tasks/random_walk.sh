@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A walk on a grid, with turns (v3 §4.1.1, §7.1); small: 4 x 4 cells.
+#   bash examples/synthetic_tasks/random_walk.sh [--small|--full] [--seed N] [--out DIR]
+# Options: ./README.md.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+
+task=random_walk
+
+small_setting() {
+    sizes=(--size 4 --train 10000 --valid 200 --test 500) updates=6000
+}
+
+full_setting() {
+    sizes=(--size 8 --train 10000 --valid 1000 --test 1000)
+}
+
+run_task "$@"

@@ -1,0 +1,155 @@
+"""A table and figures of several runs of a task: ``summary.py OUT``, of all OUT/*/results.json and their logs.
+
+OUT/summary.md and OUT/summary.json have means and spreads over the seeds; OUT/summary.png has accuracy against updates
+(mean, and from the lowest to the highest), depth and attention span.
+"""
+
+import glob
+import json
+import os
+import statistics
+import sys
+from typing import Dict, List, NamedTuple, Optional
+
+import matplotlib
+
+from fb_fairseq.commands.plot import draw_band, mean_and_range, read_log
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+NAMES = {
+    "feedback_transformer_lm": "Feedback Transformer",
+    "relative_transformer_lm": "Transformer",
+    "streaming_lstm_lm": "LSTM",
+}
+
+
+class Setting(NamedTuple):
+    model: str
+    layers: int
+    attention_span: Optional[int]  # None: an LSTM
+
+    def __str__(self):
+        span = "" if self.attention_span is None else f", span {self.attention_span}"
+        return f"{NAMES.get(self.model, self.model)}, {layers_of(self)}{span}"
+
+
+def layers_of(setting: Setting) -> str:
+    return f"{setting.layers} layer" + ("s" if setting.layers > 1 else "")
+
+
+class Run(NamedTuple):
+    result: dict  # of results.json
+    log: str
+
+
+def read(out: str) -> Dict[Setting, List[Run]]:
+    """The runs by setting, in the order of their seeds."""
+    runs: Dict[Setting, List[Run]] = {}
+    for path in glob.glob(os.path.join(glob.escape(out), "*", "results.json")):
+        with open(path, encoding="utf-8") as file:
+            for model, result in json.load(file).items():
+                setting = Setting(model, result["layers"], result.get("attention_span"))
+                log = os.path.join(os.path.dirname(path), f"{model}.log")
+                runs.setdefault(setting, []).append(Run(result, log))
+    if not runs:
+        sys.exit(f"{out}: no */results.json lies there; give the folder of a sweep")
+    for found in runs.values():
+        found.sort(key=lambda run: run.result["seed"])
+    return dict(sorted(runs.items(), key=lambda item: (item[0].model, item[0].layers, item[0].attention_span or 0)))
+
+
+def spread(values: List[float]) -> str:
+    """Mean ± standard deviation (of the sample)."""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def table(runs: Dict[Setting, List[Run]]) -> List[str]:
+    lines = [
+        "| model | layers | span | parameters | updates | seeds | labels right, % | sequences right, % | minutes a run |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|",
+    ]
+    for setting, found in runs.items():
+        results = [run.result for run in found]
+        columns = [
+            NAMES.get(setting.model, setting.model),
+            setting.layers,
+            setting.attention_span or "",
+            f"{results[0]['parameters']:,}",
+            results[0]["updates"],
+            ", ".join(str(result["seed"]) for result in results),
+            spread([result["accuracy"] for result in results]),
+            spread([result["sequence_accuracy"] for result in results]),
+            f"{statistics.mean(result['seconds'] for result in results) / 60:.1f}",
+        ]
+        lines.append("| " + " | ".join(map(str, columns)) + " |")
+    return lines
+
+
+def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
+    for i, (setting, found) in enumerate(runs.items()):
+        at: Dict[float, List[float]] = {}
+        for run in found:
+            for update, accuracy in read_log(run.log, "accuracy").get("train_inner", []):
+                at.setdefault(update, []).append(accuracy)
+        updates = sorted(at)
+        if updates:
+            draw_band(axes, updates, [at[update] for update in updates], label=str(setting), color=f"C{i % 10}")
+    axes.set_xlabel("updates")
+
+
+def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -> None:
+    """Test accuracy against one field of the setting, a line for each value of the others."""
+    lines: Dict[Setting, list] = {}
+    for setting, found in runs.items():
+        if getattr(setting, field) is not None:
+            lines.setdefault(setting._replace(**{field: 0}), []).append((getattr(setting, field), found))
+    for i, (others, points) in enumerate(lines.items()):
+        means, around = mean_and_range([[run.result["accuracy"] for run in found] for _, found in points])
+        name = NAMES.get(others.model, others.model)
+        if field == "layers" and others.attention_span:
+            name += f", span {others.attention_span}"
+        elif field != "layers":
+            name += f", {layers_of(others)}"
+        axes.errorbar([x for x, _ in points], means, around, marker="o", capsize=3, label=name, color=f"C{i % 10}")
+    axes.set_xlabel(label)
+    axes.set_xticks(sorted({x for points in lines.values() for x, _ in points}))
+
+
+def draw(runs: Dict[Setting, List[Run]], path: str) -> None:
+    panels = [lambda axes: draw_updates(axes, runs)]
+    for field, label in (("layers", "layers"), ("attention_span", "attention span (steps)")):
+        if len({getattr(setting, field) for setting in runs} - {None}) > 1:
+            panels.append(lambda axes, field=field, label=label: draw_against(axes, runs, field, label))
+    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
+    for axes, panel in zip(all_axes[0], panels):
+        panel(axes)
+        axes.set_ylabel("accuracy (%)")
+        axes.set_ylim(0, 102)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main(out: str) -> None:
+    runs = read(out)
+    lines = table(runs)
+    with open(os.path.join(out, "summary.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    summary = [{**setting._asdict(), "runs": [run.result for run in found]} for setting, found in runs.items()]
+    with open(os.path.join(out, "summary.json"), "w", encoding="utf-8") as file:
+        json.dump(summary, file, indent=4)
+    draw(runs, os.path.join(out, "summary.png"))
+    print("\n".join(lines))
+    print(f"{out}/summary.md, summary.json, summary.png")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give one folder: summary.py OUT")
+    main(sys.argv[1])

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# A task with several seeds, attention spans and depths: a table and figures of all.
+#   bash examples/synthetic_tasks/sweep.sh random_walk --seeds "1 2 3" [--spans "8 100"] [--depths "1 2 4"] [--jobs 2]
+# --jobs: runs at a time, on one machine. All else goes to the task's script: ./README.md.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../environment.sh"
+. "$here/../steps.sh"
+
+usage="give a task, and --seeds \"N …\" --spans \"N …\" --depths \"N …\" --jobs N --out DIR, and options of the task's script"
+models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
+seeds="1 2 3" spans="" depths="" jobs=1 out="" task=${1:-}
+case $task in
+    "" | -* | recipe | sweep | */*) fail "$task: no task; $usage" ;;
+    *) [ -f "$here/$task.sh" ] || fail "$task: no task; $usage" ;;
+esac
+shift
+others=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --seeds | --spans | --depths | --jobs | --out | --models)
+            [ $# -ge 2 ] || fail "$1 needs a value"
+            case $1 in --out | --models) ;; *) numbers "$1" "$2" ;; esac
+            printf -v "${1#--}" %s "$2"
+            shift 2
+            ;;
+        --seed | --span) fail "$1: give $1s; $usage" ;;
+        --layers) fail "$1: give --depths; $usage" ;;
+        --) others+=("$@"); break ;;
+        *) others+=("$1"); shift ;;
+    esac
+done
+out=${out:-$repository/runs/$task-sweep}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+make_environment
+share_cores
+
+# run NAME OPTIONS…
+run() {
+    local name=$1
+    shift
+    if ! bash "$here/$task.sh" --out "$out/$name" "$@" ${others[@]+"${others[@]}"} 2>&1 | sed "s/^/[$name] /"; then
+        echo "$name" >>"$out/failed"
+    fi
+}
+
+rm -f "$out/failed"
+for depth in ${depths:-default}; do
+    first_span=yes
+    for span in ${spans:-default}; do
+        for seed in $seeds; do
+            name=seed$seed options=(--seed "$seed")
+            wanted=$models
+            if [ "$depth" != default ]; then name=layers$depth-$name options+=(--layers "$depth"); fi
+            if [ "$span" != default ]; then name=span$span-$name options+=(--span "$span"); fi
+            # An LSTM has no span: once is enough.
+            if [ $first_span = no ]; then
+                wanted=""
+                for model in $models; do case $model in *lstm*) ;; *) wanted+="$model " ;; esac; done
+            fi
+            [ -n "$wanted" ] || continue
+            wait_for_place
+            run "$name" --models "$wanted" "${options[@]}" &
+        done
+        first_span=no
+    done
+done
+wait
+[ ! -e "$out/failed" ] || fail "$(tr '\n' ' ' <"$out/failed")stopped; their last lines say why. The same command goes on"
+python "$here/summary.py" "$out"

@@ -1,1 +1,0 @@
-"""``python -m fb_fairseq.import_original``: checkpoints of the papers' own programs as fairseq checkpoints."""

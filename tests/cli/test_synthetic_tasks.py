@@ -1,0 +1,155 @@
+"""The scripts of examples/synthetic_tasks and examples/memory_composition, from the data to figures."""
+
+import json
+import re
+
+import pytest
+
+from tests.cli.recipes import environment, recipe  # noqa: F401
+from tests.cli.test_recipes import made_up_corpus
+
+SMALL = ["--train", 80, "--valid", 8, "--test", 8]
+
+
+def run(script, *arguments):
+    done = recipe(script, *arguments)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def results_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_recipe(tmp_path):
+    """From the data to results.json; started again, it does nothing twice."""
+    arguments = ["--out", tmp_path / "out", "--updates", 2, "--seed", 3, "--span", 20, *SMALL]
+    script, model = "synthetic_tasks/blocked_random_walk.sh", "feedback_transformer_lm"
+    run(script, *arguments, "--models", model)
+    (result,) = results_of(tmp_path / "out").values()
+    assert 0 < result["accuracy"] < 100 and result["labels"] == 800
+    assert {name: result[name] for name in ("seed", "updates", "layers", "attention_span")} == {
+        "seed": 3,
+        "updates": 2,
+        "layers": 2,
+        "attention_span": 20,
+    }
+    assert "--adaptive-span-init 0.4" in (tmp_path / f"out/{model}.log").read_text()
+    assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_resumes(tmp_path):
+    arguments = ["--out", tmp_path / "out", "--updates", 6, "--models", "layer0", "--fixed-span", "--span", 20, *SMALL]
+    run("synthetic_tasks/random_walk.sh", *arguments)
+    log = (tmp_path / "out/layer0.log").read_text()
+    assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
+    assert "layer0: trained already, 6 updates" in run("synthetic_tasks/random_walk.sh", *arguments)
+    for change in (["--span", 30], ["--layers", 1], ["--updates", 3], ["--", "--lr", "0.1"]):
+        done = recipe("synthetic_tasks/random_walk.sh", *arguments, *change)
+        assert "holds layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
+    done = recipe("synthetic_tasks/random_walk.sh", *arguments, "--size", 5)
+    assert "holds other data (random_walk --seed 1 --size 4" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["copy", "reverse", "counting", "random_walk", "blocked_random_walk", "algorithmic"])
+@pytest.mark.parametrize("scale", ["--small", "--full"])
+def test_each_task(tmp_path, task, scale):
+    """At full size one tiny update, to see that its options go together."""
+    shape = []
+    if scale == "--full":
+        shape = ["--layers", 1, "--", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--batch-size", 4]
+    lengths = {"copy": ["--length", 5, "--test-length", 9], "reverse": ["--length", 5, "--test-length", 9]}.get(
+        task, []
+    )
+    models = ["--models", "feedback_transformer_lm relative_transformer_lm"] if scale == "--full" else []
+    sizes = [*SMALL, "--train", 300]  # algorithmic.sh: 256 streams
+    run(
+        f"synthetic_tasks/{task}.sh",
+        scale,
+        "--out",
+        tmp_path / "out",
+        "--updates",
+        2,
+        *sizes,
+        *lengths,
+        *models,
+        *shape,
+    )
+    results = results_of(tmp_path / "out")
+    assert sorted(results)[:2] == ["feedback_transformer_lm", "relative_transformer_lm"]
+    assert len(results) == (2 if scale == "--full" else 3)
+    for result in results.values():
+        assert 0 <= result["sequence_accuracy"] <= 100 and 0 <= result["accuracy"] < 100
+
+
+@pytest.mark.slow
+def test_sweep(tmp_path):
+    models = "relative_transformer_lm streaming_lstm_lm"
+    arguments = [
+        "--seeds",
+        "1 2",
+        "--spans",
+        "4 12",
+        "--depths",
+        "1 2",
+        "--jobs",
+        2,
+        "--models",
+        models,
+        "--out",
+        tmp_path / "out",
+    ]
+    out = run("synthetic_tasks/sweep.sh", "blocked_random_walk", *arguments, "--updates", 3, *SMALL)
+    assert "[span12-layers2-seed2] == relative_transformer_lm: " in out
+    found = [
+        (entry["model"], entry["layers"], entry["attention_span"], len(entry["runs"]))
+        for entry in json.loads((tmp_path / "out/summary.json").read_text())
+    ]
+    transformers = [("relative_transformer_lm", layers, span, 2) for layers in (1, 2) for span in (4, 12)]
+    assert found == transformers + [("streaming_lstm_lm", layers, None, 2) for layers in (1, 2)]
+    assert len((tmp_path / "out/summary.md").read_text().splitlines()) == 2 + 6
+    assert (tmp_path / "out/summary.png").exists()
+
+
+@pytest.mark.slow
+def test_memory_composition(tmp_path):
+    folder = tmp_path / "ptb"
+    folder.mkdir()
+    text = made_up_corpus("char_ptb", folder)
+    arguments = ["--seeds", "1", "--layers", 1, "--walk-updates", 2, "--updates", 2, "--finetune-updates", 1]
+    out = run("memory_composition", "--small", *arguments, "--out", tmp_path / "out", text)
+    compositions = ["weighted", "average", "same-and-lower", "relative_transformer_lm", "layer0", "layer1"]
+    assert sorted(re.findall(r"character-level PTB, (\S+): \d", out)) == sorted(compositions)
+    assert sorted(re.findall(r"blocked random walk, (\S+): \d", out)) == sorted(compositions)
+    assert (tmp_path / "out/composition.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "script,arguments,message",
+    [
+        ("random_walk.sh", ["--updates", "0"], "error: --updates 0: give a number, 1 or more"),
+        ("random_walk.sh", ["--size", "0"], "error: --size 0: give a number, 1 or more"),
+        ("random_walk.sh", ["--size", "1"], "error: --size 1: give 2 to 1000000"),
+        ("random_walk.sh", ["--longest", "9"], "error: .*--longest"),
+        ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give 1 to 6"),
+        ("copy.sh", ["text"], "error: text: the data are made here; give --small"),
+        ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
+        ("copy.sh", ["--seed", "one"], "error: --seed one: give a number, 1 or more"),
+        ("sweep.sh", [], "error: .*no task; give a task"),
+        ("sweep.sh", ["recipe"], "error: recipe: no task; give a task"),
+        ("sweep.sh", ["copy", "--seeds", "1 x"], "error: --seeds x: give a number, 1 or more"),
+        ("sweep.sh", ["copy", "--seed", "1"], "error: --seed: give --seeds"),
+        ("sweep.sh", ["copy", "--layers", "1"], "error: --layers: give --depths; give a task"),
+        ("../memory_composition/run.sh", [], "error: PTB is missing; give PTB or --small"),
+        ("../memory_composition/run.sh", ["--layers", "2", "x"], "error: --layers 2: PTB in the papers' setting has 6"),
+    ],
+)
+def test_bad_input(tmp_path, script, arguments, message):
+    if script != "sweep.sh" or arguments:
+        arguments = [*arguments, "--out", tmp_path / "out"]
+    done = recipe(f"synthetic_tasks/{script}", *arguments)
+    assert done.returncode != 0
+    assert re.search(message, done.stderr.splitlines()[-1])
+    assert not list((tmp_path / "out").glob("**/*")), "nothing half-written"

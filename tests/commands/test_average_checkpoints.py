@@ -1,0 +1,59 @@
+"""python -m fb_fairseq average-checkpoints: means, types, ties, and which files."""
+
+import pytest
+import torch
+
+from fb_fairseq.commands.average_checkpoints import main
+
+
+def checkpoint(path, value, **more):
+    tied = torch.full((2, 3), float(value))
+    model = {"a": tied, "b": tied, "half": torch.full((2,), value, dtype=torch.float16), "count": torch.tensor([value])}
+    torch.save({"model": {**model, **more}, "cfg": {}, "extra_state": {"n": value}}, path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for epoch in (1, 2, 9, 10):
+        checkpoint(tmp_path / f"checkpoint{epoch}.pt", epoch)
+        checkpoint(tmp_path / f"checkpoint_3_{100 * epoch}.pt", 10 * epoch)
+    checkpoint(tmp_path / "checkpoint_last.pt", 77)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "choice,mean,last",
+    [("--num-epoch-checkpoints", 9.5, 10), ("--num-update-checkpoints", 95.0, 100)],
+)
+def test_the_last_two(folder, choice, mean, last):
+    main(["--inputs", str(folder), choice, "2", "--output", str(folder / "out.pt")])
+    saved = torch.load(folder / "out.pt")
+    assert saved["model"]["a"].unique().item() == mean and saved["extra_state"]["n"] == last
+    assert saved["model"]["half"].dtype == torch.float16 and saved["model"]["half"][0] == mean
+    assert saved["model"]["count"].item() == last, "integers are the last one's"
+    assert saved["model"]["a"].data_ptr() == saved["model"]["b"].data_ptr(), "ties stay"
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_named_files(folder):
+    files = [str(folder / f"checkpoint{epoch}.pt") for epoch in (1, 2, 9)]
+    main(["--inputs", *files, "--output", str(folder / "out.pt")])
+    assert torch.load(folder / "out.pt")["model"]["a"].unique().item() == 4
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--inputs", "{f}", "--num-epoch-checkpoints", "5"], "4 checkpoints by epoch lie there, 5 are asked for"),
+        (["--inputs", "{f}/checkpoint1.pt", "{f}/other.pt"], "not of one model"),
+        (["--inputs", "{f}/none.pt"], "none.pt: No such file"),
+        (["--inputs", "{f}/text.pt"], "no whole checkpoint"),
+        (["--inputs", "{f}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "give one folder"),
+    ],
+)
+def test_bad_input(folder, capsys, arguments, message):
+    checkpoint(folder / "other.pt", 1, more=torch.zeros(1))
+    (folder / "text.pt").write_text("text")
+    with pytest.raises(SystemExit):
+        main([argument.format(f=folder) for argument in arguments] + ["--output", str(folder / "out.pt")])
+    assert message in capsys.readouterr().err.splitlines()[-1] and not (folder / "out.pt").exists()

@@ -1,0 +1,88 @@
+"""python -m fb_fairseq score: what it reads, and that it counts everything."""
+
+import json
+
+import pytest
+import sacrebleu
+
+from fb_fairseq.commands.score import main, read_generated, split_compounds
+
+HYPOTHESES = ["the cat sat on the mat .", "a well-known man has gone home .", "we don 't know ."]
+REFERENCES = ["the cat sat on a mat .", "a well-known man went home .", "we do not know ."]
+DETOKENISED = ["the cat sat on the mat.", "a well-known man has gone home.", "we don't know."]
+
+
+def generated(path, numbers=(2, 0, 1)):
+    """As fairseq-generate writes: by length, two hypotheses each, one empty."""
+    lines = ["some log"]
+    for n in numbers:
+        lines += [f"S-{n}\tx", f"T-{n}\t{REFERENCES[n]}", f"H-{n}\t-0.1\traw", f"D-{n}\t-0.1\t{HYPOTHESES[n]}"]
+        lines += [f"H-{n}\t-0.9\tworse", f"D-{n}\t-0.9\tworse", f"P-{n}\t-0.1 -0.2"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def scores(capsys, *arguments):
+    main([str(argument) for argument in arguments])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_generated_output(tmp_path, capsys):
+    path = generated(tmp_path / "gen")
+    assert read_generated(str(path)) == (HYPOTHESES, REFERENCES)
+    found = scores(capsys, "--gen", path)
+    assert found["sentences"] == 3
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none", force=True).score
+    assert found["tokenized_bleu"] == pytest.approx(expected, abs=0.01)
+    references = ["the cat sat on a mat.", "a well-known man went home.", "we do not know."]
+    assert found["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(DETOKENISED, [references]).score, abs=0.01)
+    assert found["signature"].startswith("nrefs:1|case:mixed|") and "tok:13a" in found["signature"]
+    assert found["compound_split_bleu"] != found["tokenized_bleu"]
+    assert found["rouge1"] > found["rouge2"] > 0 and found["rougeL"] > 0
+
+
+def test_two_files(tmp_path, capsys):
+    for name, lines in (("h", HYPOTHESES), ("r", REFERENCES), ("raw", DETOKENISED)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    common = ["--sys", tmp_path / "h", "--ref", tmp_path / "r"]
+    assert scores(capsys, *common, "--metrics", "rouge")["rouge1"] < 100
+    assert scores(capsys, *common, "--raw-ref", tmp_path / "raw", "--metrics", "sacrebleu")["sacrebleu"] == 100
+    same = ["--sys", tmp_path / "h", "--ref", tmp_path / "h"]
+    found = scores(capsys, *same)
+    assert found["tokenized_bleu"] == found["compound_split_bleu"] == found["rougeLsum"] == 100
+
+
+def test_an_empty_hypothesis_counts(tmp_path):
+    (tmp_path / "gen").write_text("T-0\ta b\nD-0\t-inf\t\nT-1\tc\nD-1\t0\tc\n")
+    assert read_generated(str(tmp_path / "gen")) == (["", "c"], ["a b", "c"])
+
+
+def test_compounds():
+    assert split_compounds(["well-known x - y -z"]) == ["well ##AT##-##AT## known x - y -z"]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--gen", "{part}"], "1 of 3 hypotheses are missing, the first is D-1; .*--required-batch-size-multiple 1"),
+        (["--gen", "{empty}"], "no hypotheses"),
+        (["--gen", "{gen}", "--raw-ref", "{empty}"], "3 hypotheses and 1 raw references"),
+        (["--gen", "/nowhere"], "No such file"),
+        (["--gen", "{gen}", "--sentences", "4"], "3 hypotheses, not --sentences 4: generate all"),
+        (["--sys", "{bpe}", "--ref", "{bpe}"], "4 of 6 words are subwords .*--remove-bpe"),
+        (["--sys", "{none}", "--ref", "{none}"], "no hypotheses"),
+        (["--sys", "{gen}"], "give --gen FILE, or --sys FILE and --ref FILE"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    import re
+
+    (tmp_path / "empty").write_text("nothing\n")
+    files = {name: tmp_path / name for name in ("part", "empty", "gen", "bpe", "none")}
+    files["bpe"].write_text("c@@ at s@@\n")
+    files["none"].write_text("")
+    generated(files["part"], (0, 2))
+    generated(files["gen"])
+    with pytest.raises(SystemExit):
+        main([argument.format(**files) for argument in arguments])
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])

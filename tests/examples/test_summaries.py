@@ -1,0 +1,119 @@
+"""Tables and figures of the examples' own scripts: summary.py of tasks and of reinforcement learning, draw.py of compositions."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytest.importorskip("matplotlib")
+
+
+def python(script, *arguments):
+    return subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": ""},
+    )
+
+
+def made_up_run(folder, seed, accuracy, **setting):
+    result = {
+        "accuracy": accuracy,
+        "sequence_accuracy": accuracy / 2,
+        "parameters": 12345,
+        "layers": 2,
+        "updates": 50,
+        "seed": seed,
+        "seconds": 90,
+        **setting,
+    }
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"relative_transformer_lm": result}))
+    log = [{"num_updates": str(u), "accuracy": str(u + seed)} for u in (25, 50)]
+    (folder / "relative_transformer_lm.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+
+
+def test_summary(tmp_path):
+    made_up_run(tmp_path / "b", 2, 94.0, attention_span=8)
+    made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
+    made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
+    made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
+    done = python("synthetic_tasks/summary.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "summary.md").read_text().splitlines()[2:] == [
+        "| Transformer | 2 | 8 | 12,345 | 50 | 1, 2 | 92.00 ± 2.83 | 46.00 ± 1.41 | 1.5 |",
+        "| Transformer | 2 | 100 | 12,345 | 50 | 1 | 70.00 | 35.00 | 1.5 |",
+        "| Transformer | 4 | 8 | 12,345 | 50 | 1 | 80.00 | 40.00 | 1.5 |",
+    ]
+    assert len(json.loads((tmp_path / "summary.json").read_text())) == 3
+    assert (tmp_path / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_composition(tmp_path):
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "char_ptb").mkdir()
+    runs = [{"accuracy": 90.0}, {"accuracy": 100.0}]
+    (tmp_path / "walk/summary.json").write_text(
+        json.dumps([{"model": "weighted", "layers": 3, "runs": runs}, {"model": "average", "layers": 2, "runs": runs}])
+    )
+    bits = {
+        "layer1-3": 3.0,
+        "layer1-2-finetuned": 1.0,
+        "layer1-3-finetuned": 2.5,
+        "relative_transformer_lm_char_ptb": 2.75,
+    }
+    results = {name: {"test_bits_per_token": value} for name, value in bits.items()}
+    (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
+    done = python("memory_composition/draw.py", tmp_path, 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:-1] == [
+        "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
+        "character-level PTB, layer1: 2.500",
+        "character-level PTB, relative_transformer_lm: 2.750",
+    ]
+    assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reinforcement_learning(tmp_path):
+    pytest.importorskip("gymnasium")
+    for agent, span, seed, success in (
+        ("transformer", 2, 1, 50.0),
+        ("transformer", 8, 1, 60.0),
+        ("feedback", 2, 1, 90.0),
+        ("feedback", 2, 2, 100.0),
+        ("lstm", None, 1, 75.0),
+    ):
+        run = tmp_path / (f"{agent}-span{span}-seed{seed}" if span else f"{agent}-seed{seed}")
+        run.mkdir()
+        run.with_suffix(".json").write_text(json.dumps({"reward": success / 100, "success": success, "episodes": 9}))
+        log = [{"frames": frames, "reward": frames / 100, "success": frames / 100} for frames in (10, 20)]
+        (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    done = python("reinforcement_learning/summary.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.splitlines()[0]
+        == "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07 (2 seeds)"
+    )
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [results[agent]["success"] for agent in ("feedback", "transformer", "lstm")] == [95, 50, 75]
+    assert len(results["all"]) == 5
+    for name in "curves.png", "memory.png":
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "script", ["synthetic_tasks/summary.py", "memory_composition/draw.py", "reinforcement_learning/summary.py"]
+)
+def test_bad_input(tmp_path, script):
+    if script.startswith("reinforcement"):
+        pytest.importorskip("gymnasium")
+    for arguments, message in (
+        ([], "give one folder"),
+        ([tmp_path, 3] if "draw" in script else [tmp_path], "; give the "),
+    ):
+        done = python(script, *arguments)
+        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1

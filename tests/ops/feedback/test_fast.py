@@ -1,0 +1,316 @@
+"""The fast step loop equals its plain twin: outputs, memories, and the gradient of everything that learns."""
+
+import gc
+import math
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.stack import draw_active_layers
+from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.feedback import backward
+from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts
+from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
+from tests.modules.options import random_options, randomise
+
+LOOPS = {"fast": (feedback_block_fast, False), "recompute": (feedback_block_fast, True)}
+
+
+class Case:
+    """A model with inputs. ``cross``: with attention to an encoder of 5 positions. ``resets``: episodes of 4 steps."""
+
+    def __init__(
+        self, seed, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
+    ):
+        torch.manual_seed(seed)
+        self.options = random_options(
+            seed,
+            **{
+                "attention_dropout": 0.2 * (seed % 3 == 0),
+                "activation_dropout": 0.3 * (seed % 4 == 0),
+                "dropout": 0.1 * (seed % 5 == 0),
+                "decoder_layerdrop": 0.4 * (seed % 7 == 0),
+                **changes,
+            },
+        )
+        o = self.options
+        self.model = FeedbackTransformer(o).to(dtype)
+        randomise(self.model)
+        if o.adaptive_span:
+            for layer in self.model.layers:
+                layer.self_attn.adaptive_span.z.data.uniform_(-0.2, 0.7)  # a mask may be zero everywhere
+        self.reaches = self.model.reaches()
+        D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
+        self.x = torch.randn(steps, streams, D, dtype=dtype, requires_grad=True)
+        carried = [0, 2, 50][seed % 3] if carried is None else carried
+        self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
+        self.dropouts = self.model._draw_dropouts(self.x)
+        self.active = draw_active_layers(self.model, o)
+        self.seed = torch.randn_like(self.x)
+        self.reach_TB = None
+        if resets:
+            starts = torch.randint(4, (streams,))
+            self.reach_TB = (torch.arange(steps)[:, None] + starts) % 4
+            self.reach_TB[0, 0] = 100  # a stream whose memory goes on
+        self.learned = dict(self.model.named_parameters(), input=self.x)
+        self.cross, self.encoder = [], []
+        if cross:
+            self.cross = torch.nn.ModuleList(
+                torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
+                for _ in range(L)
+            ).to(dtype)
+            padding = torch.zeros(streams, 5, dtype=torch.bool)
+            padding[0, 3:] = True
+            self.keys = torch.randn(2, L, 5, streams, H, E, dtype=dtype, requires_grad=True)
+            self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
+            self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
+            if self.dropouts.hidden_LTBF is not None:
+                masks = (torch.rand(L, steps, streams, H, 5) > 0.3, torch.rand(L, steps, streams, D) > 0.2)
+                self.dropouts = self.dropouts._replace(
+                    cross_LTBHC=Dropout(masks[0], 1 / 0.7), cross_residual_LTBD=Dropout(masks[1], 1 / 0.8)
+                )
+
+    def weights(self):
+        weights = self.model.loop_weights(self.x.device, self.reaches)
+        if not self.cross:
+            return weights
+        layers = [
+            layer._replace(cross=CrossAttention(*(Affine(part.weight, part.bias) for part in parts)))
+            for layer, parts in zip(weights.layers, self.cross)
+        ]
+        return weights._replace(layers=layers)
+
+    def forward(self, loop, recompute=False, x=None):
+        options = self.model.loop_options(max(self.reaches))._replace(recompute=recompute)
+        return loop(
+            self.x if x is None else x,
+            self.memory,
+            self.weights(),
+            options,
+            self.dropouts,
+            self.active,
+            self.encoder,
+            self.reach_TB,
+        )
+
+    def clear(self):
+        for parameter in self.learned.values():
+            parameter.grad = None
+
+    def gradients(self):
+        return {name: parameter.grad for name, parameter in self.learned.items()}
+
+    def run(self, loop, recompute=False):
+        self.clear()
+        y, memory, _ = self.forward(loop, recompute)
+        (y * self.seed).sum().backward()
+        return {"output": y.detach(), "memory": memory.detach(), **self.gradients()}
+
+
+def compare(ours, plain, tolerance):
+    for name, expected in plain.items():
+        if expected is None:
+            assert ours[name] is None or ours[name].abs().max() == 0, name
+        else:
+            torch.testing.assert_close(
+                ours[name], expected, atol=tolerance, rtol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+            )
+
+
+def check(case, tolerance=1e-10):
+    plain = case.run(feedback_block)
+    for loop, recompute in LOOPS.values():
+        compare(case.run(loop, recompute), plain, tolerance)
+
+
+@pytest.fixture(params=[3, 15, 999])
+def tile_rows(request, monkeypatch):
+    """Tiles of several lengths, whole and partly filled."""
+    monkeypatch.setattr(backward, "TILE_ROWS", request.param)
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_any_options(seed, tile_rows, empty_is_nan):
+    check(Case(seed))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_attention_to_an_encoder(seed, tile_rows, empty_is_nan):
+    check(Case(seed, cross=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_that_is_reset(seed, tile_rows, empty_is_nan):
+    check(Case(seed, resets=True))
+
+
+@pytest.mark.slow
+def test_any_options_many(empty_is_nan):
+    for seed in range(1000, 1200):
+        check(Case(seed, cross=seed % 2 == 0, resets=seed % 3 == 0))
+
+
+@pytest.mark.parametrize("carried", [0, 1, 6])
+@pytest.mark.parametrize("steps,streams", [(1, 2), (11, 1), (2, 3)])
+def test_awkward_sizes(steps, streams, carried, empty_is_nan):
+    for span in (1, 6, 30):
+        check(
+            Case(5, steps, streams, carried, attention_span=span, adaptive_span=False, relative_positions="key-value")
+        )
+
+
+def test_single_precision():
+    for seed in range(6):
+        check(Case(seed, dtype=torch.float32), 2e-5)
+
+
+def test_one_head_and_one_layer():
+    check(Case(1, decoder_layers=1, decoder_attention_heads=1, memory_composition="weighted"))
+
+
+@pytest.fixture
+def case():
+    return Case(2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared")
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_two_forwards_before_two_backwards(case, kind):
+    loop, recompute = LOOPS[kind]
+    other = torch.randn_like(case.x)
+    expected = []
+    for x in (case.x, other):
+        case.clear()
+        (case.forward(loop, recompute, x)[0] * case.seed).sum().backward()
+        expected.append({name: p.grad.clone() for name, p in case.model.named_parameters()})
+    outputs = [case.forward(loop, recompute, x)[0] for x in (case.x, other)]
+    for y, gradients in zip(reversed(outputs), reversed(expected)):
+        case.clear()
+        (y * case.seed).sum().backward()
+        compare({name: p.grad for name, p in case.model.named_parameters()}, gradients, 0)
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_forward_twice_and_backward_once_or_twice(case, kind):
+    loop, recompute = LOOPS[kind]
+    expected = case.run(loop, recompute)
+    case.clear()
+    case.forward(loop, recompute)
+    y = case.forward(loop, recompute)[0]
+    (y * case.seed).sum().backward(retain_graph=True)
+    compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 0)
+    (y * case.seed).sum().backward()
+    for name, gradient in case.gradients().items():
+        torch.testing.assert_close(gradient, 2 * expected[name])
+
+
+def test_without_gradients(case):
+    with torch.no_grad():
+        y, memory, _ = case.forward(feedback_block_fast)
+        expected, expected_memory, _ = case.forward(feedback_block)
+    assert not y.requires_grad
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
+
+
+def test_frozen_parameters_and_a_parameter_used_twice(case):
+    """Frozen ones get no gradient; layers that share a matrix add theirs up."""
+    case.model.layers[0].fc1.weight.requires_grad_(False)
+    case.x.requires_grad_(False)
+    case.model.layers[1].self_attn.out_proj.weight = case.model.layers[0].self_attn.out_proj.weight
+    case.learned = dict(case.model.named_parameters())
+    ours, plain = case.run(feedback_block_fast), case.run(feedback_block)
+    assert ours["layers.0.fc1.weight"] is None
+    compare(ours, plain, 1e-10)
+
+
+def test_deterministic(case):
+    one, other = case.run(feedback_block_fast), case.run(feedback_block_fast)
+    assert all(one[name].equal(other[name]) for name in one if one[name] is not None)
+
+
+def test_inputs_that_were_changed_are_noticed(case):
+    y = case.forward(feedback_block_fast)[0]
+    with torch.no_grad():
+        case.model.layers[0].fc1.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_memory_does_not_grow():
+    """Over 1,000 blocks no tensor is left behind, whether there was a backward pass or not."""
+    case = Case(1, steps=2, streams=1, decoder_layers=1, memory_composition="weighted")
+
+    def tensors():
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    case.run(feedback_block_fast)
+    before = tensors()
+    for i in range(1000):
+        if i % 2:
+            case.run(feedback_block_fast)
+        else:
+            case.forward(feedback_block_fast)
+    gc.disable()  # and without the garbage collector's help
+    try:
+        case.run(feedback_block_fast)
+    finally:
+        gc.enable()
+    assert tensors() <= before
+
+
+def test_autocast():
+    """Close to fp32 in bf16; results of the residual connections stay fp32."""
+    case = Case(
+        3,
+        steps=12,
+        dtype=torch.float32,
+        decoder_layers=2,
+        adaptive_span=False,
+        memory_composition="weighted",
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        dropout=0.0,
+        relative_positions="key-value",
+    )
+    plain = case.run(feedback_block)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = case.run(feedback_block_fast)
+    assert ours["output"].dtype == ours["memory"].dtype == torch.float32
+    together = [
+        torch.cat([g.flatten() for name, g in result.items() if name not in ("output", "memory")])
+        for result in (ours, plain)
+    ]
+    for one, other in ((ours["output"], plain["output"]), together):
+        assert (one - other).norm() / other.norm() < 0.05
+
+
+def test_what_is_kept(monkeypatch):
+    """With recomputation little more than keys and values."""
+    case = Case(2, steps=20, decoder_layers=3, adaptive_span=False, decoder_ffn_embed_dim=64)
+    empty, sizes = Buffers.empty, []
+    monkeypatch.setattr(
+        Buffers, "empty", lambda self, *shape, dtype: sizes.append(math.prod(shape)) or empty(self, *shape, dtype=dtype)
+    )
+    kept = {}
+    for kind, (loop, recompute) in LOOPS.items():
+        sizes.clear()
+        case.forward(loop, recompute)
+        kept[kind] = sum(sizes)
+    assert kept["recompute"] < kept["fast"] / 4
+
+
+def test_alignment():
+    """The mean over heads of a layer's attention to the encoder, as the plain loop reports it."""
+    case = Case(2, cross=True, decoder_layers=2, adaptive_span=False)
+    options = case.model.loop_options(max(case.reaches))._replace(alignment_layer=1, alignment_heads=None)
+    with torch.no_grad():
+        results = [
+            loop(case.x, case.memory, case.weights(), options, FeedbackDropouts(), None, case.encoder)[2]
+            for loop in (feedback_block, feedback_block_fast)
+        ]
+    assert results[0].shape == (9, 3, 5) or results[0].shape == (3, 9, 5)
+    torch.testing.assert_close(*results)

@@ -1,0 +1,188 @@
+"""Captured blocks: equal to the plain twin from the first replay on, held until their backward pass, bounded in number.
+
+There is no GPU here. ``RecordedGraph`` stands in for CUDA's graphs: it replays recorded operations on the same memory.
+"""
+
+import pytest
+import torch
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback import graph
+from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
+from fb_fairseq.ops.feedback.graph import GraphRun, Graphs
+from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.recorded_graph import RecordedGraph
+
+CAPTURE_AT = 3
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Graphs that work on a CPU."""
+    monkeypatch.setattr(graph, "CudaGraph", RecordedGraph)
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "_failed", False)
+    monkeypatch.setattr(graph, "CAPTURE_AT", CAPTURE_AT)
+    fallbacks.log_once.cache_clear()
+    return Graphs()
+
+
+def looped(graphs):
+    def loop(*arguments):
+        chosen = []
+
+        def choose(inputs, keep):
+            chosen.append(graphs.choose(inputs, keep))
+            return chosen[-1]
+
+        result = feedback_block_fast(*arguments, choose_run=choose)
+        loop.captured = isinstance(chosen[0], GraphRun)
+        return result
+
+    return loop
+
+
+def warm(case, loop, recompute=False):
+    for _ in range(CAPTURE_AT):
+        case.run(loop, recompute)
+    assert loop.captured
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
+    """Weights, inputs, masks and memory change after the capture."""
+    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), looped(graphs)
+    warm(case, loop, recompute)
+    other = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
+    torch.manual_seed(seed + 1000)
+    with torch.no_grad():
+        for parameter in other.learned.values():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        other.memory.normal_()
+    other.dropouts = other.model._draw_dropouts(other.x) if not other.cross else other.dropouts
+    plain = other.run(feedback_block, recompute)
+    ours = other.run(loop, recompute)
+    assert loop.captured
+    compare(ours, plain, 1e-10)
+
+
+def small(**changes):
+    return Case(
+        2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared", **changes
+    )
+
+
+def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
+    case, loop = small(), looped(graphs)
+    warm(case, loop)
+    expected = case.run(feedback_block_fast)
+    first = case.forward(loop)[0]
+    assert loop.captured
+    with torch.no_grad():
+        other = 2 * case.x
+    second = case.forward(loop, x=other.requires_grad_())[0]
+    assert not loop.captured, "its activations would be lost"
+    case.clear()
+    (first * case.seed).sum().backward(retain_graph=True)
+    compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 1e-12)
+    case.forward(loop)
+    assert not loop.captured, "it may be asked again"
+    (first * case.seed).sum().backward()
+    for name, gradient in case.gradients().items():
+        torch.testing.assert_close(gradient, 2 * expected[name])
+    case.forward(loop)
+    assert loop.captured, "though the block's output is still there"
+    case.forward(loop)
+    assert loop.captured, "a block that is gone has no backward pass"
+    del second
+
+
+def test_results_are_not_overwritten(graphs):
+    """By the next replay: outputs, memories, gradients."""
+    case, loop = small(), looped(graphs)
+    warm(case, loop)
+    one = case.run(loop)
+    kept = {name: x.clone() for name, x in one.items()}
+    case.learned["input"].data.mul_(3)
+    case.run(loop)
+    assert loop.captured and all(one[name].equal(x) for name, x in kept.items())
+
+
+def test_without_gradients(graphs):
+    case, loop = small(), looped(graphs)
+    with torch.no_grad():
+        for _ in range(CAPTURE_AT + 1):
+            y, memory, _ = case.forward(loop)
+        assert loop.captured
+        expected, expected_memory, _ = case.forward(feedback_block)
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
+
+
+def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
+    loop = looped(graphs)
+    for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
+        tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
+        for _ in range(CAPTURE_AT):
+            compare(case.run(loop), case.run(feedback_block), tolerance)
+        assert loop.captured
+    assert len(graphs.runs) == 4
+
+
+def test_bounded_in_number(graphs, monkeypatch):
+    """A graph makes room when it was not used for a while, and is not held."""
+    monkeypatch.setattr(graph, "MAX_GRAPHS", 2)
+    monkeypatch.setattr(graph, "WHILE", 20)
+    loop, cases = looped(graphs), [small(steps=steps) for steps in (2, 3, 4)]
+
+    def steps():
+        return [run.own_inputs.x_TBD.shape[0] for run in graphs.runs.values()]
+
+    for case in cases[:2]:
+        warm(case, loop)
+    for _ in range(8):  # shapes that take turns push nobody out
+        for case in cases:
+            case.run(loop)
+    assert steps() == [2, 3] and not loop.captured
+    held = cases[0].forward(loop)[0]
+    for _ in range(30):
+        cases[2].run(loop)
+    assert steps() == [2, 4], "the first is held"
+    del held
+    graphs.clear()
+    assert not graphs.runs
+
+
+def test_rare_shapes_are_not_captured(graphs, monkeypatch):
+    monkeypatch.setattr(graph, "WHILE", 10)
+    loop, often, rare = looped(graphs), small(), small(steps=4)
+    for _ in range(10):
+        for _ in range(5):
+            often.run(loop)
+        rare.run(loop)
+        assert not loop.captured
+    assert len(graphs.runs) == 1
+
+
+def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch, caplog):
+    run = BlockRun.forward
+    monkeypatch.setattr(BlockRun, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1])
+    case, loop = small(), looped(graphs)
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 2):
+        compare(case.run(loop), plain, 1e-10)
+        assert not loop.captured
+    assert caplog.text.count("capturing failed") == 1
+    assert "not permitted when stream is capturing" in caplog.text
+
+
+def test_without_a_gpu(caplog):
+    """Operation by operation, which is logged once."""
+    fallbacks.log_once.cache_clear()
+    case, loop = small(), looped(Graphs())
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 1):
+        compare(case.run(loop), plain, 1e-10)
+    assert not loop.captured and caplog.text.count("CUDA graphs need a GPU") == 1

@@ -1,0 +1,91 @@
+"""Aligned labels: what is read, what counts, where streams begin; refused data."""
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.labels import LabelledCorpus
+from fb_fairseq.streams.layout import Corpus, StreamDataset, StreamLayout
+
+EOS, PAD = 2, 1
+
+
+class Items(list):
+    @property
+    def sizes(self):
+        return np.array([len(item) for item in self])
+
+
+def dictionary(*symbols):
+    made = Dictionary()
+    for symbol in symbols:
+        made.add_symbol(symbol)
+    return made
+
+
+LABELS = dictionary("_", "a", "b")  # 4, 5, 6
+
+
+def corpus(inputs, labels, labels_dictionary=LABELS):
+    sides = [Corpus(Items(torch.tensor([*line, EOS]) for line in lines), EOS) for lines in (inputs, labels)]
+    return LabelledCorpus("data/train", *sides, labels_dictionary)
+
+
+INPUTS, THEIRS = [[10, 11, 12], [20], [30, 31], [40, 41]], [[5, 4, 6], [6], [4, 4], [5, 5]]
+
+
+def test_inputs_and_their_labels():
+    """Each sequence after </s>; nothing counts there, nor at _."""
+    inputs, labels = corpus(INPUTS, THEIRS).block(0, 12)
+    assert inputs.tolist() == [EOS, 10, 11, 12, EOS, 20, EOS, 30, 31, EOS, 40, 41]
+    assert labels.tolist() == [PAD, 5, PAD, 6, PAD, 6, PAD, PAD, PAD, PAD, 5, 5]
+
+
+@pytest.mark.parametrize("streams,groups", [(1, 1), (2, 1), (2, 2), (4, 2)])
+@pytest.mark.parametrize("block", [1, 3, 100])
+def test_streams_of_whole_sequences(streams, groups, block):
+    """Each begins with a sequence; each label comes once."""
+    data = corpus(INPUTS, THEIRS)
+    layout = StreamLayout(len(data), streams, groups, BlockLengths(block), ends=data.ends)
+    dataset = StreamDataset("train", data, PAD).arrange(layout, "--batch-size")
+    read, wanted = {}, {}
+    counted = 0
+    for index in range(len(dataset)):
+        batch = dataset[index]
+        assert batch["ntokens"] == int(batch["target"].ne(PAD).sum())
+        counted += batch["ntokens"]
+        for stream, row, target, length in zip(
+            batch["id"].tolist(), batch["net_input"]["src_tokens"], batch["target"], batch["net_input"]["src_lengths"]
+        ):
+            read.setdefault(stream, []).extend(row[:length].tolist())
+            wanted.setdefault(stream, []).extend(target[:length].tolist())
+    assert counted == 5
+    assert all(stream[0] == EOS for stream in read.values())
+    pairs = [pair for stream in sorted(read) for pair in zip(read[stream], wanted[stream])]
+    assert [x for x, _ in pairs] == [EOS, 10, 11, 12, EOS, 20, EOS, 30, 31, EOS, 40, 41]
+    assert [y for _, y in pairs] == [PAD, 5, PAD, 6, PAD, 6, PAD, PAD, PAD, PAD, 5, 5]
+
+
+def test_more_streams_than_sequences():
+    data = corpus(INPUTS, THEIRS)
+    layout = StreamLayout(len(data), 5, 1, BlockLengths(2), ends=data.ends)
+    with pytest.raises(UserError, match="--batch-size: 5 streams, but the train split has only 4 sequences"):
+        StreamDataset("train", data, PAD).arrange(layout, "--batch-size")
+
+
+def test_refused():
+    with pytest.raises(UserError, match="4 lines of inputs, but 3 of labels"):
+        corpus(INPUTS, THEIRS[:3])
+    with pytest.raises(UserError, match="data/train: line 2 has 1 inputs, but 2 labels"):
+        corpus(INPUTS, [THEIRS[0], [5, 5], *THEIRS[2:]])
+    with pytest.raises(UserError, match="a label is not in dict.label.txt"):
+        corpus(INPUTS, [[5, LABELS.unk(), 5], *THEIRS[1:]]).block(0, 4)
+
+
+def test_labels_without_a_blank():
+    """Where every symbol has a label, _ need not be known; unknown labels still are not."""
+    known = dictionary("a", "b")
+    assert corpus([[9, 9]], [[4, 5]], known).block(0, 3)[1].tolist() == [PAD, 4, 5]

@@ -1,0 +1,204 @@
+"""The tasks' data: replayed by checkers that share nothing with the generators, and cases written by hand."""
+
+import hashlib
+import itertools
+from collections import Counter
+
+import pytest
+
+from fb_fairseq.synthetic_tasks.algorithmic import algorithmic
+from fb_fairseq.synthetic_tasks.command import main
+from fb_fairseq.synthetic_tasks.copying import copy, counting, reverse
+from fb_fairseq.synthetic_tasks.draw import Draw
+from fb_fairseq.synthetic_tasks.tasks import TASKS
+from fb_fairseq.synthetic_tasks.walks import blocked_random_walk, blocked_walk, random_walk, walk
+
+
+def many(make, number=200, **sizes):
+    return [make(Draw(1, make.__name__, i), **sizes) for i in range(number)]
+
+
+def test_walk_by_hand():
+    assert walk(["left", "forward", "right", "forward", "right", "forward", "forward", "left", "forward"], 3) == [
+        "0,0",
+        "0,0",
+        "0,0",
+        "0,1",
+        "0,1",
+        "1,1",
+        "2,1",
+        "2,1",
+        "2,2",
+    ]
+
+
+def test_blocked_walk_by_hand():
+    """A B C / D E F / G H I; C and G are blocks; beyond the edge is the other side."""
+    assert blocked_walk(["up", "east", "up", "west", "west", "up", "down"]) == ["B", "B", "H", "H", "H", "E", "H"]
+    assert blocked_walk(["east", "east", "up"]) == ["F", "D", "A"]
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_walks_replayed(size):
+    """With complex numbers: a heading is a factor i."""
+    for actions, cells in many(random_walk, size=size):
+        place, heading = 0j, 1 + 0j
+        assert len(actions) == len(cells) == 100
+        for action, cell in zip(actions, cells):
+            if action == "forward":
+                ahead = place + heading
+                inside = 0 <= ahead.real < size and 0 <= ahead.imag < size
+                place = ahead if inside else place
+            else:
+                heading *= {"right": 1j, "left": -1j}[action]
+            assert cell == f"{int(place.imag)},{int(place.real)}"
+    assert {cell for _, cells in many(random_walk, size=size) for cell in cells} == {
+        f"{row},{column}" for row in range(size) for column in range(size)
+    }
+
+
+def test_blocked_walks_replayed():
+    neighbours = {  # by hand, row by row
+        "A": "GDCB",
+        "B": "HEAC",
+        "D": "AGFE",
+        "E": "BHDF",
+        "F": "CIED",
+        "H": "EBGI",
+        "I": "FCHG",
+    }
+    for moves, cells in many(blocked_random_walk):
+        here = "E"
+        for move, cell in zip(moves, cells):
+            there = neighbours[here]["up down west east".split().index(move)]
+            here = here if there in "CG" else there
+            assert cell == here
+        assert len(cells) == 100
+    assert set(itertools.chain(*(cells for _, cells in many(blocked_random_walk)))) == set("ABDEFHI")
+
+
+def test_copy_reverse_and_counting():
+    for make, expected in ((copy, lambda x: x), (reverse, lambda x: x[::-1])):
+        for inputs, labels in many(make, length=7):
+            assert inputs[7] == "=" and len(inputs) == len(labels) == 15
+            assert labels == ["_"] * 7 + expected(inputs[:7]) + ["end"] and inputs[8:] == labels[7:-1]
+    lengths = Counter()
+    for inputs, labels in many(counting, number=2000, longest=5):
+        n = inputs.count("A")
+        assert inputs == ["A"] * n + ["="] + ["B"] * n and labels == ["_"] * n + ["B"] * n + ["end"]
+        lengths[n] += 1
+    assert set(lengths) == {1, 2, 3, 4, 5} and min(lengths.values()) > 300
+
+
+def execute(inputs, labels, highest):
+    """Run a program's text; returns its statements' kinds. Asserts what it prints, and its values' range."""
+    text = " ".join(inputs)
+    labelled = iter(label for label in labels if label != "_")
+    values, kinds = {}, []
+    assert text.endswith(" ;")
+    for line in text[:-2].split(" ; "):
+        words = line.split()
+        if words[0] == "print":
+            assert next(labelled) == str(values[words[1]])
+            kinds.append("print")
+            continue
+        if words[0] == "if":
+            kinds.append("if")
+            left, sign, right = words[1:4]
+            right = values[right] if right.isalpha() else int(right)
+            assert left in values and words[3] != left and 1 <= right <= highest
+            assert words[4] == ":" and words[5] in values and words[6] in ("++", "--")
+            if not (values[left] < right if sign == "<" else values[left] > right):
+                continue
+            words = words[5:]
+        if words[1] == "=":
+            assert words[0] not in values, "once"
+            values[words[0]] = int(words[2])
+            kinds.append("=")
+        else:
+            values[words[0]] += {"++": 1, "--": -1}[words[1]]
+            kinds.append(words[1])
+        assert all(1 <= value <= highest for value in values.values())
+    assert next(labelled, None) is None
+    return kinds
+
+
+@pytest.mark.parametrize("variables,statements,highest", [(3, 100, 10), (5, 100, 10), (1, 12, 2), (2, 30, 5)])
+def test_programs_executed(variables, statements, highest):
+    mix, names = Counter(), set()
+    for inputs, labels in many(algorithmic, variables=variables, statements=statements, highest=highest):
+        assert len(inputs) == len(labels)
+        assert [i for i, label in enumerate(labels) if label != "_"] == [
+            i + 1 for i, symbol in enumerate(inputs) if symbol == "print"
+        ]
+        kinds = execute(inputs, labels, highest)
+        assert sum(kind != "if" for kind in kinds) + inputs.count("if") >= statements
+        mix.update(kinds)
+        names.update(symbol for symbol in inputs if symbol.isalpha() and symbol not in ("print", "if"))
+    assert len(names) == variables
+    if statements == 100:
+        assert 0.2 < mix["print"] / inputs.count(";") / 200 < 0.45 and mix["++"] > 1000 and mix["--"] > 1000
+
+
+SMALL = ["--train", "30", "--valid", "5", "--test", "6"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files(task, tmp_path, capsys):
+    """The same from the same seed; others from another; no training sequence elsewhere."""
+    digests = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        main([task, "--out", str(tmp_path / name), "--seed", str(seed), *SMALL])
+        files = sorted((tmp_path / name).iterdir())
+        assert [file.name for file in files] == [
+            f"{split}.{side}" for split in ("test", "train", "valid") for side in ("input", "label")
+        ]
+        digests.append([hashlib.md5(file.read_bytes()).hexdigest() for file in files])
+    assert digests[0] == digests[1] and not set(digests[0]) & set(digests[2])
+    lines = {
+        split: (tmp_path / "a" / f"{split}.input").read_text().splitlines() for split in ("train", "valid", "test")
+    }
+    assert [len(lines[split]) for split in ("train", "valid", "test")] == [30, 5, 6]
+    if task != "counting":
+        assert not set(lines["train"]) & set(lines["valid"] + lines["test"])
+        assert not set(lines["valid"]) & set(lines["test"])
+
+
+def test_the_same_on_every_machine():
+    """Written down: Python promises ``random.random``, and nothing else here is its own."""
+    assert [Draw(1, "a", 0).number(0, 99) for _ in range(2)] == [Draw(1, "a", 0).number(0, 99)] * 2
+    draw = Draw(7, "algorithmic", "train", 0)
+    assert [draw.number(1, 10) for _ in range(8)] == [7, 1, 6, 4, 6, 7, 8, 4]
+
+
+def test_longer_tests(tmp_path, capsys):
+    main(["reverse", "--out", str(tmp_path), "--length", "4", "--test-length", "40", *SMALL])
+    assert {len(line.split()) for line in (tmp_path / "test.input").read_text().splitlines()} == {81}
+    assert {len(line.split()) for line in (tmp_path / "train.input").read_text().splitlines()} == {9}
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["copy", "--length", "0"], "--length 0: give 1 to"),
+        (["copy", "--test-length", "0"], "--test-length 0: give 1 to"),
+        (["random_walk", "--size", "1"], "--size 1: give 2 to"),
+        (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
+        (["algorithmic", "--variables", "7"], "--variables 7: give 1 to 6"),
+        (["algorithmic", "--highest", "1"], "--highest 1: give 2 to"),
+        (["copy", "--length", "1"], "too few different sequences"),
+        (["swim"], "invalid choice: 'swim'"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--out", str(tmp_path / "data")])
+    assert message in capsys.readouterr().err + str(stop.value)
+    assert not list(tmp_path.rglob("*.*")), "nothing half-written"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        main(["copy", "--out", str(tmp_path / "file"), *SMALL])
+    assert "--out" in capsys.readouterr().err.splitlines()[-1]
