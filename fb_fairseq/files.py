@@ -1,0 +1,47 @@
+"""Files and folders that appear whole or not at all, wherever the program is interrupted."""
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import Iterator
+
+
+@contextmanager
+def atomic_write(path: str) -> Iterator[str]:
+    """Give the name of a temporary file beside ``path``; it takes ``path``'s place when the block ends without an error.
+
+    Use::
+
+        with atomic_write("model.pt") as temporary:
+            torch.save(checkpoint, temporary)
+
+    Raises:
+        OSError: the file cannot be written. What stood at ``path`` before is still there, the temporary file is gone.
+    """
+    temporary = f"{path}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+
+
+@contextmanager
+def atomic_folder(path: str) -> Iterator[str]:
+    """Give a temporary folder inside ``path``, which is made if need be; the files in it move to ``path`` when the block
+    ends without an error.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    os.makedirs(path, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
+    try:
+        yield temporary
+        for name in os.listdir(temporary):
+            os.replace(os.path.join(temporary, name), os.path.join(path, name))
+    finally:
+        shutil.rmtree(temporary)
