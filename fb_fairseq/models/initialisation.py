@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+from dataclasses import dataclass
 from enum import Enum
 from typing import Dict, List
 
@@ -15,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.pruning import count_layers, parse_layers
 
@@ -22,15 +24,22 @@ logger = logging.getLogger(__name__)
 
 RULES = ("mean", "first", "last")
 OPTION = "--init-from-transformer"
-# Option: default, help.
-INIT_OPTIONS = {
-    "init_from_transformer": ("", "checkpoint of a vanilla Transformer whose parameters a new model starts with"),
-    "init_layers": ("", "which of its decoder layers to take, as 0,2,5; by default all"),
-    "init_shared_projections": (
+
+
+@dataclass(frozen=True)
+class InitialisationOptions:
+    """Options of starting from a vanilla Transformer; the names are the command line's."""
+
+    init_from_transformer: str = option(
+        "", "checkpoint of a vanilla Transformer whose parameters a new model starts with"
+    )
+    init_layers: str = option("", "which of its decoder layers to take, as 0,2,5; default: all")
+    init_shared_projections: str = option(
         "mean",
-        "where the memory has one projection for all layers: the mean of the layers' own, or the first or last one's",
-    ),
-}
+        "where the memory has one projection for all layers: take the mean of the layers' own, or the first or last one's",
+    )
+
+
 # What a vanilla Transformer does not have.
 MAY_BE_NEW = re.compile(
     r"decoder\.(memory\.layer_weights|positions\.|layers\.\d+\.self_attn\.adaptive_span|output_projection\.bias)"

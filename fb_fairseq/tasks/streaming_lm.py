@@ -14,7 +14,7 @@ from omegaconf import II
 
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.language_model import option
+from fb_fairseq.config import option
 from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.iterator import StreamBatchIterator
