@@ -46,7 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def check_options(task: Task, options: Dict[str, Any]) -> None:
-    """
+    """Check the numbers of sequences and their sizes.
+
     Raises:
         UserError: a number is out of range.
     """
