@@ -20,7 +20,6 @@ from fb_fairseq.modules.ring import STORAGES
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
 
-
 CASES = {name: Case(name, {}) for name in MODELS}
 GPU_CASES = {
     "feedback, graph": Case("feedback", {"step_loop": "graph"}),
@@ -28,7 +27,7 @@ GPU_CASES = {
 }
 
 
-class PartTimes(NamedTuple):
+class PartMeasurements(NamedTuple):
     """What was measured in each part of the stream: milliseconds per step, and bytes of the state at its end."""
 
     milliseconds: List[float]
@@ -39,7 +38,7 @@ class Decoding(NamedTuple):
     """How a model decoded the stream."""
 
     parameters: int
-    parts: PartTimes
+    parts: PartMeasurements
 
     def tokens_per_second(self, streams: int) -> float:
         """Tokens of all streams per second, over all parts."""
@@ -115,14 +114,14 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
 
 
-def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> PartTimes:
+def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> PartMeasurements:
     """Time the steps of one of our models."""
     ring = model.new_ring(storage)
     x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
     return time_parts(lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
 
 
-def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartTimes:
+def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartMeasurements:
     """Time the steps of fairseq's ``transformer_lm``."""
     tokens_BT = random_tokens(args, args.steps + 1)
     state = {}
@@ -133,7 +132,7 @@ def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartTime
     return time_parts(step, lambda: state_bytes(state), args)
 
 
-def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace) -> PartTimes:
+def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace) -> PartMeasurements:
     """Run ``step(t)`` along the stream.
 
     Args:
@@ -145,7 +144,7 @@ def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: arg
         for t in range(first, first + steps):
             step(t)
 
-    result = PartTimes([], [])
+    result = PartMeasurements([], [])
     with torch.no_grad():
         for part in range(PARTS):
             time = seconds(partial(run_part, part * steps), args.device)
