@@ -27,7 +27,7 @@ def bits_per_byte(meters) -> float:
 
 @register_criterion("lm_loss", dataclass=FairseqDataclass)
 class LanguageModelLoss(FairseqCriterion):
-    """Sum of the negative log-likelihoods of the targets, without padding; in training, plus the penalty of adaptive spans.
+    """Sum of the targets' negative log-likelihoods, without padding; in training, plus the penalty of adaptive spans.
 
     Exact for an adaptive softmax too. (fairseq's ``adaptive_loss`` is not: it applies the padding index within every
     cluster, and so ignores one word of each.)
@@ -36,7 +36,7 @@ class LanguageModelLoss(FairseqCriterion):
 
     - ``loss``: bits per token;
     - ``ppl``: perplexity per token;
-    - ``accuracy``: percentage of targets that are the most probable token (with an adaptive softmax in validation only);
+    - ``accuracy``: percentage of targets that are the most probable token (of an adaptive softmax in validation only);
     - ``total_bits`` and ``total_tokens``: unrounded totals;
     - ``bpb`` and ``total_bytes``, for byte data: bits per byte, where ``</s>`` adds to the bits, but not to the bytes;
     - what the model reports: average and maximum of adaptive spans in steps; in validation the weights of the layers in

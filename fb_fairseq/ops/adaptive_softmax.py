@@ -1,8 +1,8 @@
 """Loss and most probable words of an adaptive softmax, without computing the probability of every word.
 
 Grave et al. 2017, "Efficient softmax approximation for GPUs" (arXiv 1609.04309). The head gives the probabilities of
-the most frequent words (the shortlist) and of clusters of rarer words; a tail per cluster gives the probabilities of its
-words, given the cluster:
+the most frequent words (the shortlist) and of clusters of rarer words; a tail per cluster gives the probabilities of
+its words, given the cluster:
 
     log p(word) = log p_head(word)                                  for a word of the shortlist
     log p(word) = log p_head(cluster) + log p_tail(word | cluster)  for other words
