@@ -6,7 +6,7 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 
 CHECKPOINT_FILE = "checkpoint.pt"
-REQUIRED_KEYS = {"settings", "options", "agent", "world"}
+REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
 def save_checkpoint(state: dict, path: str) -> None:

@@ -136,6 +136,7 @@ class Trainer:
             "memory": None if self.memory.state is None else self.memory.state.memory_KCBD,
             "age": self.memory.age_B,
             "previous": self.memory.previous_B,
+            # (the state of the environments; the key is that of the first version)
             "world": {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in env.items()},
             "observation": torch.from_numpy(self.observation),
             "starts": torch.from_numpy(self.starts),
