@@ -50,7 +50,7 @@ def parent(tmp_path):
 
 
 def run_python(program, folder, *arguments):
-    """Run a program in a folder, with nothing of this test run's paths. Returns what it prints."""
+    """Run a program in a folder, without this test run's PYTHONPATH, and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def patch_corrupt_checkpoint_error() -> None:
     """Refuse a truncated or corrupt checkpoint in one line that names an earlier, intact one.
 
-    fairseq shows errors of the unpickler, and ``torch.load`` does not verify the checksums: it loads flipped bits.
+    fairseq shows the unpickler's errors, and ``torch.load`` does not verify checksums: it loads flipped bits silently.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq verifies checkpoints; none does yet.
@@ -61,7 +61,7 @@ def _corrupt_checkpoint_message(path: str) -> str:
     if intact:
         remedy = f"use {intact}, the newest intact one (--restore-file in training, --path in evaluation)"
     else:
-        remedy = "its folder has no intact checkpoint, so start with another --save-dir"
+        remedy = "its folder has no intact checkpoint: start again with another --save-dir"
     return f"{path}: the checkpoint is truncated or corrupt; {remedy}"
 
 
@@ -91,9 +91,9 @@ def record_restored_checkpoint(trainer, filename: str) -> None:
 
 
 def patch_load_errors() -> None:
-    """Say in what a checkpoint's model differs from the requested one, and let our own errors through.
+    """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
-    fairseq says of each checkpoint that does not load only "please ensure that the architectures match".
+    Whatever goes wrong, fairseq only says "please ensure that the architectures match".
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq reports the cause; none does yet.
@@ -116,7 +116,7 @@ def _load_with_clear_errors(original, self, filename, *args, **kwargs):
 
 
 def _describe_mismatch(filename: str, requested_cfg) -> str:
-    """In what a checkpoint's model differs from the requested one, and the remedy."""
+    """Describe how a checkpoint's model differs from the requested one, and the remedy."""
     from fairseq import checkpoint_utils
 
     saved = _as_dict(checkpoint_utils.load_checkpoint_to_cpu(filename)["cfg"]["model"])

@@ -27,7 +27,7 @@ def _block_generated_ngrams(original, self, tokens, lprobs, bsz: int, beam_size:
 
 
 def patch_align_dict_default() -> None:
-    """Let ``--replace-unk`` without a value copy source words; fairseq takes its default for the name of a dictionary.
+    """Let ``--replace-unk`` without a value copy source words; fairseq mistakes its default for a file name.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq fixes it; none does yet.

@@ -7,7 +7,7 @@ from fb_fairseq.patches.wrapping import wrap_once
 
 
 def patch_log_file() -> None:
-    """Open ``--log-file`` once. fairseq adds a handler for it in every epoch, and so repeats each line that often.
+    """Open ``--log-file`` once. fairseq adds another handler for it in every epoch, and each handler writes every line.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq fixes it; none does yet.
