@@ -4,7 +4,7 @@ import json
 import os
 from typing import Dict, List, Tuple
 
-from fb_fairseq.commands.plot import draw_band
+from fb_fairseq.figures import draw_band
 
 Curve = List[Tuple[int, float]]
 
