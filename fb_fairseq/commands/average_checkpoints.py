@@ -74,7 +74,7 @@ def write_average(paths: List[str], output: str) -> None:
     """Write the last checkpoint to ``output``, with the average of all models in place of its own.
 
     Raises:
-        UserError: a file cannot be read, is no checkpoint, or is of another model.
+        UserError: a file cannot be read, is not a checkpoint, or is of another model.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -87,7 +87,7 @@ def write_average(paths: List[str], output: str) -> None:
             raise UserError(f"--inputs {path}: {error.strerror}; give a checkpoint") from error
         except Exception as error:
             raise UserError(
-                f"--inputs {path}: is no complete fairseq checkpoint ({type(error).__name__}); give another"
+                f"--inputs {path}: is not a complete fairseq checkpoint ({type(error).__name__}); give another"
             ) from error
     checkpoint["model"] = average(states)
     with atomic_write(output) as temporary:

@@ -108,7 +108,7 @@ def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
         shares: relative sizes of the splits, as in ``90,5,5``.
 
     Raises:
-        UserError: these are no three positive numbers, or a split would be empty.
+        UserError: ``shares`` is not three positive numbers, or a split would be empty.
     """
     try:
         sizes = [float(size) for size in shares.split(",")]

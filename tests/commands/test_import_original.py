@@ -290,7 +290,7 @@ def test_foreign_checkpoints(tmp_path, capsys, change, message):
     [
         (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
         (["a"] * 257, [], "contains 'a' more than once"),
-        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is no byte"),
+        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is not a byte"),
         ([f"w{i}" for i in range(257)], ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
         ([f"w{i}" for i in range(257)], ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
     ],
@@ -318,4 +318,7 @@ def test_missing_and_broken_files(tmp_path, capsys):
     (tmp_path / "imported/dict.txt").write_text("other 3\n")
     with pytest.raises(SystemExit):
         convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
-    assert "is the dictionary of another model; give an --out in another folder" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "is the dictionary of another model; give an --out in another folder"
+        in capsys.readouterr().err.splitlines()[-1]
+    )

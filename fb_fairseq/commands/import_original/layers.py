@@ -58,7 +58,8 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, source: Source) -> "Kind":
-        """
+        """Determine the kind of a checkpoint's model from the names of its parameters.
+
         Raises:
             UserError: the checkpoint has no layers.
         """

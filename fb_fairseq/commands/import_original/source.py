@@ -10,14 +10,14 @@ from fb_fairseq.errors import UserError
 
 PROGRAMS = "adaptive-span or transformer-sequential"
 DATA_PARALLEL_PREFIX = "module."
-# Not imported: constants; buffers; and the span's parameter, which stands a second time under the persistent memory.
+# Not imported: constants, buffers, and the adaptive spans' second entry, under the persistent memory.
 IGNORED = re.compile(r".*mask_template$|single_memory_attn_buf$|.*persistent_memory\.adaptive_span\..*")
 
 
 class Source:
     """The state dict of an original program's checkpoint. It records which tensors have been imported.
 
-    Both programs save every name behind ``module.`` (the data-parallel wrapper), which is dropped here. The names, with
+    Both programs save names with the prefix ``module.`` of the data-parallel wrapper, which is dropped here. The names, with
     D the width of the model, H heads of width E, N persistent vectors, S the attention span, L layers and V symbols:
 
     ==================================================  ============  =============================================

@@ -68,7 +68,7 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
         as_bytes: whether symbols are bytes.
 
     Raises:
-        UserError: the file has another number of symbols, or one is no byte.
+        UserError: the file has another number of symbols, or a symbol is not a byte.
     """
     symbols = read_symbols(path)
     if as_bytes:
@@ -107,7 +107,7 @@ def byte_of(path: str, symbol: str, numbers: bool) -> str:
             (text8).
 
     Raises:
-        UserError: the symbol is no byte.
+        UserError: the symbol is not a byte.
     """
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
@@ -115,7 +115,7 @@ def byte_of(path: str, symbol: str, numbers: bool) -> str:
         return byte_codec.SYMBOLS[int(symbol)]
     if not numbers and len(symbol) == 1 and ord(symbol) < 128:
         return byte_codec.SYMBOLS[ord(" " if symbol == "_" else symbol)]
-    raise UserError(f"--dict {path}: {symbol!r} is no byte; omit --bytes")
+    raise UserError(f"--dict {path}: {symbol!r} is not a byte; omit --bytes")
 
 
 def write_dictionary(dictionary: Dictionary, folder: str) -> str:
