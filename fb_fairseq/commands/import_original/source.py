@@ -17,8 +17,9 @@ IGNORED = re.compile(r".*mask_template$|single_memory_attn_buf$|.*persistent_mem
 class Source:
     """The state dict of an original program's checkpoint. It records which tensors have been imported.
 
-    Both programs save names with the prefix ``module.`` of the data-parallel wrapper, which is dropped here. The names, with
-    D the width of the model, H heads of width E, N persistent vectors, S the attention span, L layers and V symbols:
+    Both programs save names with the prefix ``module.`` of the data-parallel wrapper, which is dropped here. The
+    names, with D the width of the model, H heads of width E, N persistent vectors, S the attention span, L layers and V
+    symbols:
 
     ==================================================  ============  =============================================
     in the checkpoint                                   shape         meaning
