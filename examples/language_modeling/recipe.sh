@@ -146,8 +146,8 @@ finetune() {
         from=--continue-once
         target=$((target + $(python - "$origin" <<'PY'
 import sys
-from fb_fairseq.commands.plot import load
-print(load(sys.argv[1])["optimizer_history"][-1]["num_updates"])
+from fb_fairseq.commands.plot.checkpoints import load_checkpoint
+print(load_checkpoint(sys.argv[1])["optimizer_history"][-1]["num_updates"])
 PY
         )))
     fi

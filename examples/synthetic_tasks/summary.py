@@ -13,7 +13,8 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
-from fb_fairseq.commands.plot import draw_band, mean_and_range, read_log
+from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.figures import draw_band, mean_and_range
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -10,7 +10,7 @@ import sys
 
 import matplotlib
 
-from fb_fairseq.commands.plot import read_log
+from fb_fairseq.commands.plot.logs import read_log
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
