@@ -6,19 +6,16 @@ load only that "architectures match" must be ensured. ``install`` wraps the four
 
 import functools
 import glob
-import logging
 import os
 import pickle
 import shutil
 import zipfile
 from enum import Enum
 
-import torch
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-
-logger = logging.getLogger(__name__)
+from fb_fairseq.streams import resume
 
 
 def install() -> None:
@@ -50,10 +47,7 @@ def _copy_whole(copy):
 def _save_memory_too(save):
     @functools.wraps(save)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
-        if hasattr(epoch_itr, "save_memory") and not cfg.no_save:
-            epoch_itr.save_memory(cfg.save_dir)
-            if trainer.data_parallel_world_size > 1:  # no checkpoint before every process has saved its part
-                torch.distributed.barrier(trainer.data_parallel_process_group)
+        resume.before_save(cfg, trainer, epoch_itr)
         return save(cfg, trainer, epoch_itr, val_loss)
 
     return save_checkpoint
@@ -99,7 +93,7 @@ def is_whole(path: str) -> bool:
 def _name_misfit(load):
     @functools.wraps(load)
     def load_checkpoint(self, filename, *args, **kwargs):
-        self.task.restored_from = filename
+        resume.before_load(self, filename)
         try:
             restored = load(self, filename, *args, **kwargs)
         except Exception as error:
@@ -109,11 +103,7 @@ def _name_misfit(load):
             if "Cannot load model parameters" in str(error):
                 raise UserError(f"{filename}: {_misfit(filename, self.cfg.model)}") from cause
             raise
-        problem = getattr(self.get_model(), "init_problem", None)
-        if problem and restored is None:
-            raise UserError(problem)
-        if problem is not None and restored is not None:
-            logger.info(f"{filename} wins over --init-from-transformer")
+        resume.after_load(self, filename, restored)
         return restored
 
     return load_checkpoint

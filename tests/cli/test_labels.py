@@ -1,4 +1,4 @@
-"""Labelled streams through fairseq's commands: it learns, accuracy is logged and chooses checkpoints, and is evaluated."""
+"""Training and evaluation on labels: models learn, and accuracy is logged and selects the best checkpoint."""
 
 import json
 
@@ -65,7 +65,7 @@ def evaluate(capsys, *arguments):
 
 
 def test_accuracy(walks, trained, capsys, tmp_path):
-    """Of the validation split it is the one that training logged; blocks and streams do not matter."""
+    """Of the validation split it is the one that training logged; the length of blocks does not matter."""
     folder, log = trained
     logged = [float(entry["valid_accuracy"]) for entry in json_logs(log, "valid")]
     accuracy = [float(entry["accuracy"]) for entry in json_logs(log, "train_inner")]
@@ -149,7 +149,7 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
 
 
 def test_streams_of_different_length(tmp_path):
-    """A line with a label too few."""
+    """A line has one label fewer than inputs."""
     make_task(["random_walk", "--out", str(tmp_path), "--steps", "5", "--train", "9", "--valid", "3", "--test", "3"])
     lines = (tmp_path / "valid.label").read_text().splitlines()
     lines[1] = lines[1].rsplit(" ", 1)[0]

@@ -1,4 +1,4 @@
-"""Aligned labels: what is read, what counts, where streams begin; refused data."""
+"""Labelled sequences: what is read, what counts, where streams begin; refused data."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,10 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.corpus import Corpus
+from fb_fairseq.streams.dataset import StreamDataset
 from fb_fairseq.streams.labels import LabelledCorpus
-from fb_fairseq.streams.layout import Corpus, StreamDataset, StreamLayout
+from fb_fairseq.streams.layout import StreamLayout
 
 EOS, PAD = 2, 1
 
