@@ -51,7 +51,7 @@ class StreamLayout:
 
     BPTT warm-up starts with shorter blocks and keeps the number of targets per turn. So a pass that begins with blocks
     of M / n steps has n times as many streams, in n **parts**. It keeps its streams to its end. When blocks get longer,
-    fewer streams fit into a turn, and the parts take turns. For example n = 2, and full length from turn 2 on::
+    fewer streams fit into a turn, and parts are served alternately. For example n = 2, and full length from turn 2 on::
 
                              time ->
                              |M/2|M/2|<- M ->|

@@ -1,4 +1,4 @@
-"""BPTT warm-up in fairseq-train: every target once, resumed anywhere, equal to a run cut by hand."""
+"""BPTT warm-up in fairseq-train: every target once, resumed anywhere, equal to hand-written training."""
 
 import pytest
 import torch
@@ -102,7 +102,7 @@ def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
 
 
 def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
-    """Resumed in the second epoch, within the warm-up, with one shard an epoch and another --update-freq."""
+    """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq."""
     from fb_fairseq.commands import preprocess_bytes
 
     preprocess_bytes.binarise(

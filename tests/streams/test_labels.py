@@ -88,6 +88,6 @@ def test_refused():
 
 
 def test_labels_without_a_blank():
-    """Where every symbol has a label, _ need not be known; unknown labels still are not."""
+    """Where every symbol has a label, _ need not be in the dictionary."""
     known = dictionary("a", "b")
     assert corpus([[9, 9]], [[4, 5]], known).block(0, 3)[1].tolist() == [PAD, 4, 5]
