@@ -105,7 +105,7 @@ def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, de
     for first in range(0, data.inputs.shape[1], block):
         columns = slice(first, first + block)
         tokens, labels = data.inputs[:, columns].to(device), data.labels[:, columns]
-        features_TBD, state = decoder.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
+        features_TBD, state = decoder.stack.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
         guesses = best_guesses(decoder, features_TBD.transpose(0, 1)).cpu()
         is_label = labels.ne(pad)
         is_right = guesses.eq(labels) & is_label

@@ -31,6 +31,7 @@ from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.step_graph import run_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
+from fb_fairseq.streams.resume import InitialisedModel
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
 
@@ -189,7 +190,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
 
 
 @register_model("feedback_decoder")
-class FeedbackDecoderModel(TransformerModel):
+class FeedbackDecoderModel(TransformerModel, InitialisedModel):
     """Encoder-decoder for translation and summarization, with all options of fairseq's ``transformer``."""
 
     @classmethod

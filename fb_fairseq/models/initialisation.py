@@ -52,11 +52,18 @@ DERIVED = re.compile(r"decoder\.memory\.(k_proj|v_proj|layer_norm)\.")
 
 
 def initialise_if_asked(model, cfg) -> None:
-    """Initialise a new model where ``cfg.init_from_transformer`` names a checkpoint, and blank the option.
+    """Initialise a new model if ``cfg.init_from_transformer`` names a checkpoint, and clear the option.
 
-    So a saved configuration does not name it: evaluation and generation never need the file. Nor does a run that goes
-    on from a checkpoint of its own, which is loaded later and wins. So what is wrong with the file becomes
-    ``model.init_problem``, and ``fb_fairseq.patches.checkpoints`` refuses to train if no checkpoint was loaded.
+    The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
+    Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem with
+    the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load`` refuses to
+    train if no checkpoint was loaded.
+
+    Args:
+        model: an ``InitialisedModel``.
+
+    Raises:
+        UserError: the options contradict each other.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -66,13 +73,13 @@ def initialise_if_asked(model, cfg) -> None:
         if layers:
             raise UserError(f"--init-layers {layers}: has no effect without {OPTION}; give that too")
         return
-    model.init_problem = ""  # the file was read, or see below
+    model.initialisation_problem = ""
     try:
         if not os.path.isfile(path):
             raise UserError(f"{OPTION} {path}: no such file; give a vanilla Transformer's checkpoint")
         initialise(model, path, layers, rule)
     except UserError as error:
-        model.init_problem = str(error)
+        model.initialisation_problem = str(error)
 
 
 def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:

@@ -27,6 +27,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
+from fb_fairseq.streams.resume import InitialisedModel
 
 
 @with_options(
@@ -301,7 +302,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
         return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
 
 
-class TransformerLanguageModel(AttentionLanguageModel):
+class TransformerLanguageModel(AttentionLanguageModel, InitialisedModel):
     """A language model that can start from a vanilla Transformer's parameters."""
 
     @classmethod

@@ -4,7 +4,7 @@ Models, agents and the benchmark use stacks through this interface only. Shape s
 """
 
 from abc import ABC, abstractmethod
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import torch.nn as nn
 from torch import Tensor
@@ -93,10 +93,6 @@ class Stack(nn.Module, ABC):
 
     def clamp(self) -> None:
         """Bring parameters that have bounds back into them; after each optimizer step."""
-
-    def clamped_parameters(self) -> List[nn.Parameter]:
-        """The parameters that ``clamp`` changes, of which optimizers may keep copies."""
-        return []
 
     def forward(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None

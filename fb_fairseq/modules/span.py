@@ -40,6 +40,11 @@ class AdaptiveSpan(nn.Module):
         self.z.data.clamp_(0, 1)
 
 
+def adaptive_spans(module: nn.Module) -> List[AdaptiveSpan]:
+    """All adaptive spans of a model, which may be wrapped for distributed training."""
+    return [part for part in module.modules() if isinstance(part, AdaptiveSpan)]
+
+
 def reaches(spans: List[AdaptiveSpan]) -> List[int]:
     """How many steps back each layer's longest head reaches, with one transfer from the device for all layers."""
     longest = torch.stack([span.lengths().max() for span in spans]).tolist()

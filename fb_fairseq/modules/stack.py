@@ -153,7 +153,3 @@ class TransformerStack(Stack):
         if self.options.adaptive_span:
             for layer in self.layers:
                 layer.self_attn.adaptive_span.clamp()
-
-    def clamped_parameters(self) -> List[nn.Parameter]:
-        """The spans z of all layers."""
-        return [layer.self_attn.adaptive_span.z for layer in self.layers] if self.options.adaptive_span else []

@@ -7,9 +7,8 @@ that the warning filters are in place before fairseq's own modules are imported.
 
 from fb_fairseq.patches.checkpoint_loading import (
     patch_corrupt_checkpoint_error,
-    patch_initialisation_check,
     patch_load_errors,
-    patch_restored_checkpoint_record,
+    patch_resume_hooks,
 )
 from fb_fairseq.patches.checkpoint_saving import patch_checkpoint_copy, patch_stream_memory_saving
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
@@ -39,10 +38,9 @@ PATCHES = (
     patch_checkpoint_copy,
     patch_stream_memory_saving,
     patch_corrupt_checkpoint_error,
-    # These three wrap the same method, the last one outermost.
-    patch_restored_checkpoint_record,
+    # These two wrap the same method, the last one outermost.
     patch_load_errors,
-    patch_initialisation_check,
+    patch_resume_hooks,
 )
 
 

@@ -1,23 +1,21 @@
 """Report why a checkpoint cannot be loaded, and tell the task which checkpoint a run resumes from.
 
-Three patches wrap ``Trainer.load_checkpoint``, which every process calls once before training, whether or not there is
+Two patches wrap ``Trainer.load_checkpoint``, which every process calls once before training, whether or not there is
 a checkpoint to restore.
 """
 
 import glob
-import logging
 import os
 import pickle
 import zipfile
 from enum import Enum
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.wrapping import wrap_once
-
-logger = logging.getLogger(__name__)
+from fb_fairseq.streams import resume
 
 
 def patch_corrupt_checkpoint_error() -> None:
@@ -65,29 +63,25 @@ def _corrupt_checkpoint_message(path: str) -> str:
     return f"{path}: the checkpoint is truncated or corrupt; {remedy}"
 
 
-def patch_restored_checkpoint_record() -> None:
-    """Tell the task which checkpoint a run resumes from: the streams' memory is read from the same folder.
+def patch_resume_hooks() -> None:
+    """Call ``fb_fairseq.streams.resume.before_load`` and ``after_load`` around the loading of a checkpoint.
 
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task or iterator is given the file name.
-    Remove when: a supported fairseq has such a hook; none does yet.
+    A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and only
+    after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task, model or iterator is given the file name.
+    Remove when: a supported fairseq has such hooks; none does yet.
     """
     from fairseq.trainer import Trainer
 
-    wrap_once(Trainer, "load_checkpoint", "restored_checkpoint_record", _load_and_record)
+    wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)
 
 
-def _load_and_record(original, self, filename, *args, **kwargs):
-    record_restored_checkpoint(self, filename)
-    return original(self, filename, *args, **kwargs)
-
-
-def record_restored_checkpoint(trainer, filename: str) -> None:
-    """Record which checkpoint the run resumes from, for the iterator, which is restored next and reads the memory.
-
-    Args:
-        filename: may name a file that does not exist; then nothing is restored.
-    """
-    trainer.task.restored_from = filename
+def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
+    resume.before_load(self, filename)
+    restored = original(self, filename, *args, **kwargs)
+    resume.after_load(self, filename, restored)
+    return restored
 
 
 def patch_load_errors() -> None:
@@ -145,31 +139,3 @@ def _as_dict(cfg) -> Dict[str, Any]:
     if OmegaConf.is_config(cfg):
         return OmegaConf.to_container(cfg, enum_to_str=True)
     return {name: str(value) if isinstance(value, Enum) else value for name, value in vars(cfg).items()}
-
-
-def patch_initialisation_check() -> None:
-    """Refuse to train if ``--init-from-transformer`` has failed and no checkpoint was restored.
-
-    A model is built before fairseq looks for a checkpoint, so only here is it known whether the file was needed.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq looks for the checkpoint first; none does yet.
-    """
-    from fairseq.trainer import Trainer
-
-    wrap_once(Trainer, "load_checkpoint", "initialisation_check", _load_and_check_initialisation)
-
-
-def _load_and_check_initialisation(original, self, filename, *args, **kwargs):
-    restored = original(self, filename, *args, **kwargs)
-    problem = initialisation_problem(self.get_model())
-    if problem and restored is None:
-        raise UserError(problem)
-    if problem is not None and restored is not None:
-        logger.info(f"{filename} takes precedence over --init-from-transformer")
-    return restored
-
-
-def initialisation_problem(model) -> Optional[str]:
-    """Why ``--init-from-transformer`` failed; empty if it succeeded, None if it was not given."""
-    return getattr(model, "init_problem", None)

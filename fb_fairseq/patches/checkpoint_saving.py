@@ -3,10 +3,9 @@
 import os
 import shutil
 
-import torch
-
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.streams import resume
 
 
 def patch_checkpoint_copy() -> None:
@@ -42,17 +41,5 @@ def patch_stream_memory_saving() -> None:
 
 
 def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_loss):
-    save_stream_memory(cfg, trainer, epoch_itr)
+    resume.before_save(cfg, trainer, epoch_itr)
     return original(cfg, trainer, epoch_itr, val_loss)
-
-
-def save_stream_memory(cfg, trainer, epoch_itr) -> None:
-    """Save this process's stream memory in ``cfg.save_dir``, and wait until all processes have saved theirs.
-
-    Memory comes first and the checkpoint after it: a checkpoint never exists without its memory.
-    """
-    if cfg.no_save or not hasattr(epoch_itr, "save_memory"):
-        return
-    epoch_itr.save_memory(cfg.save_dir)
-    if trainer.data_parallel_world_size > 1:
-        torch.distributed.barrier(trainer.data_parallel_process_group)

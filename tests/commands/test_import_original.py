@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.commands.import_original.command import main
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.state import BlockPlace, StateStore
+from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.modules.test_original_checkpoints import FILES as PLAIN
 
@@ -86,7 +86,7 @@ def log_probabilities(model, tokens, carried):
     store = StateStore()
     store.write(0, 12, StreamState(carried))
     with torch.no_grad():
-        output = model(tokens, stream=BlockPlace(store, "test", 1, (0,), 12))
+        output = model(tokens, stream=StateHandle(store, (0,), 12))
         return model.get_normalized_probs(output, log_probs=True)
 
 
@@ -154,7 +154,7 @@ def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
     store = StateStore()
     store.write(0, 12, StreamState(carried_memory(content, ADAPTIVE)))
     with torch.no_grad():
-        features = model(content["tokens"], stream=BlockPlace(store, "test", 1, (0,), 12))[0]
+        features = model(content["tokens"], stream=StateHandle(store, (0,), 12))[0]
     torch.testing.assert_close(adaptive_losses_by_hand(content, features), content["output"], atol=1e-5, rtol=1e-5)
     ours = log_probabilities(model, content["tokens"], carried_memory(content, ADAPTIVE))
     expected = adaptive_losses_by_hand({**content, "checkpoint": zeroed}, features)

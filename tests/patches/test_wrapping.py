@@ -91,7 +91,7 @@ targets = [
     (PathManager, "copy", ["checkpoint_copy"]),
     (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
     (checkpoint_utils, "load_checkpoint_to_cpu", ["corrupt_checkpoint_error"]),
-    (Trainer, "load_checkpoint", ["restored_checkpoint_record", "load_errors", "initialisation_check"]),
+    (Trainer, "load_checkpoint", ["load_errors", "resume_hooks"]),
 ]
 if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
     targets.append((TransformerEncoderLayerBase, "_load_from_state_dict", ["encoder_fast_path"]))

@@ -79,7 +79,7 @@ def persistent_shares(
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
-    from fb_fairseq.streams.layout import Corpus
+    from fb_fairseq.streams.corpus import Corpus
 
     if not os.path.exists(os.path.join(data, f"{split}.idx")):
         raise UserError(f"--data {data}: has no binarised {split} split; give another folder, or another --split")
@@ -93,6 +93,6 @@ def persistent_shares(
     with torch.no_grad():
         for start in range(0, tokens, block):
             x_TBD = decoder.embed(corpus[start : min(start + block, tokens)][None], start).transpose(0, 1)
-            shares_LH, state = decoder.persistent_shares(x_TBD, state)
+            shares_LH, state = decoder.stack.persistent_shares(x_TBD, state)
             total = total + shares_LH * len(x_TBD)
     return (total / tokens).tolist()

@@ -61,7 +61,9 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
         for parameter in other.learned.values():
             parameter.add_(0.1 * torch.randn_like(parameter))
         other.memory.normal_()
-    other.dropouts = other.model.draw_dropouts(other.x, other.options.attention_span) if not other.cross else other.dropouts
+    other.dropouts = (
+        other.model.draw_dropouts(other.x, other.options.attention_span) if not other.cross else other.dropouts
+    )
     plain = other.run(feedback_block, recompute)
     ours = other.run(loop, recompute)
     assert loop.captured
