@@ -16,9 +16,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.pruning import count_layers, parse_layers
+from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
 

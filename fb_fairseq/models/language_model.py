@@ -15,7 +15,6 @@ from omegaconf import II
 from torch import Tensor
 
 import fb_fairseq
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
@@ -27,6 +26,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
+from fb_fairseq.option_fields import option
 from fb_fairseq.streams.resume import InitialisedModel
 
 

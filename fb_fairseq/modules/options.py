@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, fields
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import flag
 from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
 from fb_fairseq.ops.layers import ACTIVATIONS
+from fb_fairseq.option_fields import option
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
