@@ -10,7 +10,7 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.figures import mean_and_range
+from fb_fairseq.drawing import mean_and_range
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

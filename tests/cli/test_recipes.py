@@ -21,7 +21,7 @@ def made_up_corpus(name, folder):
             text = b'<mediawiki>\n<page>\n<text xml:space="preserve">' + text + b"[[link|20 words]]</text>\n</page>"
         (folder / "text").write_bytes(text)
         return folder / "text"
-    for seed, split in enumerate(("train", "valid", "test")):
+    for split in ("train", "valid", "test"):
         text = made_up_text(12_000, 1)
         if name == "char_ptb":
             text += b"the company\n"

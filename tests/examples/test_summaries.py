@@ -1,4 +1,5 @@
-"""Tables and figures of the examples' own scripts: summary.py of tasks and of reinforcement learning, draw.py of compositions."""
+"""Tables and figures of the examples' own scripts: summary.py of tasks and of reinforcement learning, draw.py of
+compositions."""
 
 import json
 import subprocess

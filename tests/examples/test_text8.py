@@ -8,13 +8,10 @@ from tests.conftest import REPOSITORY
 SCRIPT = REPOSITORY / "examples/language_modeling/text8/clean_wikipedia.py"
 PAGE = b"""<mediawiki>
 <title>Not shown</title>
-<text xml:space="preserve">'''Anarchism''' is, since [[1840]], a [[label|word]] or more.&lt;ref name=x&gt;a source&lt;/ref&gt;
-[[Image:x.png|thumb|20px|A caption]] {{box|gone}} {| table |} [http://example.org shown] caf\xc3\xa9 &amp;nbsp; 3rd
-[[Category:Ideas|key]] [[de:Anarchismus]]</text>
-<comment>not shown</comment>
-<text xml:space="preserve">#REDIRECT [[Elsewhere]]</text>
-<text xml:space="preserve">End</text>
-</mediawiki>"""
+<text xml:space="preserve">'''Anarchism''' is, since [[1840]], a [[label|word]] or more.&lt;ref name=x&gt;a
+source&lt;/ref&gt; [[Image:x.png|thumb|20px|A caption]] {{box|gone}} {| table |} [http://example.org shown] caf\xc3\xa9
+&amp;nbsp; 3rd [[Category:Ideas|key]] [[de:Anarchismus]]</text> <comment>not shown</comment> <text
+xml:space="preserve">#REDIRECT [[Elsewhere]]</text> <text xml:space="preserve">End</text> </mediawiki>"""
 
 
 def clean(path, out, *arguments):

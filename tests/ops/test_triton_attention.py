@@ -1,4 +1,5 @@
-"""Runs the tests of the Triton kernels in Triton's interpreter, which has to be switched on before Triton is imported."""
+"""Runs the tests of the Triton kernels in Triton's interpreter, which has to be switched on before Triton is
+imported."""
 
 import importlib.util
 import os
