@@ -43,10 +43,10 @@ for half in ("*fp32", "*bf16"):
 
 
 def test_compiles_for_a_gpu(tmp_path):
-    """To machine code, for an H100; which no GPU is needed for."""
+    """To machine code for an H100; this needs no GPU."""
     triton = pytest.importorskip("triton")
     if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
-        pytest.skip("this Triton's compiler is called in another way")
+        pytest.skip("the compiler of this version of Triton has another interface")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
