@@ -1,7 +1,7 @@
 """A stand-in for CUDA graphs on a CPU: records a function's operations on tensors, and replays them on the same memory.
 
-As with a real graph, Python does not run in a replay: decisions that the function made when it was recorded stay as they
-were, and so do tensors that it did not read from its inputs' memory. Waiting for the device (``.item()``) is refused.
+As with a real graph, Python does not run in a replay: what the function decided when it was recorded stays decided, and
+tensors that it did not read from its inputs' memory stay as they were. Waiting for the device (``.item()``) is refused.
 """
 
 import torch

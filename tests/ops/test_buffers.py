@@ -13,6 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_free(monkeypatch):
+    gc.collect()  # buffers of earlier tests would be given back during this one
     monkeypatch.setattr(buffers, "_free", [])
     monkeypatch.setattr(buffers, "_largest", 0)
     monkeypatch.setattr(buffers, "CHUNK", 1000)
