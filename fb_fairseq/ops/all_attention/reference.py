@@ -63,30 +63,18 @@ def step(
     """
     width = layer.query.weight.shape[0] // heads
     query = linear(layer_norm(x_D, layer.attn_norm) if normalize_before else x_D, layer.query)
-    N = 0 if layer.persistent is None else layer.persistent.key_UNE.shape[1]
     attended = []
     for h in range(heads):
-        own = slice(h * width, (h + 1) * width)
-        q_E = query[own]
-        slots: List[Slot] = []
-        for distance, past_D in zip(range(len(context), 0, -1), context):
-            if layer.variant == "head-split" and h >= heads // 2:
-                continue  # this head attends to persistent vectors only
-            key_E, value_E = linear(past_D, projection.key)[own], linear(past_D, projection.value)[own]
-            if positions.key_SE is not None:
-                key_E = key_E + positions.key_SE[distance - 1]
-            if positions.value_SE is not None:
-                value_E = value_E + positions.value_SE[distance - 1]
-            mask = 1.0 if layer.span_mask_HS is None else layer.span_mask_HS[h, distance - 1]
-            slots.append(Slot(key_E, value_E, mask))
-        if layer.variant == "head-split":
-            attended.append(attend(q_E, slots if h < heads // 2 else vectors(layer, h - heads // 2)))
-        elif layer.variant == "all-attn":
-            attended.append(attend(q_E, slots + (vectors(layer, h) if N else [])))
-        elif layer.variant == "attn-split":
-            attended.append(attend(q_E, slots) + attend(q_E, vectors(layer, h)))
-        else:
-            attended.append(attend(q_E, slots))
+        q_E = query[h * width : (h + 1) * width]
+        if layer.variant == "head-split" and h >= heads // 2:  # this head attends to persistent vectors only
+            attended.append(attend(q_E, vectors(layer, h - heads // 2)))
+            continue
+        slots = context_slots(context, layer, projection, positions, h, width)
+        if layer.variant == "all-attn" and layer.persistent is not None:
+            slots += vectors(layer, h)
+        attended.append(attend(q_E, slots))
+        if layer.variant == "attn-split":
+            attended[h] = attended[h] + attend(q_E, vectors(layer, h))
     attended_D = torch.cat(attended)
     if layer.variant == "single-head":
         attended_D = attended_D + attend(query, vectors(layer, 0))
@@ -103,6 +91,28 @@ class Slot(NamedTuple):
     key_E: Tensor
     value_E: Tensor
     mask: Union[Tensor, float] = 1.0
+
+
+def context_slots(
+    context: List[Tensor],
+    layer: AllAttentionWeights,
+    projection: Projection,
+    positions: Positions,
+    h: int,
+    width: int,
+) -> List[Slot]:
+    """The slots of the steps before, for head h of this width: k + u and v + w with relative positions (Eq. 4)."""
+    own = slice(h * width, (h + 1) * width)
+    slots = []
+    for distance, past_D in zip(range(len(context), 0, -1), context):
+        key_E, value_E = linear(past_D, projection.key)[own], linear(past_D, projection.value)[own]
+        if positions.key_SE is not None:
+            key_E = key_E + positions.key_SE[distance - 1]
+        if positions.value_SE is not None:
+            value_E = value_E + positions.value_SE[distance - 1]
+        mask = 1.0 if layer.span_mask_HS is None else layer.span_mask_HS[h, distance - 1]
+        slots.append(Slot(key_E, value_E, mask))
+    return slots
 
 
 def vectors(layer: AllAttentionWeights, group: int) -> List[Slot]:
