@@ -109,6 +109,7 @@ def test_a_trainer_goes_on(agent):
     assert whole.frames == second.frames == 240 and list(whole.recent) == list(second.recent)
 
 
+@pytest.mark.not_fast
 @pytest.mark.parametrize("agent", AGENTS)
 def test_learns(agent, tmp_path, capsys):
     """A corridor of one step; from half a success by chance to nearly always."""
@@ -236,6 +237,7 @@ def test_checkpoint_of_another(tmp_path, capsys):
             )
 
 
+@pytest.mark.not_fast
 def test_needs_no_fairseq():
     """In an interpreter that cannot import it."""
     code = (
