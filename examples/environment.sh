@@ -1,5 +1,5 @@
-# Sourced by quickstart.sh, the recipes and tests/run.sh. make_environment creates a Python environment with fb_fairseq and
-# its dependencies, or reuses an existing one, and activates it.
+# Sourced by quickstart.sh, the recipes and tests/run.sh. make_environment creates a Python environment with fb_fairseq
+# and its dependencies, or reuses an existing one, and activates it.
 #
 #   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
@@ -12,8 +12,8 @@ fail() {
     exit 1
 }
 
-# support_of PYTHON: print "ready" if there are fairseq wheels for this Python, "compile" if fairseq has to be compiled and
-# Python's headers are installed, and nothing if this Python does not run or is not supported.
+# support_of PYTHON: print "ready" if there are fairseq wheels for this Python, "compile" if fairseq has to be compiled
+# and Python's headers are installed, and nothing if this Python does not run or is not supported.
 support_of() {
     "$1" - 2>/dev/null <<'PY' || true
 import os, platform, sys, sysconfig
@@ -91,9 +91,9 @@ make_environment() {
                 -e "$repository[plot,translation,rl,test]" || fail "installation failed"
         else
             # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
-            "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "pip<24.1" &&
-                "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$repository[plot,translation,rl,test]" ||
-                fail "installation failed"
+            local pip_install="-m pip install --quiet --disable-pip-version-check"
+            "$venv/bin/python" $pip_install "pip<24.1" &&
+                "$venv/bin/python" $pip_install -e "$repository[plot,translation,rl,test]" || fail "installation failed"
         fi
         echo "$stamp" >"$venv/.fb_fairseq"
     fi

@@ -18,9 +18,18 @@ check_numbers() {
     done
 }
 
-# parse_options NAMES NUMBERS ARGUMENTS…: parse the command line. NAMES are the options with any value, NUMBERS those with
-# one or several numbers. Sets $small, $input (DATA), the array extra (everything after --), and a variable for each option:
-# $todo for --steps, $own_updates for --updates, $own_finetune_updates for --finetune-updates, $update_freq for --update-freq.
+# check_names OPTION VALUES NAMES: stop unless all values are among the names.
+check_names() {
+    local value
+    for value in $2; do
+        case " $3 " in *" $value "*) ;; *) fail "$1 $value: unknown; $usage" ;; esac
+    done
+}
+
+# parse_options NAMES NUMBERS ARGUMENTS…: parse the command line. NAMES are the options with any value, NUMBERS those
+# with one or several numbers. Sets $small, $input (DATA), the array extra (everything after --), and a variable for
+# each option: $todo for --steps, $own_updates for --updates, $own_finetune_updates for --finetune-updates, $update_freq
+# for --update-freq.
 parse_options() {
     local names=$1 numeric=$2 option
     shift 2
@@ -52,8 +61,8 @@ absolute() {
     if [ -e "$1" ]; then echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; else echo "$1"; fi
 }
 
-# composition_options MODEL: print the options of the Feedback Transformer whose memory composition MODEL names (v1 Table 5,
-# v3 Figures 5 and 8); nothing if MODEL is an architecture.
+# composition_options MODEL: print the options of the Feedback Transformer whose memory composition MODEL names (v1
+# Table 5, v3 Figures 5 and 8); nothing if MODEL is an architecture.
 composition_options() {
     case $1 in
         weighted | average | same-and-lower | previous) echo "--memory-projections per-layer --memory-composition $1" ;;
@@ -78,7 +87,8 @@ wait_for_slot() {
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
 }
 
-# wait_for_runs FAILED LOGS: wait for all runs in the background; stop if the file FAILED names some. LOGS: where to look.
+# wait_for_runs FAILED LOGS: wait for all runs in the background; stop if the file FAILED names some. LOGS: where to
+# look.
 wait_for_runs() {
     wait
     [ ! -e "$1" ] || fail "some runs failed: $(paste -sd " " "$1"); see $2. To resume, run the same command again"
@@ -91,9 +101,9 @@ logged() {
     "$@" >"$log" 2>&1 || fail "$what failed: $(tail -n 1 "$log"); see $log"
 }
 
-# run_training RUN UPDATES EVERY DATA OPTIONS…: train with fairseq-train, and validate and save every EVERY updates, with
-# $seed, $cpu and the options in extra. Writes the checkpoints to RUN/, the command and its log to RUN.log, the seconds that
-# it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished.
+# run_training RUN UPDATES EVERY DATA OPTIONS…: train with fairseq-train, and validate and save every EVERY updates,
+# with $seed, $cpu and the options in extra. Writes the checkpoints to RUN/, the command and its log to RUN.log, the
+# seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished.
 run_training() {
     local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no
     shift 4

@@ -9,9 +9,9 @@
 #   prepare DATA DESTDIR
 #                 function: check the user's copy of the corpus and binarise it
 #   full_setting ARCH, small_setting ARCH
-#                 functions: set updates, finetune_updates (0: no fine-tuning), every (updates between validations), streams
-#                 (total number), steps (tokens of a stream per update), valid_streams, lr, and the arrays optimisation
-#                 (options of training and fine-tuning) and warmup (options of training only)
+#                 functions: set updates, finetune_updates (0: no fine-tuning), every (updates between validations),
+#                 streams (total number), steps (tokens of a stream per update), valid_streams, lr, and the arrays
+#                 optimisation (options of training and fine-tuning) and warmup (options of training only)
 #   shape LAYERS  function, --small only: add the model's size to the array model_options, and set ffn, the feed-forward
 #                 width. All-attention models get ffn persistent vectors, which have as many parameters, unless describe
 #                 sets another number.
@@ -24,8 +24,9 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
 . "$repository/examples/steps.sh"
 
-usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\" --models \"NAME …\"\
- --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N, -- options of fairseq-train"
+usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
+ --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N,\
+ -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2
@@ -83,13 +84,11 @@ choose_setting() {
 
 # parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
-    local step model
+    local model
     small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
     todo="prepare train finetune evaluate generate" extra=()
     parse_options "out steps models" "layers updates finetune-updates update-freq seed" "$@"
-    for step in $todo; do
-        case $step in prepare | train | finetune | evaluate | generate) ;; *) fail "--steps $step: unknown; $usage" ;; esac
-    done
+    check_names --steps "$todo" "prepare train finetune evaluate generate"
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then
         out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}
@@ -105,9 +104,10 @@ renew_data() {
     echo "== prepare"
     rm -rf "$data.tmp"
     prepare "$input" "$data.tmp"
-    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" && ls "$out"/*/*.pt >/dev/null 2>&1; then
+    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" &&
+        ls "$out"/*/*.pt >/dev/null 2>&1; then
         rm -rf "$data.tmp"
-        fail "$out: contains models trained on other data; give another --out, or remove it"
+        fail "$out: holds models that were trained on other data; give another --out, or remove it"
     fi
     rm -rf "$data"
     mv "$data.tmp" "$data"
@@ -179,7 +179,8 @@ import json, os, re, sys
 run, parameters = sys.argv[1], int(sys.argv[2])
 bits = float(re.findall(r"Loss \(base 2\): ([\d.]+),", open(f"{run}.eval").read())[-1])
 seconds = int(open(f"{run}.seconds").read()) if os.path.exists(f"{run}.seconds") else None
-result = {"test_bits_per_token": bits, "test_perplexity": round(2**bits, 3), "parameters": parameters, "seconds": seconds}
+perplexity = round(2**bits, 3)
+result = {"test_bits_per_token": bits, "test_perplexity": perplexity, "parameters": parameters, "seconds": seconds}
 json.dump(result, open(f"{run}.json", "w"))
 print(f"== {os.path.basename(run)}: {bits} bits per token on the test split; {parameters} parameters, {seconds} s")
 PY

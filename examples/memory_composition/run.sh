@@ -25,8 +25,8 @@ out=$(cd "$out" && pwd)
 
 models="weighted average same-and-lower relative_transformer_lm"
 for layer in $(seq 0 "$layers"); do models+=" layer$layer"; done
-bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" --jobs "$jobs" \
-    --models "$models" --out "$out/walk" ${walk_updates:+--updates "$walk_updates"}
+bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" \
+    --jobs "$jobs" --models "$models" --out "$out/walk" ${walk_updates:+--updates "$walk_updates"}
 if [ -n "$input" ]; then
     shape=()
     if [ $small = yes ]; then

@@ -52,7 +52,7 @@ run_agents() {
                     [ "$span" = "${spans%% *}" ] || continue
                     span=preset
                 fi
-                wait_for_place
+                wait_for_slot
                 run_agent "$agent" "$span" "$seed" &
             done
         done

@@ -34,8 +34,8 @@ small_setting() {
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
 
-# The papers vary the depth at a constant number of parameters (v3 Figure 9): feed-forward width and head width are inversely
-# proportional to it. 6 layers have F = 384 and heads of width 24, a quarter of Table 9's.
+# The papers vary the depth at a constant number of parameters (v3 Figure 9): feed-forward width and head width are
+# inversely proportional to it. 6 layers have F = 384 and heads of width 24, a quarter of Table 9's.
 shape() {
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
         --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1 --activation-dropout 0.1)
@@ -47,7 +47,8 @@ prepare() {
     for split in train valid test; do
         file=$1/ptb.$split.txt
         [ -s "$file" ] || file=$file.gz
-        [ -s "$file" ] || fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz in this folder; give the folder of PTB's files"
+        [ -s "$file" ] ||
+            fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz in this folder; give the folder of PTB's files"
         unpack "$file" "$out/$split.words"
         case $split in
             train) md5=f26c4b92c5fdc7b3f8c7cdcb991d8420 bytes=5101618 ;;

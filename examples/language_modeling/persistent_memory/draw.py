@@ -20,7 +20,7 @@ VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head
 
 
 def best_of_runs(out: str) -> dict:
-    """Read the lowest validation bits per byte of each model (``N512``, ``attn-split``, …) from the logs in a folder."""
+    """Read the lowest validation bits per byte of each model (``N512``, ``attn-split``, …) from the logs in ``out``."""
     best = {}
     for log in sorted(glob.glob(os.path.join(glob.escape(out), "*.log"))):
         model = re.sub(r"-\d+$", "", os.path.basename(log)[: -len(".log")])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The ablations of All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with the
-# context:
+# The ablations of All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with
+# the context:
 #   bash examples/language_modeling/persistent_memory/run.sh text8.zip       # the paper's setting, for GPUs
 #   bash examples/language_modeling/persistent_memory/run.sh --small TEXT    # small models, for a CPU; any text will do
 # Models: N0, N64, … (that number of vectors), attn-split, head-split, single-head, ff-attn, and the baseline
@@ -47,7 +47,8 @@ shape() {
 
 prepare() {
     local text=$out/text
-    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT"
+    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
+        "--small TEXT"
     unpack "$1" "$text" text8
     [ $small = yes ] || check_file "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
     python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"

@@ -12,7 +12,8 @@ corpus=text8 full_models=feedback_transformer_lm_text8 prompt="in the beginning"
 
 prepare() {
     local text=$out/text8 given=$out/given # DATA unpacked: text8 itself, or a Wikipedia dump
-    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or enwik9"
+    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
+        "enwik9"
     unpack "$1" "$given" text8
     if LC_ALL=C grep -q "<text " "$given"; then
         python examples/language_modeling/text8/clean_wikipedia.py "$given" "$text"

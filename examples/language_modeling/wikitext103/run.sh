@@ -39,18 +39,21 @@ shape() {
 }
 
 prepare() {
-    local split file
+    local split file url=https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip
     [ $small = yes ] || case $1 in
         *.zip)
             [ -f "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
             check_file "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
             ;;
-        *) fail "DATA $1: give wikitext-103-v1.zip (https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip), or --small and a folder" ;;
+        *) fail "DATA $1: give wikitext-103-v1.zip ($url), or --small and a folder" ;;
     esac
     for split in train valid test; do
         if [ $small = yes ]; then
-            for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do [ ! -s "$file" ] || break; done
-            [ -n "$file" ] || fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens in this folder; give the folder of WikiText-2's files"
+            for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do
+                [ ! -s "$file" ] || break
+            done
+            [ -n "$file" ] ||
+                fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens in this folder; give WikiText-2's"
             unpack "$file" "$out/$split.words"
         else
             unpack "$1" "$out/$split.words" "wikitext-103/wiki.$split.tokens"

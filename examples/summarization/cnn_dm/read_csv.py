@@ -1,9 +1,9 @@
-"""Convert CNN/DailyMail from CSV (columns article and highlights) to two files of tokens, one article or summary per line.
+"""Convert CNN/DailyMail from CSV (columns article and highlights) to two files of tokens, one text per line.
 
     python read_csv.py CSV… --source FILE --target FILE [--skip N] [--take N] [--words 400]
 
 Articles are cut to their first 400 words (v3 §6.3, after See et al. 2017); both sides are tokenised with Moses' rules.
-A summary is all highlights of an article, each ending in a full stop, so that ROUGE-Lsum can split it into sentences.
+A summary is the highlights of an article, with missing full stops added so that ROUGE-Lsum can split it into sentences.
 """
 
 import argparse
@@ -39,7 +39,9 @@ def main():
     parser.add_argument("--target", required=True, help="file to write the summaries to")
     parser.add_argument("--skip", type=int, default=0, help="number of pairs to skip (default: %(default)s)")
     parser.add_argument("--take", type=int, default=None, help="maximum number of pairs to write (default: all)")
-    parser.add_argument("--words", type=int, default=400, help="maximum number of words of an article (default: %(default)s)")
+    parser.add_argument(
+        "--words", type=int, default=400, help="maximum number of words of an article (default: %(default)s)"
+    )
     args = parser.parse_args()
     tokenizer = MosesTokenizer(lang="en")
 

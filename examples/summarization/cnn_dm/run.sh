@@ -36,9 +36,9 @@ shape() {
 prepare() {
     local read="python examples/summarization/cnn_dm/read_csv.py" split file files merges=32000
     if [ $small = yes ]; then
-        [ -n "$(ls "$1"/*.csv "$1"/*.csv.gz 2>/dev/null)" ] || fail "DATA $1: no *.csv or *.csv.gz in this folder; give another"
         files=()
         for file in "$1"/*.csv "$1"/*.csv.gz; do [ ! -f "$file" ] || files+=("$file"); done
+        [ ${#files[@]} != 0 ] || fail "DATA $1: no *.csv or *.csv.gz in this folder; give another"
         merges=2000
         $read "${files[@]}" --take 100 --source "$out/test.tok.article" --target "$out/test.tok.summary"
         $read "${files[@]}" --skip 100 --take 100 --source "$out/valid.tok.article" --target "$out/valid.tok.summary"
@@ -54,7 +54,7 @@ prepare() {
         check_lines "$out/valid.tok.article" 13368
         check_lines "$out/test.tok.article" 11490
     fi
-    subwords $merges "$out/train.tok"
+    apply_bpe $merges "$out/train.tok"
     binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
 }
 
