@@ -16,7 +16,7 @@ usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAM
  --layers N, --updates N, the task's own sizes (among --$(echo "$data_sizes" | sed 's/ /, --/g')), -- options of\
  fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
-first_span=8 # at which adaptive spans start
+first_span=8 # initial length of adaptive spans, in steps
 
 # run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
 run_task() {
