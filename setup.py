@@ -1,4 +1,4 @@
-"""Package of fb_fairseq. There is nothing to compile."""
+"""Packaging of fb_fairseq. There is nothing to compile."""
 
 from setuptools import find_packages, setup
 
@@ -13,6 +13,10 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
+    # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
+    # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
+    package_dir={"": "."},
+    entry_points={"console_scripts": ["fb-fairseq=fb_fairseq.commands:main"]},
     # fairseq 0.12.2 does not run on 3.11, and fairseq-fixed has ready wheels for 3.12.
     python_requires=">=3.8,!=3.11.*,<3.13",
     install_requires=[
@@ -25,6 +29,6 @@ setup(
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
-        "test": ["pytest", "pytest-xdist"],
+        "test": ["pytest", "pytest-xdist", "ruff==0.17.6"],
     },
 )

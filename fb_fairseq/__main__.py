@@ -1,4 +1,4 @@
-"""``python -m fb_fairseq <command>``; installed, also ``fb-fairseq <command>``."""
+"""``python -m fb_fairseq <command> [options]``."""
 
 import sys
 

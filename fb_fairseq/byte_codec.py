@@ -1,8 +1,11 @@
-"""Text as bytes: 256 symbols, of which newline is one. ``</s>`` stands only where a document ends.
+"""Text as a sequence of bytes. Each of the 256 bytes has its own symbol, newline included.
 
-(fairseq's ``--bpe bytes`` folds white space, and its dictionaries read a newline as ``</s>``.) Printable ASCII stands
-for itself, other bytes are written ``<0x0A>``. In a prompt that is typed on one line, ``\\n``, ``\\t``, ``\\\\`` and
-``\\xHH`` stand for the bytes that cannot be typed.
+The symbol of a printable ASCII character is the character; the symbol of another byte is its hexadecimal code, such as
+``<0x0A>``. ``</s>`` occurs only at the end of a document. (fairseq's ``--bpe bytes`` is not lossless: it merges white
+space, and newlines become ``</s>``.)
+
+Prompts are typed on one line, and bytes that cannot be typed are written as ``\\n``, ``\\t``, ``\\\\`` (a backslash) or
+``\\xHH``.
 """
 
 import re
@@ -14,23 +17,23 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "\\": b"\\"}
 
 
 def encode(data: bytes) -> List[str]:
-    """The symbols of these bytes."""
+    """The symbol of each byte."""
     return [SYMBOLS[byte] for byte in data]
 
 
 def decode(symbols: Iterable[str]) -> bytes:
-    """The bytes of these symbols; ``</s>`` and fairseq's other special symbols stand for no byte."""
+    """The bytes that the symbols stand for. fairseq's special symbols, such as ``</s>``, are skipped."""
     return bytes(_BYTES[symbol] for symbol in symbols if symbol in _BYTES)
 
 
 def unescape(line: str) -> bytes:
-    """The bytes of a typed prompt.
+    """The bytes of a typed prompt, whose escapes are replaced by what they stand for.
 
     Raises:
-        ValueError: a backslash is followed by something else than n, t, a backslash, or x and two hex digits.
+        ValueError: a backslash is not followed by n, t, another backslash, or x and two hexadecimal digits.
     """
 
-    def byte(match):
+    def unescape_match(match):
         escape = match.group(1).decode("utf-8", "replace")
         if escape in _ESCAPES:
             return _ESCAPES[escape]
@@ -38,23 +41,23 @@ def unescape(line: str) -> bytes:
             return bytes([int(escape[1:], 16)])
         raise ValueError(f"prompt: unknown escape \\{escape}; write \\n, \\t, \\\\ or \\xHH")
 
-    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|$)", byte, line.encode("utf-8", "surrogateescape"))
+    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|$)", unescape_match, line.encode("utf-8", "surrogateescape"))
 
 
 def escape(data: bytes) -> str:
-    """The inverse of ``unescape``, on one line: what is no printable UTF-8 becomes an escape."""
+    """The inverse of ``unescape``: one line, in which everything that is not printable UTF-8 is escaped."""
 
-    def shown(character):
+    def escape_character(character):
         if character == "\\":
             return "\\\\"
         if character.isprintable():
             return character
-        named = {"\n": "\\n", "\t": "\\t"}.get(character)
-        return named or "".join(f"\\x{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
+        short = {"\n": "\\n", "\t": "\\t"}.get(character)
+        return short or "".join(f"\\x{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
 
-    return "".join(map(shown, data.decode("utf-8", "surrogateescape")))
+    return "".join(map(escape_character, data.decode("utf-8", "surrogateescape")))
 
 
 def is_byte_dictionary(dictionary) -> bool:
-    """Whether a fairseq dictionary is this codec's, so that bits per byte can be told."""
+    """Whether a fairseq dictionary consists of this codec's symbols, so that a token is a byte."""
     return list(dictionary.symbols[dictionary.nspecial :]) == SYMBOLS

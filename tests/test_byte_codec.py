@@ -1,4 +1,4 @@
-"""Bytes in, bytes out, and what can be typed as a prompt."""
+"""The byte codec: encoding is lossless, and any bytes can be typed as a prompt."""
 
 import pytest
 

@@ -149,9 +149,8 @@ finetune() {
         from=--continue-once
         target=$((target + $(python - "$origin" <<'PY'
 import sys
-import torch
-from fb_fairseq import patches  # lets torch.load read fairseq's checkpoints
-print(torch.load(sys.argv[1], map_location="cpu")["optimizer_history"][-1]["num_updates"])
+from fb_fairseq.commands.plot.checkpoints import load_checkpoint
+print(load_checkpoint(sys.argv[1])["optimizer_history"][-1]["num_updates"])
 PY
         )))
     fi

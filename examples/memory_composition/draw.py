@@ -12,7 +12,7 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.commands.plot import mean_and_range
+from fb_fairseq.figures import mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -80,8 +80,7 @@ def main(out: str, layers: int) -> None:
         for name, found in values.items():
             seeds = f" ({found})" if len(found) > 1 else ""
             print(f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}{seeds}")
-    figure.tight_layout()
-    figure.savefig(os.path.join(out, "composition.png"), dpi=120)
+    save_figure(figure, os.path.join(out, "composition.png"))
     print(f"Wrote {os.path.join(out, 'composition.png')}")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A colour is seen at the start of a corridor, and asked for at its end (v3 §4.1.1, Figure 3): success against memory size.
+# Corridor: remember a colour from the start to the end (v3 §4.1.1, Figure 3); compares success by memory size.
 #   bash examples/reinforcement_learning/corridor.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

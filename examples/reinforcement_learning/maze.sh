@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Maze navigation: find, and remember, objects of eight colours (v3 §4.2.2, §7.2); small: 7 x 7 cells, 100 steps.
+# Maze navigation: find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); --small: 7 x 7 cells,
+# 100 steps.
 #   bash examples/reinforcement_learning/maze.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

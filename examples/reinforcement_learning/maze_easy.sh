@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The easy version of maze navigation: four moves, no orientation (v3 §7.2); small: 7 x 7 cells, 100 steps.
+# Easy maze navigation: four moves, no orientation (v3 §7.2); --small: 7 x 7 cells, 100 steps.
 #   bash examples/reinforcement_learning/maze_easy.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

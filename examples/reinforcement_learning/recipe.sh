@@ -1,30 +1,31 @@
-# Sourced by the environments' scripts, each of which sets
+# Sourced by the scripts of the environments. Each of them sets
 #
-#   environment   its name in python -m fb_fairseq rl
-#   agents        that are trained
+#   environment   name of the environment in python -m fb_fairseq rl
+#   agents        names of the agents to train
 #   small_spans, full_spans
-#                 how many steps back attention reaches: empty, the preset's; or several, which are compared
+#                 attention spans to compare with --small and --full; empty for the preset's span only
 #
-# and calls run_agents "$@". A run goes to OUT/<agent>[-span<S>]-seed<N>; the results of all to OUT/results.json.
+# and calls run_agents "$@". Each run is written to OUT/<agent>[-span<S>]-seed<N>, the results of all to OUT/results.json.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
 . "$repository/examples/steps.sh"
 
 usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --out DIR, --agents \"NAME …\", --spans \"N …\",\
- --jobs N (runs at a time), -- options of python -m fb_fairseq rl train"
+ --jobs N (number of parallel runs), -- options of python -m fb_fairseq rl train"
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
 
-# once WORDS…: each of them, once.
-once() {
+# unique WORDS…: print the words without duplicates.
+unique() {
     local word all=""
     for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
     echo "$all"
 }
 
+# run_agents ARGUMENTS…: parse the arguments of a script, train and evaluate all agents, summarise the results.
 run_agents() {
-    local scale=small argument arguments=() own_agents=$agents agent span number
+    local scale=small argument arguments=() default_agents=$agents agent span scale_spans
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
@@ -33,9 +34,9 @@ run_agents() {
     done
     small=no input="" out="" agents="" spans="" seeds="" seed="" jobs=1 todo="" extra=()
     parse_options "out agents" "seed seeds spans jobs" ${arguments[@]+"${arguments[@]}"}
-    [ -z "$input" ] || fail "$input: there are no data; $usage"
-    agents=$(once ${agents:-$own_agents}) seeds=$(once ${seeds:-${seed:-1}})
-    scale_option="" number=${scale}_spans spans=$(once ${spans:-${!number}})
+    [ -z "$input" ] || fail "$input: unexpected argument, the environments need no data; $usage"
+    agents=$(unique ${agents:-$default_agents}) seeds=$(unique ${seeds:-${seed:-1}})
+    scale_option="" scale_spans=${scale}_spans spans=$(unique ${spans:-${!scale_spans}})
     [ $scale = full ] || scale_option=--small
     out=${out:-$repository/runs/$environment-$scale}
     mkdir -p "$out"
@@ -47,7 +48,7 @@ run_agents() {
     for seed in $seeds; do
         for agent in $agents; do
             for span in ${spans:-preset}; do
-                # An LSTM has no span: once is enough.
+                # An LSTM has no span: it is trained once per seed.
                 if [ "$agent" = lstm ] && [ -n "$spans" ]; then
                     [ "$span" = "${spans%% *}" ] || continue
                     span=preset
@@ -57,23 +58,23 @@ run_agents() {
             done
         done
     done
-    wait
-    [ ! -e "$out/failed" ] || fail "$(tr '\n' ' ' <"$out/failed")stopped; their logs say why. The same command goes on"
+    wait_for_runs "$out/failed" "their logs in $out"
     python examples/reinforcement_learning/summary.py "$out"
 }
 
-# run_agent AGENT SPAN SEED: train and evaluate, to OUT/<name>/ and OUT/<name>.json
+# run_agent AGENT SPAN SEED: train and evaluate one agent; writes OUT/<name>/ and OUT/<name>.json, .gif and .log.
 run_agent() {
     local name=$1-seed$3 options=(--seed "$3") run
     if [ "$2" != preset ]; then name=$1-span$2-seed$3 options+=(--span "$2"); fi
     run=$out/$name
     echo "== $name"
-    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" --out "$run" \
-        ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
-        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" >>"$run.log" 2>&1; then
-        echo "== $name stopped: $(tail -n 1 "$run.log")" >&2
+    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" \
+        --out "$run" ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
+        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" \
+            >>"$run.log" 2>&1; then
+        echo "== $name failed: $(tail -n 1 "$run.log")" >&2
         echo "$name" >>"$out/failed"
         return
     fi
-    echo "== $name: $(grep "an episode" "$run.log" | tail -n 1)"
+    echo "== $name: $(grep "per episode" "$run.log" | tail -n 1)"
 }

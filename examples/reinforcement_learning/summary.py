@@ -1,7 +1,10 @@
-"""Results and figures of an environment's runs: ``summary.py OUT``, of OUT/*/log.jsonl and OUT/*.json.
+"""Summarise the runs of one environment: ``summary.py OUT``.
 
-OUT/results.json has for each agent success and reward, means over the seeds, at the shortest memory; ``all`` has every run.
-OUT/curves.png: learning curves; OUT/memory.png, where spans were compared: success against memory size (v3 Figure 3).
+Reads the results OUT/*.json and the logs OUT/*/log.jsonl, and writes
+
+    OUT/results.json  success and reward of each agent at its shortest span, means over seeds; all runs under ``all``
+    OUT/curves.png    learning curves
+    OUT/memory.png    success against memory size (v3 Figure 3), if several spans were compared
 """
 
 import glob
@@ -14,51 +17,61 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.commands.plot import mean_and_range
-from fb_fairseq.rl.plot import draw_curves, read_log
+from fb_fairseq.figures import mean_and_range, save_figure
+from fb_fairseq.rl.log import read_curve
+from fb_fairseq.rl.plot import draw_curves
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 NAMES = {"feedback": "Feedback Transformer", "transformer": "Transformer", "lstm": "LSTM"}
-Setting = Tuple[str, Optional[int]]  # agent and span; None: the preset's
+Setting = Tuple[str, Optional[int]]  # agent and span; None for the preset's span
 
 
-def read(out: str) -> Dict[Setting, List[dict]]:
-    """Results by setting, with agent, span, seed and run (its folder) in each."""
-    found: Dict[Setting, List[dict]] = {}
+def read_results(out: str) -> Dict[Setting, List[dict]]:
+    """Results by setting, the shortest span of each agent first. Agent, span, seed and run (the run's folder) are added
+    to each result."""
+    results: Dict[Setting, List[dict]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.json"))):
         match = re.fullmatch(r"(\w+?)(?:-span(\d+))?-seed(\d+)\.json", os.path.basename(path))
         if match:
             agent, span, seed = match[1], match[2] and int(match[2]), int(match[3])
             with open(path) as file:
                 result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": path[: -len(".json")]}
-            found.setdefault((agent, span), []).append(result)
-    if not found:
-        sys.exit(f"{out}: no results of runs lie there; give the --out of an environment's script")
-    return dict(sorted(found.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or float("inf"))))
+            results.setdefault((agent, span), []).append(result)
+    if not results:
+        sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")
+    return dict(sorted(results.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or float("inf"))))
 
 
-def mean_of(results: List[dict], metric: str) -> float:
-    return statistics.mean(result[metric] for result in results)
+def label(setting: Setting) -> str:
+    """Name of a setting in figures and text."""
+    agent, span = setting
+    return f"{NAMES[agent]}, span {span}" if span else NAMES[agent]
 
 
-def spread_of(results: List[dict], metric: str) -> float:
-    return statistics.stdev(result[metric] for result in results) if len(results) > 1 else 0.0
+def mean(runs: List[dict], metric: str) -> float:
+    """Mean of a metric over seeds."""
+    return statistics.mean(run[metric] for run in runs)
 
 
-def draw_memory(found: Dict[Setting, List[dict]], path: str) -> None:
+def spread(runs: List[dict], metric: str) -> float:
+    """Standard deviation of a metric over seeds; 0 for a single seed."""
+    return statistics.stdev(run[metric] for run in runs) if len(runs) > 1 else 0.0
+
+
+def draw_memory(results: Dict[Setting, List[dict]], path: str) -> None:
+    """Draw success against span: mean and range over seeds. Agents without a span are horizontal lines."""
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    for agent in dict.fromkeys(agent for agent, _ in found):
-        points = [(span, results) for (other, span), results in found.items() if other == agent and span]
+    for agent in dict.fromkeys(agent for agent, _ in results):
+        points = [(span, runs) for (other, span), runs in results.items() if other == agent and span]
         if not points:  # an LSTM
-            value = mean_of(found[agent, None], "success")
-            axes.axhline(value, label=NAMES[agent], color="grey", linestyle=":")
+            axes.axhline(mean(results[agent, None], "success"), label=NAMES[agent], color="grey", linestyle=":")
             continue
-        means, around = mean_and_range([[result["success"] for result in results] for _, results in points])
-        axes.errorbar([span for span, _ in points], means, around, marker="o", capsize=3, label=NAMES[agent])
+        means, errors = mean_and_range([[run["success"] for run in runs] for _, runs in points])
+        axes.errorbar([span for span, _ in points], means, errors, marker="o", capsize=3, label=NAMES[agent])
     axes.set_xscale("log", base=2)
-    spans = sorted({span for _, span in found if span})
+    spans = sorted({span for _, span in results if span})
     axes.set_xticks(spans)
     axes.set_xticklabels(spans)
     axes.set_xlabel("memory size: attention span (steps)")
@@ -66,46 +79,51 @@ def draw_memory(found: Dict[Setting, List[dict]], path: str) -> None:
     axes.set_ylim(0, 102)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
+
+
+def print_results(results: Dict[Setting, List[dict]]) -> None:
+    """Print success and reward of each setting, with their standard deviations."""
+    for setting, runs in results.items():
+        values = [f"{metric} {mean(runs, metric):.2f} ± {spread(runs, metric):.2f}" for metric in ("success", "reward")]
+        print(f"{label(setting)}: {', '.join(values)} ({len(runs)} seeds)")
+
+
+def write_results(results: Dict[Setting, List[dict]], path: str) -> None:
+    """Write results.json."""
+    written: Dict[str, object] = {}
+    for (agent, span), runs in results.items():
+        if agent not in written:  # the shortest span
+            written[agent] = {
+                "success": mean(runs, "success"),
+                "reward": mean(runs, "reward"),
+                "span": span,
+                "success_spread": spread(runs, "success"),
+                "reward_spread": spread(runs, "reward"),
+                "seeds": [run["seed"] for run in runs],
+            }
+    written["all"] = [
+        {name: value for name, value in run.items() if name != "run"} for runs in results.values() for run in runs
+    ]
+    with open(path, "w") as file:
+        json.dump(written, file, indent=4)
 
 
 def main(out: str) -> None:
-    found = read(out)
-    results: Dict[str, object] = {}
-    for (agent, span), runs in found.items():
-        line = f"{NAMES[agent]}{f', span {span}' if span else ''}: "
-        values = []
-        for metric in ("success", "reward"):
-            values.append(f"{metric} {mean_of(runs, metric):.2f} ± {spread_of(runs, metric):.2f}")
-        print(line + ", ".join(values) + f" ({len(runs)} seeds)")
-        results.setdefault(
-            agent,
-            {  # the shortest span comes first
-                "success": mean_of(runs, "success"),
-                "reward": mean_of(runs, "reward"),
-                "span": span,
-                "success_spread": spread_of(runs, "success"),
-                "reward_spread": spread_of(runs, "reward"),
-                "seeds": [run["seed"] for run in runs],
-            },
-        )
-    results["all"] = [
-        {name: value for name, value in run.items() if name != "run"} for runs in found.values() for run in runs
-    ]
-    with open(os.path.join(out, "results.json"), "w") as file:
-        json.dump(results, file, indent=4)
-    metric = "success" if any(span for _, span in found) else "reward"
+    """Summarise the runs in the folder ``out``."""
+    results = read_results(out)
+    print_results(results)
+    write_results(results, os.path.join(out, "results.json"))
+    metric = "success" if any(span for _, span in results) else "reward"
     curves = {}
-    for (agent, span), runs in found.items():
-        logs = [read_log(run["run"], metric) for run in runs]
-        if all(logs):
-            curves[f"{NAMES[agent]}{f', span {span}' if span else ''}"] = logs
+    for setting, runs in results.items():
+        seeds = [read_curve(run["run"], metric) for run in runs]
+        if all(seeds):  # short runs may end before the first episode does
+            curves[label(setting)] = seeds
     if curves:
         draw_curves(curves, metric, os.path.join(out, "curves.png"))
-    if len({span for _, span in found if span}) > 1:
-        draw_memory(found, os.path.join(out, "memory.png"))
+    if len({span for _, span in results if span}) > 1:
+        draw_memory(results, os.path.join(out, "memory.png"))
     print(f"{out}/results.json")
 
 

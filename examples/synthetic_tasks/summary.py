@@ -14,7 +14,8 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
-from fb_fairseq.commands.plot import draw_band, mean_and_range, read_log
+from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.figures import draw_band, mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -139,9 +140,7 @@ def draw(runs: Dict[Setting, List[Run]], path: str) -> None:
         axes.set_ylim(0, 102)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def main(out: str) -> None:

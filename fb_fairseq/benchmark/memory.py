@@ -1,32 +1,40 @@
-"""Training memory: the most that a forward and backward pass of a block needs, beside parameters and carried memory.
+"""Training memory: the most that a training step on a block needs, beside parameters and carried memory.
 
-The gradients of the parameters count. The Feedback Transformer with each of its step loops, with and without
-recomputation, and the Transformer of the same size, which also carries a full memory.
+A training step is a forward and a backward pass; the gradients of the parameters count. Measures the Feedback
+Transformer with each of its step loops, with and without recomputation, and a Transformer of the same size that carries
+a full memory too.
 """
 
+import argparse
+
 from fb_fairseq.benchmark.measure import peak_bytes, table
+from fb_fairseq.benchmark.models import Case
+from fb_fairseq.benchmark.options import add_block
 from fb_fairseq.benchmark.train import CASES, training_step
 
-MODELS = {**CASES, "transformer, recomputing": ("transformer", {"checkpoint_activations": True})}
+MEMORY_CASES = {**CASES, "transformer, recomputing": Case("transformer", {"checkpoint_activations": True})}
 
 
-def add_arguments(parser) -> None:
-    parser.add_argument("--block", type=int, default=64, help="steps of a block")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_block(parser)
 
 
-def run(args) -> dict:
+def run(args: argparse.Namespace) -> dict:
+    """Measure the peak memory of a training step of each case."""
     peaks = {}
-    for name, case in MODELS.items():
+    for name, case in MEMORY_CASES.items():
         step = training_step(case, args)
         if args.device.startswith("cuda"):
-            step()  # libraries take memory of their own in a first call
+            step()  # libraries allocate memory of their own in a first call
             step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)
-        del step
-    table(
-        ["", "MB", "to the Transformer"],
-        [[name, peak / 1e6, peak / peaks["transformer"]] for name, peak in peaks.items()],
-    )
-    ratios = {f"{name.replace(', ', '_')}_vs_transformer": peaks[name] / peaks["transformer"] for name in peaks}
-    del ratios["transformer_vs_transformer"]
-    return {"peak_bytes": peaks, "ratio": {name: round(ratio, 4) for name, ratio in ratios.items()}}
+        del step  # frees its memory before the next model is built
+    relative = {name: peak / peaks["transformer"] for name, peak in peaks.items()}
+    table(["", "MB", "relative to the Transformer"], [[name, peaks[name] / 1e6, relative[name]] for name in peaks])
+    ratios = {
+        f"{name.replace(', ', '_')}_vs_transformer": round(ratio, 4)
+        for name, ratio in relative.items()
+        if name != "transformer"
+    }
+    return {"peak_bytes": peaks, "ratio": ratios}

@@ -1,39 +1,61 @@
-"""Adaptive spans: what shorter spans save of time and memory.
+"""Adaptive spans: how much time and memory shorter spans save.
 
-All heads reach S, S/2, S/4, … steps back (z is set; the ramp is 1 step). Training is forward and backward of a block
-with a full memory carried in. (In training, memory is kept 64 steps further than the longest head reaches.)
+All heads have the same span: S, S/2, S/4, … steps (z is set, with a ramp of 1 step). A training step is a forward and
+backward pass on a block, with a full memory carried into it. (In training, memory is kept 64 steps further than the
+longest head reaches.)
 """
 
-from fb_fairseq.benchmark.measure import MODELS, alternating_medians, block_and_memory, build, saved_bytes, table
+import argparse
+from typing import Callable, NamedTuple
+
+from fb_fairseq.benchmark.measure import interleaved_medians, saved_bytes, table
+from fb_fairseq.benchmark.models import MODELS, block_with_full_memory, build_model
+from fb_fairseq.benchmark.options import add_block, add_repeats
 from fb_fairseq.modules import StreamState
 
-
-def add_arguments(parser) -> None:
-    parser.add_argument("--block", type=int, default=64, help="steps of a block")
-    parser.add_argument("--repeats", type=int, default=5, help="the median is of so many runs")
+SHORT_SPAN = 8  # spans of this length or less are not halved
 
 
-def run(args) -> dict:
+class SpanCase(NamedTuple):
+    """A training step of a model whose heads have a certain span, and the bytes that it saves and carries."""
+
+    step: Callable[[], None]
+    saved_bytes: int
+    state_bytes: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_block(parser)
+    add_repeats(parser)
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Measure each model with each span."""
     spans = [args.span]
-    while spans[-1] > 8:
+    while spans[-1] > SHORT_SPAN:
         spans.append(spans[-1] // 2)
     results, rows = {}, []
     for name in MODELS:
-        cases = [measured(name, args, span) for span in spans]
-        times = alternating_medians([case["step"] for case in cases], args.device, args.repeats)
+        cases = [span_case(name, args, span) for span in spans]
+        times = interleaved_medians([case.step for case in cases], args.device, args.repeats)
         for span, case, time in zip(spans, cases, times):
             speed = args.batch_size * args.block / time
-            result = {"tokens_per_second": round(speed, 1), "saved_bytes": case["saved"], "state_bytes": case["state"]}
-            results[f"{name}, span {span}"] = result
-            rows.append([f"{name}, span {span}", speed, case["saved"], case["state"]])
-    table(["", "tokens/s", "bytes kept for backward", "bytes carried to the next block"], rows)
+            results[f"{name}, span {span}"] = {
+                "tokens_per_second": round(speed, 1),
+                "saved_bytes": case.saved_bytes,
+                "state_bytes": case.state_bytes,
+            }
+            rows.append([f"{name}, span {span}", speed, case.saved_bytes, case.state_bytes])
+    table(["", "tokens/s", "bytes saved for backward", "bytes carried to the next block"], rows)
     return results
 
 
-def measured(name: str, args, span: int) -> dict:
-    """A training step with this span, and its bytes."""
-    model = build(name, args, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=(span - 1) / args.span)
-    x_TBD, state = block_and_memory(model, args)
+def span_case(name: str, args: argparse.Namespace, span: int) -> SpanCase:
+    """A model whose heads all have this span."""
+    z = (span - 1) / args.span  # the ramp adds one step
+    model = build_model(name, args, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=z)
+    x_TBD, state = block_with_full_memory(model, args)
 
     def forward():
         return model.run_block(x_TBD, StreamState(state.memory_KCBD))[0]
@@ -41,4 +63,4 @@ def measured(name: str, args, span: int) -> dict:
     def step():
         forward().float().pow(2).mean().backward()
 
-    return {"step": step, "saved": saved_bytes(forward, model), "state": state.memory_KCBD.untyped_storage().nbytes()}
+    return SpanCase(step, saved_bytes(forward, model), state.memory_KCBD.untyped_storage().nbytes())

@@ -1,19 +1,19 @@
-"""fairseq's own ``transformer_lm`` of the sizes that the command line gives, where fairseq is installed."""
+"""fairseq's own ``transformer_lm``, where fairseq is installed, with the sizes from the command line."""
 
 import argparse
 import importlib.util
-from typing import Optional
+from typing import Any, Dict, Optional
 
 import torch
 
-from fb_fairseq.benchmark.measure import DTYPES
+from fb_fairseq.benchmark.models import DTYPES
 
-NAME = "fairseq's transformer_lm"
-VOCABULARY = 260
+STOCK_NAME = "fairseq's transformer_lm"
+VOCABULARY_SIZE = 260
 
 
-def stock_decoder(args, positions: int) -> Optional[torch.nn.Module]:
-    """The decoder of a model with so many absolute positions; None without fairseq."""
+def stock_decoder(args: argparse.Namespace, positions: int) -> Optional[torch.nn.Module]:
+    """The decoder of a ``transformer_lm`` with this many absolute positions; None if fairseq is not installed."""
     if importlib.util.find_spec("fairseq") is None:
         return None
     from fairseq.data import Dictionary
@@ -22,7 +22,7 @@ def stock_decoder(args, positions: int) -> Optional[torch.nn.Module]:
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     dictionary = Dictionary()
-    for i in range(VOCABULARY - len(dictionary)):
+    for i in range(VOCABULARY_SIZE - len(dictionary)):
         dictionary.add_symbol(str(i))
     cfg = TransformerLanguageModelConfig(
         decoder_layers=args.layers,
@@ -43,7 +43,12 @@ def stock_decoder(args, positions: int) -> Optional[torch.nn.Module]:
     return model.decoder.to(args.device, DTYPES[args.dtype])
 
 
-def state_bytes(incremental_state: dict) -> int:
-    """Bytes of the keys and values that decoding keeps."""
+def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:
+    """Random words [B, T], without the special symbols of fairseq's dictionaries (the first four)."""
+    return torch.randint(4, VOCABULARY_SIZE, (args.batch_size, steps), device=args.device)
+
+
+def state_bytes(incremental_state: Dict[str, Dict[str, Any]]) -> int:
+    """Bytes of the keys and values that fairseq's incremental decoding keeps."""
     tensors = [x for entry in incremental_state.values() for x in entry.values() if torch.is_tensor(x)]
     return sum(x.numel() * x.element_size() for x in tensors)

@@ -1,95 +1,131 @@
-"""Training: tokens per second of forward, loss and backward of a block with a full memory.
+"""Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
 
-The Feedback Transformer with each of its step loops (on a GPU also as CUDA graphs, and with the Triton kernel), the
-Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer has
-units; where fairseq is installed its own transformer_lm, which carries no memory, beside our Transformer without memory.
-They take turns. Without embeddings, output layer and optimizer, which are the same for all. First it is checked that the
-loops' gradients are the plain one's.
+Measures the Feedback Transformer with each of its step loops (on a GPU also as CUDA graphs and with the Triton kernel),
+a Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer
+has units. Where fairseq is installed, its own transformer_lm, which carries no memory, is measured too, and so is our
+Transformer without memory. Embeddings, output layer and optimizer, which are the same for all, are left out. The models
+take turns. Before that, the gradients of all step loops are checked against those of the reference loop.
 """
 
+import argparse
 import dataclasses
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
+from torch import Tensor
 
-from fb_fairseq.benchmark.measure import (
-    DTYPES,
-    alternating_medians,
-    block_and_memory,
-    build,
-    copy_speed,
-    launches,
-    table,
-)
-from fb_fairseq.benchmark.stock import NAME, VOCABULARY, stock_decoder
+from fb_fairseq.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
+from fb_fairseq.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
+from fb_fairseq.benchmark.options import add_block, add_repeats
+from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.graph import CAPTURE_AT
 
-# Name: model, and options of it.
 CASES = {
-    "reference": ("feedback", {"step_loop": "reference"}),
-    "fast": ("feedback", {"step_loop": "fast"}),
-    "fast, recomputing": ("feedback", {"step_loop": "fast", "step_loop_recompute": True}),
-    "transformer": ("transformer", {}),
-    "all-attention": ("all-attention", {}),
+    "reference": Case("feedback", {"step_loop": "reference"}),
+    "fast": Case("feedback", {"step_loop": "fast"}),
+    "fast, recomputing": Case("feedback", {"step_loop": "fast", "step_loop_recompute": True}),
+    "transformer": Case("transformer", {}),
+    "all-attention": Case("all-attention", {}),
 }
 GPU_CASES = {
-    "fast, Triton": ("feedback", {"step_loop": "fast", "step_loop_kernel": "triton"}),
-    "graph": ("feedback", {"step_loop": "graph"}),
-    "graph, Triton": ("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),
+    "fast, Triton": Case("feedback", {"step_loop": "fast", "step_loop_kernel": "triton"}),
+    "graph": Case("feedback", {"step_loop": "graph"}),
+    "graph, Triton": Case("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),
 }
-PLAIN = {"step_loop_kernel": "torch", "step_loop_recompute": False}
+STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
-WARM_UP = CAPTURE_AT + 1  # steps: a graph is captured when its shapes come often
+WARM_UP_STEPS = CAPTURE_AT + 1  # a block is captured as a graph only when its shapes have come this often
+FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
+HALF_TOLERANCE = 0.1
 
 
-def add_arguments(parser) -> None:
-    parser.add_argument("--block", type=int, default=64, help="steps of a block")
-    parser.add_argument("--repeats", type=int, default=5, help="the median is of so many runs")
+class TrainingStep:
+    """A forward and backward pass.
+
+    Args:
+        model: the model whose parameters get gradients.
+        forward: returns the model's output [T, B, D] or [B, T, D].
+        weights: weights of the output's entries in the loss.
+    """
+
+    def __init__(self, model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tensor):
+        self.model = model
+        self.forward = forward
+        self.weights = weights
+
+    def __call__(self) -> None:
+        (self.forward() * self.weights).float().mean().backward()
 
 
-def run(args) -> dict:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_block(parser)
+    add_repeats(parser)
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Check the step loops' gradients, then measure all cases.
+
+    Raises:
+        RuntimeError: the gradients of a step loop are wrong.
+    """
     gpu = args.device.startswith("cuda")
     cases = {**CASES, **GPU_CASES} if gpu else CASES
-    check_gradients(args, [options for kind, options in cases.values() if kind == "feedback"])
+    check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
     steps = {name: training_step(case, args) for name, case in cases.items()}
     stock = stock_decoder(args, args.block)
     if stock is not None:
-        steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full=False)
-        steps[NAME] = stock_step(stock, args)
+        steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
+        steps[STOCK_NAME] = stock_training_step(stock, args)
     if gpu:
         for step in steps.values():
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_STEPS):
                 step()
-    times = alternating_medians(list(steps.values()), args.device, args.repeats)
+    times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
     rows = [[name, speed, speed / speeds["transformer"], speed / speeds["reference"]] for name, speed in speeds.items()]
-    table(["", "tokens/s", "to the Transformer", "to the plain loop"], rows)
-    ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in cases if name != "transformer"}
-    ratios["fast_vs_reference"] = speeds["fast"] / speeds["reference"]
-    if stock is not None:
-        ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[NAME]
+    table(["", "tokens/s", "relative to the Transformer", "relative to the reference loop"], rows)
     result = {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
-        "ratio": {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()},
-        "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case[0] == "feedback"}),
+        "ratio": speed_ratios(speeds),
+        "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case.model == "feedback"}),
     }
     if gpu:
-        result["launches_per_step"] = {name: round(launches(step) / args.block, 1) for name, step in steps.items()}
-        table(["", "kernel launches a step"], [list(item) for item in result["launches_per_step"].items()])
+        launches = {name: round(count_launches(step) / args.block, 1) for name, step in steps.items()}
+        result["launches_per_step"] = launches
+        table(["", "kernel launches per step"], [list(item) for item in launches.items()])
     return result
 
 
-def bandwidth(args, speeds) -> dict:
-    """How near the loops are to the bound of a device whose caches keep nothing: forward and backward pass each read
-    every layer's weights once a step, and for each layer the keys and values of S slots of each stream."""
+def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
+    """Speeds relative to each other, under the names that they have in the JSON."""
+    own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
+    ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
+    ratios["fast_vs_reference"] = speeds["fast"] / speeds["reference"]
+    if STOCK_NAME in speeds:
+        ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
+    return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}
+
+
+def bandwidth(args: argparse.Namespace, speeds: Dict[str, float]) -> dict:
+    """What share of the device's memory bandwidth the step loops use.
+
+    If its caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of
+    all layers, and S keys and values per layer and stream.
+
+    Args:
+        speeds: tokens per second by name of the step loop.
+    """
     D, L = args.embed_dim, args.layers
-    weights = L * (2 * D * D + 2 * D * args.ffn_dim) + 2 * D * D
+    layer_weights = 2 * D * D + 2 * D * args.ffn_dim  # query and output projection, and the feed-forward sublayer
+    weights = L * layer_weights + 2 * D * D  # and the shared key and value projections
     slots = L * 2 * args.span * D * args.batch_size
     size = torch.empty(0, dtype=DTYPES[args.dtype]).element_size()
-    moved, speed = 2 * (weights + slots) * size, copy_speed(args.device)
+    moved, speed = 2 * (weights + slots) * size, copy_bandwidth(args.device)
     shares = {name: tokens / args.batch_size * moved / speed for name, tokens in speeds.items()}
-    print(f"\n{moved / 1e6:.1f} MB must move for a step of all streams; copies run at {speed / 1e9:.1f} GB/s.")
-    table(["", "share of that"], [list(item) for item in shares.items()])
+    print(f"\nWithout caches, a step of all streams moves {moved / 1e6:.1f} MB; copies run at {speed / 1e9:.1f} GB/s.")
+    table(["", "share of that bandwidth"], [list(item) for item in shares.items()])
     return {
         "bytes_per_step": moved,
         "copy_gigabytes_per_second": round(speed / 1e9, 2),
@@ -97,52 +133,50 @@ def bandwidth(args, speeds) -> dict:
     }
 
 
-def training_step(case, args, full: bool = True):
-    """A forward and backward pass over a block; ``full``: with a full memory, or an empty one."""
-    kind, options = case
-    model = build(kind, args, **options)
-    x_TBD, state = block_and_memory(model, args)
-    weights_TBD = torch.randn_like(x_TBD)
+def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> TrainingStep:
+    """A training step of one of our models, on a random block.
 
-    def step():
-        entering = StreamState(state.memory_KCBD) if full else None
-        (model.run_block(x_TBD, entering)[0] * weights_TBD).float().mean().backward()
-
-    step.model = model
-    return step
-
-
-def stock_step(decoder, args):
-    tokens_BT = torch.randint(4, VOCABULARY, (args.batch_size, args.block), device=args.device)
-    weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
-
-    def step():
-        (decoder.extract_features(tokens_BT, None)[0] * weights_BTD).float().mean().backward()
-
-    return step
-
-
-def check_gradients(args, loops) -> None:
-    """
     Args:
-        loops: options of step loops, the plain one first.
+        full_memory: whether a full memory is carried into the block, or an empty one.
+    """
+    model = build_model(case.model, args, **case.options)
+    x_TBD, state = block_with_full_memory(model, args)
+
+    def forward():
+        return model.run_block(x_TBD, StreamState(state.memory_KCBD) if full_memory else None)[0]
+
+    return TrainingStep(model, forward, torch.randn_like(x_TBD))
+
+
+def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> TrainingStep:
+    """A training step of fairseq's ``transformer_lm``, on random tokens."""
+    tokens_BT = random_tokens(args, args.block)
+    weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
+    return TrainingStep(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
+
+
+def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) -> None:
+    """Compare the gradients of the parameters after a block with a full memory.
+
+    Args:
+        step_loops: options of the step loops, those of the reference loop first.
 
     Raises:
-        RuntimeError: a loop does not compute what the plain one does.
+        RuntimeError: the gradients of a step loop are not those of the first one.
     """
-    model = build("feedback", args)
-    x_TBD, state = block_and_memory(model, args)
-    # (Not the sum of squares: after a layer norm it is constant.)
-    weights_TBD, plain = torch.randn_like(x_TBD), None
-    for options in loops:
-        model.options = dataclasses.replace(model.options, **{**PLAIN, **options})
-        for _ in range(WARM_UP):  # the last one is of a graph, if there is one
+    model = build_model("feedback", args)
+    x_TBD, state = block_with_full_memory(model, args)
+    weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
+    tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
+    expected: Optional[Tensor] = None
+    for options in step_loops:
+        model.options = dataclasses.replace(model.options, **{**STEP_LOOP_DEFAULTS, **options})
+        # The gradients of the last run are compared, which is that of the captured graph if there is one.
+        for _ in range(WARM_UP_STEPS if options["step_loop"] == "graph" else 1):
             model.zero_grad()
             (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
-            if options["step_loop"] != "graph":
-                break
         gradients = torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()])
-        plain = gradients if plain is None else plain
-        difference = float((gradients - plain).norm() / plain.norm())
-        if not difference < (1e-3 if args.dtype == "fp32" else 0.1):
-            raise RuntimeError(f"the gradients of {options} are not the plain loop's: they differ by {difference:.1%}")
+        expected = gradients if expected is None else expected
+        difference = float((gradients - expected).norm() / expected.norm())
+        if not difference < tolerance:
+            raise RuntimeError(f"the gradients of {options} differ from the reference loop's by {difference:.1%}")

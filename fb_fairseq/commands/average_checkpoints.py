@@ -1,85 +1,81 @@
-"""``python -m fb_fairseq average-checkpoints``: the mean of a run's last checkpoints.
+"""Average the parameters of a run's last checkpoints.
 
-(fairseq's own script is not part of its package.) Vaswani et al. 2017 §6.1; Feedback Transformer v3 §4.2.1: "We average
-the last 10 checkpoints".
+    python -m fb_fairseq average-checkpoints --inputs checkpoints --num-epoch-checkpoints 10 --output averaged.pt
+    python -m fb_fairseq average-checkpoints --inputs a.pt b.pt c.pt --output averaged.pt
+
+Everything but the parameters is taken from the last checkpoint. See Vaswani et al. 2017, §6.1; the Feedback
+Transformer's translation results use it too (arXiv 2002.09402v3, §4.2.1: "We average the last 10 checkpoints").
+fairseq's own script is not part of its package.
 """
 
 import argparse
 import os
 import re
-from typing import Dict, List
+from typing import Dict, List, Pattern
 
 import torch
+from torch import Tensor
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
 
+# The file names of fairseq's checkpoints, and their number.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
-def last_checkpoints(folder: str, pattern, number: int) -> List[str]:
-    """The checkpoints of the last ``number`` epochs or updates, oldest first.
+def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> List[str]:
+    """The paths of the last ``number`` checkpoints in a folder, oldest first.
+
+    Args:
+        pattern: ``BY_EPOCH`` or ``BY_UPDATE``.
 
     Raises:
-        UserError: there are fewer.
+        UserError: the folder has fewer.
     """
     found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
     if len(found) < number:
-        kind = "epoch" if pattern is BY_EPOCH else "update"
-        raise UserError(f"{folder}: {len(found)} checkpoints by {kind} lie there, {number} are asked for; give fewer")
+        option = "--num-epoch-checkpoints" if pattern is BY_EPOCH else "--num-update-checkpoints"
+        raise UserError(f"{option} {number}: {folder} has {len(found)}; give a smaller number, or another folder")
     return [os.path.join(folder, found[key]) for key in sorted(found)[-number:]]
 
 
-def average(states: List[Dict[str, torch.Tensor]]) -> Dict[str, torch.Tensor]:
-    """The mean of state dicts: floating tensors in their own type, summed in double precision; others of the last one.
+def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
+    """Average state dicts.
 
-    Tensors that share their memory (tied weights) are averaged once and go on to share it.
+    Floating-point tensors are summed in double precision, and keep their own type; other tensors are those of the last
+    state. Tensors that share memory in the last state (tied weights) share memory in the result.
 
     Raises:
-        UserError: the states are not of one model.
+        UserError: names or shapes differ between the states.
     """
     names = states[-1].keys()
     for state in states[:-1]:
         if state.keys() != names or any(state[name].shape != states[-1][name].shape for name in names):
-            raise UserError("the checkpoints are not of one model: their parameters have other names or shapes")
-    done: Dict[tuple, torch.Tensor] = {}
+            raise UserError(
+                "--inputs: the names or shapes of parameters differ between the checkpoints; "
+                "give checkpoints of one model"
+            )
+    averaged: Dict[object, Tensor] = {}  # by where the tensor lies in memory
     result = {}
     for name, last in states[-1].items():
         place = (last.data_ptr(), last.shape, last.stride()) if last.numel() else name
-        if place not in done:
+        if place not in averaged:
             if last.is_floating_point():
                 total = sum(state[name].double() for state in states)
-                done[place] = (total / len(states)).to(last.dtype)
+                averaged[place] = (total / len(states)).to(last.dtype)
             else:
-                done[place] = last
-        result[name] = done[place]
+                averaged[place] = last
+        result[name] = averaged[place]
     return result
 
 
-def main(argv=None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m fb_fairseq average-checkpoints", description=__doc__)
-    parser.add_argument("--inputs", nargs="+", required=True, help="checkpoints, or one folder with an option below")
-    parser.add_argument("--output", required=True, help="the averaged checkpoint")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--num-epoch-checkpoints", type=int, help="the last N of checkpoint<epoch>.pt")
-    group.add_argument("--num-update-checkpoints", type=int, help="the last N of checkpoint_<epoch>_<update>.pt")
-    args = parser.parse_args(argv)
-    if not os.path.isdir(os.path.dirname(os.path.abspath(args.output))):
-        parser.error(f"--output {args.output}: its folder does not exist; make it, or give another")
-    number = args.num_epoch_checkpoints or args.num_update_checkpoints
-    paths = args.inputs
-    try:
-        if number is not None:
-            if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
-                parser.error("--num-epoch-checkpoints and --num-update-checkpoints: give one folder, and 1 or more")
-            paths = last_checkpoints(paths[0], BY_EPOCH if args.num_epoch_checkpoints else BY_UPDATE, number)
-        write_average(paths, args.output)
-    except UserError as error:
-        parser.error(str(error))
-    print(f"{args.output}: the mean of {', '.join(os.path.basename(path) for path in paths)}")
-
-
 def write_average(paths: List[str], output: str) -> None:
+    """Write the last checkpoint to ``output``, with the average of all models in place of its own.
+
+    Raises:
+        UserError: a file cannot be read, is not a checkpoint, or is of another model.
+    """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     states = []
@@ -90,11 +86,57 @@ def write_average(paths: List[str], output: str) -> None:
         except OSError as error:
             raise UserError(f"--inputs {path}: {error.strerror}; give a checkpoint") from error
         except Exception as error:
-            raise UserError(f"--inputs {path}: no whole checkpoint of fairseq ({type(error).__name__})") from error
+            raise UserError(
+                f"--inputs {path}: is not a complete fairseq checkpoint ({type(error).__name__}); give another"
+            ) from error
     checkpoint["model"] = average(states)
-    torch.save(checkpoint, output + ".tmp")
-    os.replace(output + ".tmp", output)
+    with atomic_write(output) as temporary:
+        torch.save(checkpoint, temporary)
 
 
-if __name__ == "__main__":
-    main()
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fb_fairseq average-checkpoints",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--inputs",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help="checkpoints; or the folder of a run, with --num-epoch-checkpoints or --num-update-checkpoints",
+    )
+    parser.add_argument("--output", required=True, metavar="FILE.pt", help="averaged checkpoint to write")
+    last = parser.add_mutually_exclusive_group()
+    last.add_argument(
+        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N of checkpoint<epoch>.pt"
+    )
+    last.add_argument(
+        "--num-update-checkpoints", type=int, metavar="N", help="average the last N of checkpoint_<epoch>_<update>.pt"
+    )
+    return parser
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if not os.path.isdir(os.path.dirname(os.path.abspath(args.output))):
+        parser.error(f"--output {args.output}: its folder does not exist; create it, or give another path")
+    pattern, number = BY_EPOCH, args.num_epoch_checkpoints
+    if number is None:
+        pattern, number = BY_UPDATE, args.num_update_checkpoints
+    paths = args.inputs
+    try:
+        if number is not None:
+            if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
+                parser.error(
+                    "--num-epoch-checkpoints and --num-update-checkpoints: give 1 or more, and one folder with --inputs"
+                )
+            paths = last_checkpoints(paths[0], pattern, number)
+        write_average(paths, args.output)
+    except UserError as error:
+        parser.error(str(error))
+    print(f"{args.output}: the average of {', '.join(os.path.basename(path) for path in paths)}")

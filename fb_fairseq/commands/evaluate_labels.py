@@ -1,11 +1,12 @@
-"""Accuracy of a model that was trained on labels (``--task streaming_lm --labels``): of labels, and of whole sequences.
+"""Measure the accuracy of a model that was trained on labels (--task streaming_lm --labels).
 
     python -m fb_fairseq evaluate-labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
 
-The sequences are read as in training, one after the other along some streams. In
-training hardly a sequence is read with an empty memory; so here a stream first
-reads the one before its own, as if all were one stream. A sequence is right if all
-of its labels are. The last line is JSON.
+Prints the accuracy of labels, and the share of sequences whose labels are all right; the last line is JSON.
+
+As in training, sequences are read one after the other, in parallel streams. In training a memory is hardly ever empty
+when a sequence begins; so each stream first reads the sequence before its first one (--context-sequences), without
+counting its labels.
 """
 
 import argparse
@@ -15,14 +16,22 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.ops.adaptive_softmax import adaptive_guess
 
 
 class Accuracy(NamedTuple):
-    """Percentages, and of how many labels and sequences. Sequences without a label count as right."""
+    """The results; the fields are also the keys of the JSON line.
+
+    Attributes:
+        accuracy: percentage of right labels.
+        sequence_accuracy: percentage of sequences whose labels are all right (also those without labels).
+        labels: number of labels.
+        sequences: number of sequences.
+    """
 
     accuracy: float
     sequence_accuracy: float
@@ -30,101 +39,152 @@ class Accuracy(NamedTuple):
     sequences: int
 
 
-def streams_of(corpus, pad: int, streams: int, context: int):
-    """A labelled corpus as inputs and labels [B, T], padded on the right, and the number [B, T] of each label's sequence.
-    Each sequence begins with ``</s>``; before a stream's first one it reads ``context`` others, whose labels are padding."""
+class LabelledStreams(NamedTuple):
+    """A labelled corpus, cut into B streams that are padded on the right to T steps.
+
+    Attributes:
+        inputs: input symbols [B, T].
+        labels: label of each symbol [B, T]; padding where none counts.
+        sequences: index in the corpus of the sequence that each symbol belongs to [B, T]; 0 in the padding.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    sequences: Tensor
+
+
+def cut_into_streams(corpus, pad: int, streams: int, context: int) -> LabelledStreams:
+    """Cut a corpus into streams with equal numbers of sequences.
+
+    Args:
+        corpus: a ``LabelledCorpus``. Each of its sequences begins with ``</s>``.
+        pad: padding symbol of inputs and labels.
+        streams: number of streams B, at most that of sequences.
+        context: number of sequences that a stream reads before its own; their labels are padding.
+    """
     ends = np.concatenate([[0], corpus.inputs.ends])
-    sequences = len(ends) - 1
-    bounds = [b * sequences // streams for b in range(streams + 1)]  # in sequences
-    parts = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
-    length = max(int(ends[last] - ends[before]) for before, _, last in parts)
-    inputs, labels = torch.full((2, streams, length), pad)
-    numbers = torch.zeros(streams, length, dtype=torch.long)
-    for row, (before, first, last) in enumerate(parts):
-        start, stop = int(ends[before]), int(ends[last])
-        inputs[row, : stop - start], labels[row, : stop - start] = corpus.block(start, stop)
-        labels[row, : ends[first] - start] = pad
-        sizes = torch.from_numpy(np.diff(ends[before : last + 1]))
-        numbers[row, : stop - start] = torch.arange(before, last).repeat_interleave(sizes)
-    return inputs, labels, numbers
+    number = len(ends) - 1
+    bounds = [b * number // streams for b in range(streams + 1)]
+    ranges = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
+    steps = max(int(ends[last] - ends[start]) for start, _, last in ranges)
+    inputs, labels = torch.full((2, streams, steps), pad)
+    sequences = torch.zeros(streams, steps, dtype=torch.long)
+    for row, (start, first, last) in enumerate(ranges):
+        begin, end = int(ends[start]), int(ends[last])
+        inputs[row, : end - begin], labels[row, : end - begin] = corpus.block(begin, end)
+        labels[row, : ends[first] - begin] = pad
+        lengths = torch.from_numpy(np.diff(ends[start : last + 1]))
+        sequences[row, : end - begin] = torch.arange(start, last).repeat_interleave(lengths)
+    return LabelledStreams(inputs, labels, sequences)
+
+
+def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
+    """The most probable labels [B, T], given the decoder's features."""
+    outputs = decoder.output_layer(features_BTD)
+    if decoder.adaptive_softmax is None:
+        return outputs.argmax(-1)
+    return adaptive_guess(decoder.adaptive_softmax, outputs.flatten(0, 1)).view(outputs.shape[:2])
 
 
 @torch.no_grad()
 def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, device) -> Accuracy:
-    """Of a language model of this package on a ``LabelledCorpus``; ``streams`` and ``context`` as of ``streams_of``."""
+    """Measure the accuracy of a language model of this package on a ``LabelledCorpus``.
+
+    Args:
+        streams, context: see ``cut_into_streams``.
+        block: number of steps that are computed together.
+
+    Raises:
+        UserError: the corpus has no labels that count.
+    """
     decoder, state = model.decoder, None
     sequences = len(corpus.inputs.ends)
-    inputs, labels, numbers = streams_of(corpus, pad, min(streams, sequences), context)
+    data = cut_into_streams(corpus, pad, min(streams, sequences), context)
     counted = correct = 0
     wrong = torch.zeros(sequences, dtype=torch.bool)
-    for first in range(0, inputs.shape[1], block):
+    for first in range(0, data.inputs.shape[1], block):
         columns = slice(first, first + block)
-        tokens, wanted = inputs[:, columns].to(device), labels[:, columns]
-        features_TBD, state = decoder.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
-        outputs = decoder.output_layer(features_TBD.transpose(0, 1))
-        if decoder.adaptive_softmax is None:
-            guess = outputs.argmax(-1)
-        else:
-            guess = adaptive_guess(decoder.adaptive_softmax, outputs.flatten(0, 1)).view_as(tokens)
-        is_label = wanted.ne(pad)
-        is_right = guess.cpu().eq(wanted) & is_label
+        tokens, labels = data.inputs[:, columns].to(device), data.labels[:, columns]
+        features_TBD, state = decoder.stack.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
+        guesses = best_guesses(decoder, features_TBD.transpose(0, 1)).cpu()
+        is_label = labels.ne(pad)
+        is_right = guesses.eq(labels) & is_label
         counted, correct = counted + int(is_label.sum()), correct + int(is_right.sum())
-        wrong[numbers[:, columns][is_label & ~is_right]] = True
+        wrong[data.sequences[:, columns][is_label & ~is_right]] = True
     if not counted:
-        raise UserError(f"{corpus.path}: there is no label that counts")
+        raise UserError(f"{corpus.path}: none of its labels count; give another split with --gen-subset")
     right = sequences - int(wrong.sum())
     return Accuracy(100 * correct / counted, 100 * right / sequences, counted, sequences)
 
 
-def main(argv=None) -> None:
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
     parser = argparse.ArgumentParser(
         prog="python -m fb_fairseq evaluate-labels",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", metavar="DATA-BIN", help="folder that fairseq-preprocess wrote")
-    parser.add_argument("--path", required=True, metavar="CHECKPOINT")
-    parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split (default: %(default)s)")
-    parser.add_argument("--streams", type=int, default=64, help="that are read side by side (default: %(default)s)")
+    parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint of the model")
+    parser.add_argument(
+        "--gen-subset", default="test", metavar="SPLIT", help="split to evaluate on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--streams", type=int, default=64, metavar="N", help="number of parallel streams (default: %(default)s)"
+    )
     parser.add_argument(
         "--context-sequences",
         type=int,
         default=1,
         metavar="N",
-        help="that each stream but the first reads before those that count (default: %(default)s; 0, as in validation: each "
-        "begins with an empty memory)",
+        help="number of sequences that each stream but the first reads before its own, without counting their labels; "
+        "with 0 each stream begins with an empty memory, as in validation (default: %(default)s)",
     )
     parser.add_argument("--tokens-per-sample", type=int, metavar="M", help="steps of a block (default: as in training)")
-    parser.add_argument("--out", metavar="FILE", help="also write the JSON line there")
-    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
-    args = parser.parse_args(argv)
-    for name, lowest in (("streams", 1), ("context_sequences", 0), ("tokens_per_sample", 1)):
-        if getattr(args, name) is not None and getattr(args, name) < lowest:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: give {lowest} or more")
-    if not os.path.isfile(args.path):
-        parser.error(f"--path {args.path}: no such file; give a checkpoint")
+    parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    return parser
+
+
+def load_and_evaluate(args) -> Accuracy:
+    """Evaluate the checkpoint on the data that the options name.
+
+    Raises:
+        UserError: the checkpoint was not trained on labels, or the data do not fit.
+    """
     from fairseq import checkpoint_utils
 
-    import fb_fairseq.models  # noqa: F401
+    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
 
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
+    if not getattr(task.args, "labels", False):  # other tasks do not have the option
+        raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
+    task.load_dataset(args.gen_subset)
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    return evaluate(
+        model.eval().to(device),
+        task.dataset(args.gen_subset).corpus,
+        task.source_dictionary.pad(),
+        args.streams,
+        args.context_sequences,
+        args.tokens_per_sample or task.args.tokens_per_sample,
+        device,
+    )
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    for name, lowest in (("streams", 1), ("context_sequences", 0), ("tokens_per_sample", 1)):
+        value = getattr(args, name)
+        if value is not None and value < lowest:
+            parser.error(f"{flag(name)} {value}: must be {lowest} or more")
+    if not os.path.isfile(args.path):
+        parser.error(f"--path {args.path}: no such file; give a checkpoint")
     try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [args.path], arg_overrides={"data": args.data}
-        )
-        if not getattr(task.args, "labels", False):
-            raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
-        task.load_dataset(args.gen_subset)
-        device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-        result = evaluate(
-            model.eval().to(device),
-            task.dataset(args.gen_subset).corpus,
-            task.source_dictionary.pad(),
-            args.streams,
-            args.context_sequences,
-            args.tokens_per_sample or task.args.tokens_per_sample,
-            device,
-        )
+        result = load_and_evaluate(args)
     except UserError as error:
         parser.error(str(error))
     print(f"labels:    {result.accuracy:.2f} % of {result.labels} right")
@@ -134,7 +194,3 @@ def main(argv=None) -> None:
         with open(args.out, "w") as file:
             file.write(line + "\n")
     print(line)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,27 +1,35 @@
-"""``python -m fb_fairseq preprocess-bytes``: binarise text as bytes, in the form of ``fairseq-preprocess``.
+"""Binarise text as bytes, in the format of fairseq-preprocess.
 
-Each file is a document: its bytes, then ``</s>``. See ``fb_fairseq/byte_codec.py``.
+    python -m fb_fairseq preprocess-bytes --trainpref a.txt b.txt --validpref c.txt --destdir DATA-BIN
+    python -m fb_fairseq preprocess-bytes --text enwik8 --split 90,5,5 --destdir DATA-BIN
+
+Each file is a document: its bytes, then </s>. With --text, one file is split into train, valid and test, without </s>.
 """
 
 import argparse
 import os
-import shutil
-import tempfile
-from typing import List, Sequence
+from typing import Dict, List, Sequence
 
 import numpy as np
 import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import SYMBOLS
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_folder
 
-# Items of the indexed dataset; a stream reads across them. Small ones, because fairseq converts a whole item
+SPLITS = ("train", "valid", "test")
+# Tokens of an item of the indexed dataset. Streams read across items; small ones, because fairseq converts a whole item
 # to read a part of it.
-ITEM_BYTES = 4096
+ITEM_TOKENS = 4096
 
 
-def byte_dictionary(counts: Sequence[int] = (0,) * 256):
-    """A fairseq dictionary of the 256 bytes, in their order, with these counts."""
+def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
+    """A fairseq dictionary of the 256 bytes, in their order.
+
+    Args:
+        counts: how often each byte occurs in the training split.
+    """
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -31,7 +39,15 @@ def byte_dictionary(counts: Sequence[int] = (0,) * 256):
 
 
 def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos: bool) -> int:
-    """Write ``prefix.bin`` and ``prefix.idx``; returns the number of tokens."""
+    """Write a split to ``prefix.bin`` and ``prefix.idx``.
+
+    Args:
+        dictionary: of ``byte_dictionary``.
+        append_eos: whether to write ``</s>`` after each document.
+
+    Returns:
+        The number of tokens.
+    """
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
     first = dictionary.index(SYMBOLS[0])
@@ -41,81 +57,116 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
         ids = torch.frombuffer(bytearray(document), dtype=torch.uint8).int() + first
         if append_eos:
             ids = torch.cat([ids, ids.new_tensor([dictionary.eos()])])
-        for item in ids.split(ITEM_BYTES):
+        for item in ids.split(ITEM_TOKENS):
             builder.add_item(item)
         tokens += len(ids)
     builder.finalize(f"{prefix}.idx")
     return tokens
 
 
-def binarise(splits: dict, destdir: str, append_eos: bool = True) -> None:
-    """Write ``dict.txt`` and the splits (name to documents) to a folder, all of it or nothing."""
-    counts = np.zeros(256, dtype=np.int64)
+def binarise(splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True) -> None:
+    """Write ``dict.txt`` and the splits to a folder: all files, or none if there is an error.
+
+    Args:
+        splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
+        destdir: folder, created if it does not exist.
+        append_eos: whether to write ``</s>`` after each document.
+    """
+    counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:
-        counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=256)
+        counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
-    os.makedirs(destdir, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".preprocess_bytes", dir=destdir)
-    try:
+    with atomic_folder(destdir) as temporary:
         for split, documents in splits.items():
-            tokens = write_split(os.path.join(scratch, split), documents, dictionary, append_eos)
+            tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
             print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
-        dictionary.save(os.path.join(scratch, "dict.txt"))
-        for name in os.listdir(scratch):
-            os.replace(os.path.join(scratch, name), os.path.join(destdir, name))
-    finally:
-        shutil.rmtree(scratch)
+        dictionary.save(os.path.join(temporary, "dict.txt"))
 
 
-def read(paths: List[str], parser: argparse.ArgumentParser, name: str) -> List[bytes]:
-    documents = []
+def read_files(option: str, paths: List[str]) -> List[bytes]:
+    """The contents of the files that an option names.
+
+    Raises:
+        UserError: a file cannot be read, or is empty.
+    """
+    contents = []
     for path in paths:
         try:
             with open(path, "rb") as file:
-                documents.append(file.read())
+                contents.append(file.read())
         except OSError as error:
-            parser.error(f"{name} {path}: {error.strerror}; give a file that can be read")
-        if not documents[-1]:
-            parser.error(f"{name} {path}: the file is empty; give one with text, or leave it out")
-    return documents
+            raise UserError(f"{option} {path}: {error.strerror}; give a readable file") from error
+        if not contents[-1]:
+            raise UserError(f"{option} {path}: the file is empty; give one with text, or omit it")
+    return contents
 
 
-def cut(text: bytes, fractions: str, parser: argparse.ArgumentParser) -> dict:
-    """Cut one text into train, valid and test, in that order."""
+def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
+    """Split one text into train, valid and test, in that order.
+
+    Args:
+        shares: relative sizes of the splits, as in ``90,5,5``.
+
+    Raises:
+        UserError: ``shares`` is not three positive numbers, or a split would be empty.
+    """
     try:
-        shares = [float(share) for share in fractions.split(",")]
+        sizes = [float(size) for size in shares.split(",")]
     except ValueError:
-        shares = []
-    if len(shares) != 3 or min(shares) <= 0:
-        parser.error(f"--split {fractions}: give three shares above 0, as 90,5,5")
-    ends = np.rint(np.cumsum([0] + shares) / sum(shares) * len(text)).astype(int)
+        sizes = []
+    if len(sizes) != len(SPLITS) or min(sizes) <= 0:
+        raise UserError(f"--split {shares}: must be three numbers greater than 0, for example 90,5,5")
+    ends = np.rint(np.cumsum([0] + sizes) / sum(sizes) * len(text)).astype(int)
     if not all(first < last for first, last in zip(ends, ends[1:])):
-        parser.error(f"--text: {len(text)} bytes are too few to be split {fractions}; give a longer text")
-    return {name: [text[first:last]] for name, first, last in zip(("train", "valid", "test"), ends, ends[1:])}
+        raise UserError(f"--text: {len(text)} bytes are too few for --split {shares}; give a longer text")
+    return {name: [text[first:last]] for name, first, last in zip(SPLITS, ends, ends[1:])}
 
 
-def main(args=None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m fb_fairseq preprocess-bytes", description=__doc__)
-    parser.add_argument("--trainpref", nargs="+", metavar="FILE", help="documents to train on")
-    parser.add_argument("--validpref", nargs="+", metavar="FILE", default=[], help="documents to validate on")
-    parser.add_argument("--testpref", nargs="+", metavar="FILE", default=[], help="documents to test on")
-    parser.add_argument("--text", metavar="FILE", help="instead: one text, cut by --split; no </s> is added")
-    parser.add_argument("--split", default="90,5,5", help="shares of train, valid and test (default: %(default)s)")
-    parser.add_argument("--no-eos", action="store_true", help="the files are parts of a text: add no </s>")
-    parser.add_argument("--destdir", required=True, help="folder to write to")
-    options = parser.parse_args(args)
-    if bool(options.text) == bool(options.trainpref):
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fb_fairseq preprocess-bytes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--trainpref", nargs="+", metavar="FILE", help="documents of the training split")
+    parser.add_argument("--validpref", nargs="+", metavar="FILE", default=[], help="documents of the validation split")
+    parser.add_argument("--testpref", nargs="+", metavar="FILE", default=[], help="documents of the test split")
+    parser.add_argument("--text", metavar="FILE", help="instead of documents: one text to be split, without </s>")
+    parser.add_argument(
+        "--split",
+        default="90,5,5",
+        metavar="SHARES",
+        help="relative sizes of train, valid and test, for --text (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-eos", action="store_true", help="add no </s>: the files are parts of one text, not documents"
+    )
+    parser.add_argument("--destdir", required=True, metavar="FOLDER", help="folder to write to")
+    return parser
+
+
+def read_splits(args) -> Dict[str, List[bytes]]:
+    """The documents that the options name, by split.
+
+    Raises:
+        UserError: a file cannot be read or is empty, or the text cannot be split.
+    """
+    if args.text:
+        (text,) = read_files("--text", [args.text])
+        return split_text(text, args.split)
+    splits = {split: read_files(f"--{split}pref", getattr(args, f"{split}pref")) for split in SPLITS}
+    return {split: documents for split, documents in splits.items() if documents}
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if bool(args.text) == bool(args.trainpref):
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
-    if options.text:
-        (text,) = read([options.text], parser, "--text")
-        splits = cut(text, options.split, parser)
-    else:
-        splits = {
-            name: read(getattr(options, f"{name}pref"), parser, f"--{name}pref") for name in ("train", "valid", "test")
-        }
-        splits = {name: documents for name, documents in splits.items() if documents}
-    binarise(splits, options.destdir, append_eos=not (options.no_eos or options.text))
-
-
-if __name__ == "__main__":
-    main()
+    try:
+        splits = read_splits(args)
+    except UserError as error:
+        parser.error(str(error))
+    binarise(splits, args.destdir, append_eos=not (args.no_eos or args.text))

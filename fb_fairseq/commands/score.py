@@ -1,72 +1,113 @@
-"""``python -m fb_fairseq score``: BLEU and ROUGE of what ``fairseq-generate`` wrote, or of two files.
+"""Measure BLEU and ROUGE of generated text.
 
-- ``sacrebleu``: of detokenised text, with sacreBLEU's signature (Post 2018).
-- ``tokenized_bleu``, ``compound_split_bleu``: of the tokens as they are, and with compounds split at hyphens, as
-  Vaswani et al. 2017 and the Feedback Transformer (v3 §4.2.1, §6.2) report. Not comparable across tokenisations.
-- ``rouge1``, ``rouge2``, ``rougeL``, ``rougeLsum``: mean F1 in percent, with stemming (Lin 2004); rougeLsum takes
-  sentences apart (at " . "), as is usual for CNN/DailyMail.
+    fairseq-generate DATA-BIN --path checkpoint_best.pt --remove-bpe > gen.txt
+    python -m fb_fairseq score --gen gen.txt --sentences 6750
+    python -m fb_fairseq score --sys hypotheses.txt --ref references.txt --metrics rouge
 
-Every hypothesis is counted, or the command stops: where sentence numbers are missing, and with ``--sentences N`` where
-there are not N. Subwords left in the text stop it too.
+Prints one JSON line with the chosen metrics:
+
+- sacrebleu: BLEU of detokenised text, with sacreBLEU's signature (Post 2018).
+- tokenized_bleu, compound_split_bleu: BLEU of the tokens as they are, and with compounds split at hyphens. Vaswani
+  et al. 2017 and the Feedback Transformer (arXiv 2002.09402v3, §4.2.1, §6.2) report these. They are not comparable
+  between different tokenisations.
+- rouge: rouge1, rouge2, rougeL and rougeLsum, mean F1 in percent, with stemming (Lin 2004). As is usual for
+  CNN/DailyMail, rougeLsum compares sentence by sentence, where sentences end at " . ".
+
+All hypotheses are scored. The command refuses input in which sentences are missing from the middle, or, with
+--sentences N, from the end; and text that still consists of subwords.
 """
 
 import argparse
 import json
 import re
 import sys
-from typing import Dict, List, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fb_fairseq.errors import UserError
 
 METRICS = ("sacrebleu", "tokenized_bleu", "compound_split_bleu", "rouge")
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+# At most one word in this many may look like a subword: some real words do.
+WORDS_PER_SUBWORD = 100
+# fairseq writes an unknown word of a reference as <<unk>>, so that no hypothesis can match it. sacreBLEU's tokeniser
+# would split that into several tokens, which could match; it keeps this character as one token.
+UNKNOWN, UNKNOWN_CHARACTER = "<<unk>>", "\u2047"
+
+
+class Texts(NamedTuple):
+    """Lines to be scored.
+
+    Attributes:
+        hypotheses: tokenised.
+        references: tokenised like the hypotheses.
+        raw_references: untokenised, for sacreBLEU; None: the references are detokenised for it.
+    """
+
+    hypotheses: List[str]
+    references: List[str]
+    raw_references: Optional[List[str]] = None
 
 
 def read_generated(path: str) -> Tuple[List[str], List[str]]:
-    """Best hypotheses and references of ``fairseq-generate``'s output, in the order of the data.
+    """The best hypotheses (``D-…``) and the references (``T-…``) in ``fairseq-generate``'s output, in the data's order.
 
     Raises:
-        UserError: there are none, or some are missing.
+        UserError: there are no hypotheses, or some are missing.
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
-            found = re.match(r"([TD])-(\d+)\t(?:(?<=\t)(.*))", line.rstrip("\n"))
+            found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
             if found is None:
                 continue
-            if found[1] == "T":
-                references[int(found[2])] = found[3]
+            kind, number, content = found[1], int(found[2]), found[3]
+            if kind == "T":
+                references[number] = content
             else:
-                hypotheses.setdefault(int(found[2]), found[3].partition("\t")[2])  # --nbest: the best comes first
+                hypotheses.setdefault(number, content.partition("\t")[2])  # with --nbest the best one comes first
     if not hypotheses:
         raise UserError(f"--gen {path}: no hypotheses (lines D-0, D-1, …); give the output of fairseq-generate")
-    last = max([*hypotheses, *references])
-    missing = [n for n in range(last + 1) if n not in hypotheses]
+    order = range(max([*hypotheses, *references]) + 1)
+    missing = [n for n in order if n not in hypotheses]
     if missing:
         raise UserError(
-            f"--gen {path}: {len(missing)} of {last + 1} hypotheses are missing, the first is D-{missing[0]}; generate all "
-            "(--required-batch-size-multiple 1, no --skip-invalid-size-inputs-valid-test, all parts of several processes)"
+            f"--gen {path}: {len(missing)} of {len(order)} hypotheses are missing, the first is D-{missing[0]}; "
+            "generate all (--required-batch-size-multiple 1, no --skip-invalid-size-inputs-valid-test, all parts of "
+            "several processes)"
         )
-    order = range(last + 1)
     return [hypotheses[n] for n in order], [references[n] for n in order if n in references]
 
 
 def read_lines(option: str, path: str) -> List[str]:
+    """The lines of the file that an option names.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             return [line.rstrip("\n") for line in file]
     except OSError as error:
-        raise UserError(f"{option} {path}: {error.strerror}; give a file with a sentence a line") from error
+        raise UserError(f"{option} {path}: {error.strerror}; give a file with one sentence per line") from error
 
 
 def refuse_subwords(lines: List[str]) -> None:
+    """Check that the subwords of BPE (``@@`` at their end) or SentencePiece (``▁`` at their start) have been joined.
+
+    Raises:
+        UserError: they have not.
+    """
     words = [word for line in lines for word in line.split()]
-    pieces = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
-    if pieces > len(words) / 100:
-        raise UserError(f"{pieces} of {len(words)} words are subwords (@@, \u2581): give fairseq-generate --remove-bpe")
+    subwords = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
+    if subwords > len(words) / WORDS_PER_SUBWORD:
+        raise UserError(
+            f"{subwords} of {len(words)} words are subwords (@@, \u2581): give fairseq-generate --remove-bpe"
+        )
 
 
 def detokenize(lines: List[str], language: str) -> List[str]:
+    """Undo the Moses tokenisation of a language (``en``, ``de``, …)."""
     from sacremoses import MosesDetokenizer
 
     detokenizer = MosesDetokenizer(lang=language)
@@ -74,58 +115,73 @@ def detokenize(lines: List[str], language: str) -> List[str]:
 
 
 def split_compounds(lines: List[str]) -> List[str]:
-    """``a-b`` to ``a ##AT##-##AT## b``."""
+    """Split compounds at hyphens: ``a-b`` becomes ``a ##AT##-##AT## b``, as in tensor2tensor's get_ende_bleu.sh."""
     return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in lines]
 
 
 def bleu(hypotheses: List[str], references: List[str], **options) -> Tuple[float, str]:
-    """BLEU and its signature."""
+    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``."""
     from sacrebleu.metrics import BLEU
 
     metric = BLEU(**options)
-    score = metric.corpus_score(hypotheses, [references])
-    return round(score.score, 2), str(metric.get_signature())
+    result = metric.corpus_score(hypotheses, [references])
+    return round(result.score, 2), str(metric.get_signature())
 
 
 def rouge(hypotheses: List[str], references: List[str]) -> Dict[str, float]:
+    """Mean F1 of each kind of ROUGE, in percent."""
     from rouge_score.rouge_scorer import RougeScorer
-
-    kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
-    scorer = RougeScorer(kinds, use_stemmer=True)
-
     from sacremoses import MosesDetokenizer
 
-    unescape = MosesDetokenizer().unescape_xml  # &apos; is no word
+    scorer = RougeScorer(list(ROUGE_KINDS), use_stemmer=True)
+    unescape = MosesDetokenizer().unescape_xml  # otherwise &apos; would count as the word apos
 
-    def sentences(text):
+    def one_sentence_per_line(text: str) -> str:
         return unescape(text).replace(" . ", " .\n")
 
-    scores = [scorer.score(sentences(r), sentences(h)) for h, r in zip(hypotheses, references)]
-    return {kind: round(100 * sum(score[kind].fmeasure for score in scores) / len(scores), 2) for kind in kinds}
+    scores = [
+        scorer.score(one_sentence_per_line(reference), one_sentence_per_line(hypothesis))
+        for hypothesis, reference in zip(hypotheses, references)
+    ]
+    return {kind: round(100 * sum(each[kind].fmeasure for each in scores) / len(scores), 2) for kind in ROUGE_KINDS}
 
 
-def score(hypotheses, references, metrics=("sacrebleu",), language="en", raw_references=None) -> Dict[str, object]:
-    """The scores of tokenised hypotheses.
-
-    Args:
-        references: tokenised as the hypotheses are.
-        raw_references: untokenised, for sacreBLEU; by default the references are detokenised.
+def check_texts(texts: Texts) -> None:
+    """Check that there are hypotheses, of whole words, and as many references.
 
     Raises:
-        UserError: the numbers of lines differ.
+        UserError: one of these does not hold.
     """
-    if not hypotheses:
-        raise UserError("no hypotheses: give a file with a sentence a line")
-    refuse_subwords([*hypotheses, *references])
-    for name, lines in (("references", references), ("raw references", raw_references)):
-        if lines is not None and len(lines) != len(hypotheses):
-            raise UserError(f"{len(hypotheses)} hypotheses and {len(lines)} {name}: give one of each a line")
+    number = len(texts.hypotheses)
+    if not number:
+        raise UserError("no hypotheses: give a file with one sentence per line")
+    refuse_subwords([*texts.hypotheses, *texts.references])
+    for name, lines in (("references", texts.references), ("raw references", texts.raw_references)):
+        if lines is not None and len(lines) != number:
+            raise UserError(f"{number} hypotheses and {len(lines)} {name}: give one of each per line")
+
+
+def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str = "en") -> Dict[str, object]:
+    """Score hypotheses.
+
+    Args:
+        metrics: some of ``METRICS``.
+        language: of the hypotheses, for the detokeniser.
+
+    Returns:
+        The number of sentences and the scores by name, as in the JSON line.
+
+    Raises:
+        UserError: the texts are unsuitable, see ``check_texts``.
+    """
+    check_texts(texts)
+    hypotheses, references, raw_references = texts
     results: Dict[str, object] = {"sentences": len(hypotheses)}
     if "sacrebleu" in metrics:
-        # fairseq writes <<unk>> for an unknown word, so that no hypothesis has it; sacreBLEU would take it apart.
-        known = [line.replace("<<unk>>", "\u2047") for line in references]
-        plain = raw_references if raw_references is not None else detokenize(known, language)
-        results["sacrebleu"], results["signature"] = bleu(detokenize(hypotheses, language), plain)
+        if raw_references is None:
+            known = [line.replace(UNKNOWN, UNKNOWN_CHARACTER) for line in references]
+            raw_references = detokenize(known, language)
+        results["sacrebleu"], results["signature"] = bleu(detokenize(hypotheses, language), raw_references)
     if "tokenized_bleu" in metrics:
         results["tokenized_bleu"] = bleu(hypotheses, references, tokenize="none", force=True)[0]
     if "compound_split_bleu" in metrics:
@@ -136,32 +192,60 @@ def score(hypotheses, references, metrics=("sacrebleu",), language="en", raw_ref
     return results
 
 
-def main(argv=None) -> None:
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
     parser = argparse.ArgumentParser(
         prog="python -m fb_fairseq score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gen", help="output of fairseq-generate (use its --remove-bpe)")
-    parser.add_argument("--sys", help="instead: hypotheses, one a line")
-    parser.add_argument("--ref", help="references, tokenised as the hypotheses are; by default those in --gen")
-    parser.add_argument("--raw-ref", help="untokenised references for sacreBLEU; by default the others, detokenised")
-    parser.add_argument("--language", default="en", help="of the hypotheses, for the detokeniser (default: en)")
-    parser.add_argument("--sentences", type=int, help="how many there must be: fairseq may have skipped the last ones")
-    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="default: all")
+    parser.add_argument("--gen", metavar="FILE", help="output of fairseq-generate (run it with --remove-bpe)")
+    parser.add_argument("--sys", metavar="FILE", help="instead of --gen: hypotheses, one per line")
+    parser.add_argument(
+        "--ref", metavar="FILE", help="references, tokenised like the hypotheses (default: those in --gen)"
+    )
+    parser.add_argument(
+        "--raw-ref",
+        metavar="FILE",
+        help="untokenised references for sacreBLEU (default: the tokenised references are detokenised)",
+    )
+    parser.add_argument(
+        "--language", default="en", help="language of the hypotheses, for the detokeniser (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int,
+        metavar="N",
+        help="expected number of hypotheses: if fairseq skipped the last sentences, only this shows it",
+    )
+    parser.add_argument(
+        "--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="metrics to compute (default: all)"
+    )
+    return parser
+
+
+def read_texts(args) -> Texts:
+    """Read the files that the options name.
+
+    Raises:
+        UserError: a file cannot be read, or hypotheses are missing.
+    """
+    hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
+    if args.ref:
+        references = read_lines("--ref", args.ref)
+    raw_references = read_lines("--raw-ref", args.raw_ref) if args.raw_ref else None
+    if args.sentences is not None and len(hypotheses) != args.sentences:
+        raise UserError(f"{len(hypotheses)} hypotheses, not --sentences {args.sentences}: generate all of them")
+    return Texts(hypotheses, references, raw_references)
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
     args = parser.parse_args(argv)
     if (args.gen is None) == (args.sys is None) or args.sys is not None and args.ref is None:
         parser.error("give --gen FILE, or --sys FILE and --ref FILE")
     try:
-        hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
-        references = read_lines("--ref", args.ref) if args.ref else references
-        raw = read_lines("--raw-ref", args.raw_ref) if args.raw_ref else None
-        if args.sentences is not None and len(hypotheses) != args.sentences:
-            raise UserError(f"{len(hypotheses)} hypotheses, not --sentences {args.sentences}: generate all of them")
-        results = score(hypotheses, references, args.metrics, args.language, raw)
+        results = score(read_texts(args), args.metrics, args.language)
     except (UserError, OSError) as error:
         parser.error(str(error))
     json.dump(results, sys.stdout)
     print()
-
-
-if __name__ == "__main__":
-    main()

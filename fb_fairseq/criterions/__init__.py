@@ -1,4 +1,4 @@
-"""Criterions that fairseq lacks; importing this folder registers them."""
+"""Criterions that fairseq does not have. Importing this package registers them."""
 
 from fb_fairseq.criterions.lm_loss import LanguageModelLoss
 

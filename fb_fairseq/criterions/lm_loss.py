@@ -1,6 +1,7 @@
-"""``--criterion lm_loss``: cross-entropy with the measures that language models are reported in."""
+"""``--criterion lm_loss``: cross-entropy, logged in the units in which language models are reported."""
 
 import math
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -8,66 +9,93 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from torch import Tensor
 
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses
 
+# Prefix, in logging outputs, of what a model wants to be logged (``extra["logged"]``).
+MODEL_MEASURE = "measure_"
+# Priorities order the entries of fairseq's log lines. The trainer's own have at most 800, except GPU memory (1500).
+MODEL_MEASURE_PRIORITY = 800
+TOTALS_PRIORITY = 900
+
 
 def bits_per_byte(meters) -> float:
+    """``total_bits`` / ``total_bytes``, from fairseq's meters of one logging interval."""
     return round(float(meters["total_bits"].sum / meters["total_bytes"].sum), 4)
 
 
 @register_criterion("lm_loss", dataclass=FairseqDataclass)
 class LanguageModelLoss(FairseqCriterion):
-    """Sum of the targets' negative log-likelihoods; padding is not counted. In training, plus the span penalty.
+    """Sum of the targets' negative log-likelihoods, without padding; in training, plus the penalty of adaptive spans.
 
-    Exact for a plain and for an adaptive softmax (fairseq's ``adaptive_loss`` leaves a word of every cluster out).
-    Logs ``loss`` (bits per token), ``ppl`` (perplexity per token), ``accuracy`` (%; of an adaptive softmax in
-    validation only), the unrounded totals ``total_bits`` and ``total_tokens``, and for byte data ``bpb``: all bits,
-    those of ``</s>`` too, divided by the number of bytes. Of a model with adaptive spans, their average and maximum in
-    steps; in validation the memory's layer weights.
+    Exact for an adaptive softmax too. (fairseq's ``adaptive_loss`` is not: it applies the padding index within every
+    cluster, and so ignores one word of each.)
+
+    Logs
+
+    - ``loss``: bits per token;
+    - ``ppl``: perplexity per token;
+    - ``accuracy``: percentage of targets that are the most probable token (of an adaptive softmax in validation only);
+    - ``total_bits`` and ``total_tokens``: unrounded totals;
+    - ``bpb`` and ``total_bytes``, for byte data: bits per byte, where ``</s>`` adds to the bits, but not to the bytes;
+    - what the model reports: average and maximum of adaptive spans in steps; in validation the weights of the layers in
+      the feedback memory.
     """
 
     def __init__(self, task):
         super().__init__(task)
-        self.byte_data = getattr(task, "byte_data", False)
+        self.byte_data = getattr(task, "byte_data", False)  # fairseq's own tasks do not have it
         self.eos = task.target_dictionary.eos()
 
-    def forward(self, model, sample, reduce=True):
-        """Returns the loss in nats, the number of targets, and what is logged."""
+    def forward(self, model, sample, reduce=True) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss of a batch.
+
+        Returns:
+            The loss in nats (with ``reduce=False``, one per position [B * T]), the number of targets, by which fairseq
+            divides the gradients, and the logging output.
+        """
         net_output = model(**sample["net_input"])
-        target = model.get_targets(sample, net_output)
-        counted = target.ne(self.padding_idx)
-        softmax = getattr(model.decoder, "adaptive_softmax", None)
-        if softmax is None:
-            losses, correct = self._plain(model.get_normalized_probs(net_output, log_probs=True), target)
-        else:
-            losses, correct = adaptive_losses(softmax, net_output[0], target, counted, self.training)
+        extra = net_output[1]
+        target_BT = model.get_targets(sample, net_output)
+        counted_BT = target_BT.ne(self.padding_idx)
+        losses, correct_BT = self._losses(model, net_output, target_BT, counted_BT)
         loss = losses.sum() if reduce else losses
-        if "span_penalty" in net_output[1]:
-            loss = loss + sample["ntokens"] * net_output[1]["span_penalty"]  # fairseq divides by the sample size
-        logged = {
+        if "span_penalty" in extra:
+            loss = loss + sample["ntokens"] * extra["span_penalty"]  # the penalty is per token, the loss a sum
+        logging_output = {
             "loss": losses.detach().double().sum(),
             "ntokens": sample["ntokens"],
-            "nsentences": target.shape[0],
+            "nsentences": target_BT.shape[0],
             "sample_size": sample["ntokens"],
         }
-        if correct is not None:
-            logged.update(correct=(correct & counted).sum(), judged=sample["ntokens"])
-        measures = net_output[1].get("logged", {})
+        if correct_BT is not None:
+            logging_output.update(correct=(correct_BT & counted_BT).sum(), judged=sample["ntokens"])
+        measures = extra.get("logged", {})
         if measures:
-            logged.update({f"measure_{name}": value.detach() for name, value in measures.items()}, measured=1)
+            logging_output.update({f"{MODEL_MEASURE}{name}": value.detach() for name, value in measures.items()})
+            logging_output["measured"] = 1
         if self.byte_data:
-            logged["bytes"] = (counted & target.ne(self.eos)).sum()
-        return loss, logged["sample_size"], logged
+            logging_output["bytes"] = (counted_BT & target_BT.ne(self.eos)).sum()
+        return loss, logging_output["sample_size"], logging_output
 
-    def _plain(self, log_probs, target):
-        losses = F.nll_loss(log_probs.flatten(0, -2), target.flatten(), ignore_index=self.padding_idx, reduction="none")
-        return losses, log_probs.argmax(-1).eq(target)
+    def _losses(self, model, net_output, target_BT: Tensor, counted_BT: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        """The losses [B * T] in nats, zero for padding, and whether each target is predicted correctly [B, T]."""
+        softmax = model.decoder.adaptive_softmax
+        if softmax is not None:
+            return adaptive_losses(softmax, net_output[0], target_BT, counted_BT, self.training)
+        log_probs_BTV = model.get_normalized_probs(net_output, log_probs=True)
+        losses = F.nll_loss(
+            log_probs_BTV.flatten(0, -2), target_BT.flatten(), ignore_index=self.padding_idx, reduction="none"
+        )
+        return losses, log_probs_BTV.argmax(-1).eq(target_BT)
 
     @staticmethod
-    def reduce_metrics(logging_outputs) -> None:
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the measures of all workers and batches together."""
+
         def total(name):
-            return sum(float(log.get(name, 0)) for log in logging_outputs)
+            return sum(float(output.get(name, 0)) for output in logging_outputs)
 
         bits, tokens = total("loss") / math.log(2), total("ntokens")
         if tokens == 0:
@@ -76,17 +104,18 @@ class LanguageModelLoss(FairseqCriterion):
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
         if total("judged"):
             metrics.log_scalar("accuracy", 100 * total("correct") / total("judged"), total("judged"), round=2)
-        for name in logging_outputs[0]:
-            if name.startswith("measure_"):
-                digits = 1 if name.endswith("span") else 4
-                metrics.log_scalar(name[len("measure_") :], total(name) / total("measured"), 1, 800, round=digits)
-        # As tensors, because fairseq prints numbers with six digits, and tensors with all.
-        metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=900)
-        metrics.log_scalar_sum("total_tokens", torch.tensor(int(tokens)), priority=900)
+        for key in logging_outputs[0]:
+            if key.startswith(MODEL_MEASURE):
+                name, mean = key[len(MODEL_MEASURE) :], total(key) / total("measured")
+                metrics.log_scalar(name, mean, 1, MODEL_MEASURE_PRIORITY, round=1 if name.endswith("span") else 4)
+        # The totals are tensors because fairseq prints all digits of these, but only six of a number.
+        metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=TOTALS_PRIORITY)
+        metrics.log_scalar_sum("total_tokens", torch.tensor(int(tokens)), priority=TOTALS_PRIORITY)
         if total("bytes"):
-            metrics.log_scalar_sum("total_bytes", torch.tensor(int(total("bytes"))), priority=900)
+            metrics.log_scalar_sum("total_bytes", torch.tensor(int(total("bytes"))), priority=TOTALS_PRIORITY)
             metrics.log_derived("bpb", bits_per_byte)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
+        """True: all entries are sums, so workers may add them up before ``reduce_metrics``."""
         return True

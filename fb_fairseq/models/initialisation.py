@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+from dataclasses import dataclass
 from enum import Enum
 from typing import Dict, List
 
@@ -15,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.pruning import count_layers, parse_layers
 
@@ -22,15 +24,22 @@ logger = logging.getLogger(__name__)
 
 RULES = ("mean", "first", "last")
 OPTION = "--init-from-transformer"
-# Option: default, help.
-INIT_OPTIONS = {
-    "init_from_transformer": ("", "checkpoint of a vanilla Transformer whose parameters a new model starts with"),
-    "init_layers": ("", "which of its decoder layers to take, as 0,2,5; by default all"),
-    "init_shared_projections": (
+
+
+@dataclass(frozen=True)
+class InitialisationOptions:
+    """Options of starting from a vanilla Transformer; the names are the command line's."""
+
+    init_from_transformer: str = option(
+        "", "checkpoint of a vanilla Transformer whose parameters a new model starts with"
+    )
+    init_layers: str = option("", "which of its decoder layers to take, as 0,2,5; default: all")
+    init_shared_projections: str = option(
         "mean",
-        "where the memory has one projection for all layers: the mean of the layers' own, or the first or last one's",
-    ),
-}
+        "where the memory has one projection for all layers: take the mean of the layers' own, or the first or last one's",
+    )
+
+
 # What a vanilla Transformer does not have.
 MAY_BE_NEW = re.compile(
     r"decoder\.(memory\.layer_weights|positions\.|layers\.\d+\.self_attn\.adaptive_span|output_projection\.bias)"
@@ -43,11 +52,18 @@ DERIVED = re.compile(r"decoder\.memory\.(k_proj|v_proj|layer_norm)\.")
 
 
 def initialise_if_asked(model, cfg) -> None:
-    """Initialise a new model where ``cfg.init_from_transformer`` names a checkpoint, and blank the option.
+    """Initialise a new model if ``cfg.init_from_transformer`` names a checkpoint, and clear the option.
 
-    So a saved configuration does not name it: evaluation and generation never need the file. Nor does a run that goes
-    on from a checkpoint of its own, which is loaded later and wins. So what is wrong with the file becomes
-    ``model.init_problem``, and ``fb_fairseq.patches.checkpoints`` refuses to train if no checkpoint was loaded.
+    The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
+    Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem with
+    the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load`` refuses to
+    train if no checkpoint was loaded.
+
+    Args:
+        model: an ``InitialisedModel``.
+
+    Raises:
+        UserError: the options contradict each other.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -57,13 +73,13 @@ def initialise_if_asked(model, cfg) -> None:
         if layers:
             raise UserError(f"--init-layers {layers}: has no effect without {OPTION}; give that too")
         return
-    model.init_problem = ""  # the file was read, or see below
+    model.initialisation_problem = ""
     try:
         if not os.path.isfile(path):
             raise UserError(f"{OPTION} {path}: no such file; give a vanilla Transformer's checkpoint")
         initialise(model, path, layers, rule)
     except UserError as error:
-        model.init_problem = str(error)
+        model.initialisation_problem = str(error)
 
 
 def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:

@@ -24,7 +24,7 @@ def count_layers(state_dict) -> int:
     return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith("decoder.layers.")], default=-1)
 
 
-def prune_memory(decoder, state_dict, kept: List[int]) -> None:
+def prune_memory(stack, state_dict, kept: List[int]) -> None:
     """Leave the memory's weights of the kept layers in a checkpoint, in place."""
     if not kept:
         return
@@ -33,4 +33,4 @@ def prune_memory(decoder, state_dict, kept: List[int]) -> None:
         raise UserError(f"--decoder-layers-to-keep {kept}: the checkpoint has the layers 0 to {layers - 1}")
     name = "decoder.memory.layer_weights"
     if name in state_dict:
-        state_dict[name] = decoder.memory.keep_layers(state_dict[name], kept)
+        state_dict[name] = stack.memory.keep_layers(state_dict[name], kept)

@@ -4,21 +4,18 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
-from fb_fairseq.models.language_model import LanguageModelDecoder, StreamingLanguageModel, TransformerLMConfig
+from fb_fairseq.models.language_model import TransformerLanguageModel, TransformerLMConfig
 from fb_fairseq.modules import RelativeTransformer
 
 
 @dataclass
 class RelativeTransformerLMConfig(TransformerLMConfig):
-    pass
-
-
-class RelativeTransformerDecoder(LanguageModelDecoder, RelativeTransformer):
-    pass
+    """Options of ``relative_transformer_lm``."""
 
 
 @register_model("relative_transformer_lm", dataclass=RelativeTransformerLMConfig)
-class RelativeTransformerLanguageModel(StreamingLanguageModel):
+class RelativeTransformerLanguageModel(TransformerLanguageModel):
     """Transformer language model with cached context and relative positions (v3 §3.1, §7.6)."""
 
-    decoder_class = RelativeTransformerDecoder
+    config_class = RelativeTransformerLMConfig
+    stack_class = RelativeTransformer

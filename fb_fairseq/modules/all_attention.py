@@ -2,13 +2,13 @@
 
 import math
 from functools import partial
-from typing import List, Optional
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.layer import SelfAttention, affine, own_projection
+from fb_fairseq.modules.layer import AttentionLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.ring import MemoryRing
@@ -16,15 +16,16 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.all_attention.block import AllAttentionWeights, all_attention, persistent_sublayer
 from fb_fairseq.ops.all_attention.persistent import PersistentVectors
 from fb_fairseq.ops.attention import block_attention, step_attention
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
 class PersistentMemory(nn.Module):
     """N pairs of key and value vectors for each group of queries: k' ~ N(0, 1/E), v' ~ N(0, 1/N) (§5.1).
 
-    The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. Of the ablation's variants (§5.3) ``all-attn`` and
-    ``attn-split`` have a group a head, ``head-split`` one for each of half of the heads, the others one of all heads'
-    width (``ff-attn``: of the model's).
+    The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
+    (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
+    the whole model width (``ff-attn``).
     """
 
     def __init__(self, options: TransformerOptions):
@@ -39,21 +40,19 @@ class PersistentMemory(nn.Module):
         self.value = nn.Parameter(torch.randn(groups, N, width) / math.sqrt(N))
 
     def weights(self) -> PersistentVectors:
+        """The parameters k' and v'."""
         return PersistentVectors(self.key, self.value)
 
 
-class AllAttentionLayer(nn.Module):
+class AllAttentionLayer(AttentionLayer):
     """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
 
-    Matrices are initialised U(-1/sqrt(d), 1/sqrt(d)), torch's default for linear layers.
+    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers.
     """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
-        super().__init__()
-        self.normalize_before = options.decoder_normalize_before
+        super().__init__(options, own_keys, bias=False)
         self.variant = options.persistent_memory_variant
-        self.self_attn = SelfAttention(options, own_keys, bias=False)
-        self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
         self.persistent_memory = PersistentMemory(options) if options.persistent_memory_size else None
         sublayers = 2 if self.variant == "ff-attn" else 1
         self.final_layer_norm = nn.LayerNorm(options.decoder_embed_dim) if sublayers == 2 else None
@@ -61,8 +60,7 @@ class AllAttentionLayer(nn.Module):
             self.self_attn.out_proj.weight.data.div_(math.sqrt(sublayers * options.decoder_layers))
 
     def weights(self, reach: int) -> AllAttentionWeights:
-        """The weights, with spans for ``reach`` steps back."""
-        span = self.self_attn.adaptive_span
+        """See ``LayerWeights``."""
         return AllAttentionWeights(
             query=affine(self.self_attn.q_proj),
             out=affine(self.self_attn.out_proj),
@@ -70,28 +68,30 @@ class AllAttentionLayer(nn.Module):
             persistent=self.persistent_memory and self.persistent_memory.weights(),
             variant=self.variant,
             persistent_norm=self.final_layer_norm and affine(self.final_layer_norm),
-            span_mask_HS=span.mask(reach) if span is not None else None,
+            span_mask_HS=self.span_mask(reach),
         )
 
 
 class AllAttention(RelativeTransformer):
-    """All-attention layers (§4.2); see ``TransformerStack.run_block``.
+    """All-attention layers (§4.2).
 
-    Like the baseline it carries the inputs of its layers at the last S steps, and no step attends to itself.
+    Like the baseline they carry their inputs at the last S steps, and no step attends to itself.
     """
 
     layer_class = AllAttentionLayer
 
-    def _run_layer(self, *arguments) -> Tensor:
-        return self._layer_and_share(*arguments)[0]
+    def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
+        """See ``RelativeTransformer.run_layer``."""
+        return self._layer_and_share(layer, x_TBD, carried_CBD, reach, reach_TB)[0]
 
     def _layer_and_share(
         self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor] = None
-    ):
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """A layer's output [T, B, D], and the persistent vectors' share of the attention [T, B, H, 1]."""
         o, weights = self.options, layer.weights(reach)
         T, B, _ = x_TBD.shape
-        # The last step of the block is nobody's context yet.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), own_projection(layer), o.context_heads)
+        # No step of the block attends to its last one.
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), o.context_heads)
         attend = partial(
             block_attention,
             k_CBHE=keys,
@@ -104,26 +104,29 @@ class AllAttention(RelativeTransformer):
         )
         return self._sublayers(x_TBD, attend, weights)
 
-    def _sublayers(self, x: Tensor, attend, weights: AllAttentionWeights):
-        """The layer on a block [T, B, D] or a step [B, D], and the persistent vectors' share."""
+    def _sublayers(self, x: Tensor, attend: Callable, weights: AllAttentionWeights) -> Tuple[Tensor, Optional[Tensor]]:
+        """A layer's output for a block [T, B, D] or a step [B, D], and the persistent vectors' share of the attention."""
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
-        mask_GRN = self._draw_persistent(weights, x)
-        attended, share = all_attention(query, attend, weights, mask_GRN)
+        mask_URN = self._draw_persistent(weights, x)
+        attended, share = all_attention(query, attend, weights, mask_URN)
         x = attention_residual(x, attended, weights, before, self.draw(o.dropout, x.shape, x))
         if weights.persistent_norm is not None:
-            x = persistent_sublayer(x, weights, before, mask_GRN, self.draw(o.dropout, x.shape, x))
+            x = persistent_sublayer(x, weights, before, mask_URN, self.draw(o.dropout, x.shape, x))
         return x, share
 
     def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Optional[Dropout]:
+        """Dropout of the weights of the persistent vectors, for a block or step of inputs [..., D]."""
         if weights.persistent is None:
             return None
-        groups, vectors, _ = weights.persistent.key_GNE.shape
+        groups, vectors, _ = weights.persistent.key_UNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    def step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+    def step(
+        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
+    ) -> StepOutput:
+        """See ``TransformerStack.step``."""
         weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
-        options = self.loop_options(ring.span)
         inputs = []
         for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
             inputs.append(x_BD)
@@ -136,11 +139,12 @@ class AllAttention(RelativeTransformer):
                 far_BC=ring.far_BC(x_BD.device),
             )
             x_BD, _ = self._sublayers(x_BD, attend, layer)
-        ring.push(torch.stack(inputs), weights, options)
-        return self.finish(x_BD)
+        memory_KBD = torch.stack(inputs)
+        ring.push(memory_KBD, weights, options)
+        return StepOutput(x_BD, memory_KBD, None)
 
-    def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None):
-        """How much attention the persistent vectors take in a block, mean over steps and streams.
+    def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        """How much attention the persistent vectors take in a block, averaged over steps and streams.
 
         Returns:
             Shares [L, H], and the state after the block.
@@ -162,4 +166,4 @@ class AllAttention(RelativeTransformer):
             inputs.append(x_TBD)
             x_TBD, share_TBH1 = self._layer_and_share(layer, x_TBD, carried_CBD[-reach:], reach)
             shares.append(share_TBH1.mean((0, 1)).squeeze(-1))
-        return torch.stack(shares), state.extended(torch.stack(inputs), self.kept_steps(reaches))
+        return torch.stack(shares), state.extended(torch.stack(inputs), self.carried_steps(reaches))

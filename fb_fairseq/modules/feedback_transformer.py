@@ -1,62 +1,114 @@
 """The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
 
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
+import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.layer import own_projection
+from fb_fairseq.modules.interface import Report
+from fb_fairseq.modules.layer import LayerWeights
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
+from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback.select import step_loop
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackWeights
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
 
 class FeedbackTransformer(TransformerStack):
-    """The Feedback Transformer's layers and memory (v3 §3.3); see ``TransformerStack.run_block``."""
+    """The Feedback Transformer's layers and memory (v3 §3.3).
 
-    def build(self, options: TransformerOptions) -> None:
-        super().build(options, own_keys=options.memory_projections == "per-layer")
+    Args:
+        layers: layers that belong to another module (fairseq's decoder); None: new ones.
+    """
+
+    def __init__(self, options: TransformerOptions, layers: Optional[Sequence[LayerWeights]] = None):
+        super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
 
+    def attention_parameters(self) -> List[nn.Parameter]:
+        """The parameters that a block of one step without a past does not use."""
+        return [*super().attention_parameters(), *self.memory.parameters()]
+
     def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
+        """See ``TransformerStack.loop_weights``."""
         memory = self.memory
-        projections = [memory.projection()] if memory.shared else [own_projection(layer) for layer in self.layers]
+        projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
         return FeedbackWeights(
             layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
             projections=projections,
-            mix_KN=memory.mix(device),
+            mix_KA=memory.mix(device),
             positions=self.positions.weights(),
         )
 
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
+        """See ``Stack.run_block``."""
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
-        weights = self.loop_weights(x_TBD.device, reaches)
-        out_TBD, memory_KTBD, _ = step_loop(self.options.step_loop)(
+        out_TBD, memory_KTBD, _ = self.run_loop(
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
-            weights,
             self.loop_options(max(reaches)),
-            self._draw_dropouts(x_TBD),
-            draw_active_layers(self, self.options),
+            self.draw_dropouts(x_TBD, self.options.attention_span),
+            reaches=reaches,
             reach_TB=reach_TB,
         )
-        return self.finish(touch_attention(self, out_TBD)), state.extended(memory_KTBD, self.kept_steps(reaches))
+        return self.finish(out_TBD), state.extended(memory_KTBD, self.carried_steps(reaches))
 
-    def _draw_dropouts(self, x_TBD: Tensor) -> FeedbackDropouts:
-        o = self.options
-        T, B, D = x_TBD.shape
-        L = len(self.layers)
-        return FeedbackDropouts(
-            attention_LTBHS=self.draw(
-                o.attention_dropout, (L, T, B, o.decoder_attention_heads, o.attention_span), x_TBD
-            ),
-            hidden_LTBF=self.draw(o.activation_dropout, (L, T, B, o.decoder_ffn_embed_dim), x_TBD),
-            attention_residual_LTBD=self.draw(o.dropout, (L, T, B, D), x_TBD),
-            ffn_residual_LTBD=self.draw(o.dropout, (L, T, B, D), x_TBD),
+    def run_loop(
+        self,
+        x_TBD: Tensor,
+        memory_KCBD: Tensor,
+        options: FeedbackOptions,
+        dropouts: FeedbackDropouts,
+        encoder: Sequence[EncoderContext] = (),
+        reaches: Optional[List[int]] = None,
+        reach_TB: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Run the step loop of ``--step-loop`` over a block, without the final norm.
+
+        Args:
+            reaches: how many steps back each layer attends; None: ``self.reaches()``.
+
+        Returns:
+            Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see
+            ``fb_fairseq.ops.feedback.reference.feedback_block``.
+        """
+        weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
+        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.options.step_loop)(
+            x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
+        return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
+
+    def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
+        """Draw the masks of a block.
+
+        Args:
+            slots: the most slots that a step attends to.
+        """
+        o, (T, B, D) = self.options, x_TBD.shape
+        H = o.decoder_attention_heads
+
+        def draw(p: float, *shape: int):
+            return self.draw(p, (len(self.layers), T, B, *shape), x_TBD)
+
+        return FeedbackDropouts(
+            attention_LTBHS=draw(o.attention_dropout, H, slots),
+            hidden_LTBF=draw(o.activation_dropout, o.decoder_ffn_embed_dim),
+            attention_residual_LTBD=draw(o.dropout, D),
+            ffn_residual_LTBD=draw(o.dropout, D),
+            cross_LTBHC=draw(o.attention_dropout, H, len(encoder[0].keys_CBHE)) if encoder else None,
+            cross_residual_LTBD=draw(o.dropout, D) if encoder else None,
+        )
+
+    def report(self) -> Report:
+        """Spans, and in validation what the memory takes of each layer."""
+        report = super().report()
+        weights = self.memory.layer_weights
+        if weights is not None and weights.dim() == 1 and not self.training:
+            shares = torch.softmax(weights.float(), 0)
+            report.logged.update({f"layer_weight_{l}": share for l, share in enumerate(shares)})
+        return report

@@ -1,21 +1,49 @@
-"""A layer's parameters, under fairseq's names."""
+"""A layer's parameters, under fairseq's names. ``fb_fairseq.ops`` does the arithmetic."""
 
 import math
+from abc import ABC, abstractmethod
+from typing import List
 
 import torch.nn as nn
 
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.span import AdaptiveSpan
-from fb_fairseq.ops.layers import Affine, Layer, Projection
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Layer, Projection
 
 
 def affine(module: nn.Module) -> Affine:
-    """The weight and bias of an ``nn.Linear`` or ``nn.LayerNorm``."""
+    """The weight and bias of an ``nn.Linear`` or ``nn.LayerNorm``.
+
+    Raises:
+        ValueError: a layer norm's epsilon is not ``LAYER_NORM_EPS``, which all arithmetic assumes.
+    """
+    if isinstance(module, nn.LayerNorm) and module.eps != LAYER_NORM_EPS:
+        raise ValueError(f"a layer norm has epsilon {module.eps}; only {LAYER_NORM_EPS} is supported")
     return Affine(module.weight, module.bias)
 
 
+class LayerWeights(ABC):
+    """What a stack needs of a layer. Our own layers implement it, and an adapter for fairseq's decoder layers."""
+
+    @abstractmethod
+    def weights(self, reach: int):
+        """The weights without key and value projections, with adaptive spans for ``reach`` steps back."""
+
+    @abstractmethod
+    def projection(self) -> Projection:
+        """The layer's own key and value projections."""
+
+    @abstractmethod
+    def attention_parameters(self) -> List[nn.Parameter]:
+        """The parameters of self-attention and its norm."""
+
+
 class SelfAttention(nn.Module):
-    """Projections of one layer's attention; keys and values only where each layer has its own."""
+    """Projections of one layer's attention, and its adaptive spans.
+
+    Args:
+        own_keys: whether the layer has key and value projections of its own.
+    """
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -28,19 +56,43 @@ class SelfAttention(nn.Module):
         self.adaptive_span = AdaptiveSpan(options) if options.adaptive_span else None
 
 
-class TransformerLayer(nn.Module):
-    """Self-attention and feed-forward sublayer. ``ops`` does the arithmetic.
+class AttentionLayer(nn.Module, LayerWeights):
+    """What the layers have in common: self-attention and its norm.
 
-    Initialised as published: torch's defaults; with pre-norm, what feeds the residual connections is divided
+    Args:
+        own_keys: whether the layer has key and value projections of its own.
+    """
+
+    def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
+        super().__init__()
+        self.normalize_before = options.decoder_normalize_before
+        self.self_attn = SelfAttention(options, own_keys, bias)
+        self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
+
+    def span_mask(self, reach: int):
+        """The heads' adaptive spans [H, reach] by distance; None: all reach S steps back."""
+        span = self.self_attn.adaptive_span
+        return None if span is None else span.mask(reach)
+
+    def projection(self) -> Projection:
+        """The layer's own key and value projections; with pre-norm the attention's norm comes before them."""
+        return attention_projection(self)
+
+    def attention_parameters(self) -> List[nn.Parameter]:
+        """See ``LayerWeights``."""
+        return [*self.self_attn.parameters(), *self.self_attn_layer_norm.parameters()]
+
+
+class TransformerLayer(AttentionLayer):
+    """Self-attention and feed-forward sublayer.
+
+    Initialised as published: torch's defaults; with pre-norm, the matrices that feed the residual connections are divided
     by sqrt(2 L).
     """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
-        super().__init__()
+        super().__init__(options, own_keys)
         D = options.decoder_embed_dim
-        self.normalize_before = options.decoder_normalize_before
-        self.self_attn = SelfAttention(options, own_keys)
-        self.self_attn_layer_norm = nn.LayerNorm(D)
         self.fc1 = nn.Linear(D, options.decoder_ffn_embed_dim)
         self.fc2 = nn.Linear(options.decoder_ffn_embed_dim, D)
         self.final_layer_norm = nn.LayerNorm(D)
@@ -49,13 +101,16 @@ class TransformerLayer(nn.Module):
                 module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
 
     def weights(self, reach: int) -> Layer:
-        """The weights, with spans for ``reach`` steps back."""
-        span = self.self_attn.adaptive_span
-        return layer_weights(self, span_mask_HS=span.mask(reach) if span is not None else None)
+        """See ``LayerWeights``."""
+        return transformer_weights(self, span_mask_HS=self.span_mask(reach))
 
 
-def layer_weights(layer: nn.Module, **more) -> Layer:
-    """The weights of a layer with fairseq's names, ours or fairseq's own; ``more`` are further fields of ``Layer``."""
+def transformer_weights(layer: nn.Module, **more) -> Layer:
+    """The weights of a layer with fairseq's parameter names, ours or fairseq's own.
+
+    Args:
+        more: further fields of ``Layer``.
+    """
     return Layer(
         query=affine(layer.self_attn.q_proj),
         out=affine(layer.self_attn.out_proj),
@@ -67,8 +122,8 @@ def layer_weights(layer: nn.Module, **more) -> Layer:
     )
 
 
-def own_projection(layer: nn.Module) -> Projection:
-    """A layer's own key and value projections; the memory goes through the attention's norm."""
+def attention_projection(layer: nn.Module) -> Projection:
+    """Key and value projections of a layer with fairseq's parameter names; with pre-norm its norm comes before them."""
     return Projection(
         norm=affine(layer.self_attn_layer_norm) if layer.normalize_before else None,
         key=affine(layer.self_attn.k_proj),

@@ -7,55 +7,48 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.config import option
+from fb_fairseq.modules.interface import Stack, StepMemory
+from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout
+from fb_fairseq.ops.layers import dropout
 
 
 @dataclass(frozen=True)
-class LSTMOptions:
-    """
+class LSTMOptions(CheckedOptions):
+    """Options of ``LSTM``; the names are the command line's.
+
     Raises:
         ValueError: an option is out of range; the message names it.
     """
 
-    decoder_layers: int = 3
-    decoder_embed_dim: int = 256
-    dropout: float = 0.0
-    embedding_dropout: float = 0.0
-    output_dropout: float = 0.0
+    decoder_layers: int = option(3, "number of layers")
+    decoder_embed_dim: int = option(256, "model width")
+    dropout: float = option(0.0, "dropout between layers")
+    embedding_dropout: float = option(0.0, "dropout of the embedding layer's output")
+    output_dropout: float = option(0.0, "dropout of the last layer's output")
 
     def __post_init__(self):
-        for name, value in vars(self).items():
-            if name.startswith("decoder_") and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {value}: give 1 or more")
-            if name.endswith("dropout") and not 0 <= value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {value}: give a probability below 1")
+        self.check_fields()
+        self.check_positive("decoder_layers", "decoder_embed_dim")
 
 
-class LSTM(nn.Module):
+class LSTM(Stack):
     """Layers of LSTM, each as wide as the model, with dropout between them.
 
-    A stream's state has 2 L vectors: of each layer the hidden state, then of each layer the cell state.
+    A stream's state has 2 L vectors: each layer's hidden state, then each layer's cell state.
     """
 
-    def __init__(self, options: Optional[LSTMOptions] = None):
+    def __init__(self, options: LSTMOptions):
         super().__init__()
-        if options is not None:
-            self.build(options)
-
-    def build(self, options: LSTMOptions) -> None:
         self.options = options
         width, layers = options.decoder_embed_dim, options.decoder_layers
         self.lstm = nn.LSTM(width, width, layers, dropout=options.dropout if layers > 1 else 0.0)
 
-    def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
-        """A dropout mask in training, else None."""
-        return draw_dropout(p if self.training else 0.0, shape, like)
-
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
-        """See ``TransformerStack.run_block``."""
+        """See ``Stack.run_block``."""
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
         after = None
@@ -69,7 +62,7 @@ class LSTM(nn.Module):
         return y_TBD, StreamState(torch.cat(after)[:, None].detach().to(x_TBD.dtype))
 
     def _run_episodes(self, x_TBD: Tensor, after, starts_TB: Tensor):
-        """The state is zero where an episode starts; between such steps all runs at once."""
+        """Run a block in pieces between the steps where some episode starts; there its state is set to zero."""
         first = [t for t, start in enumerate(starts_TB.any(1).tolist()) if start and t > 0]
         outputs = []
         for begin, end in zip([0, *first], [*first, len(x_TBD)]):
@@ -79,46 +72,44 @@ class LSTM(nn.Module):
             outputs.append(y_TBD)
         return torch.cat(outputs), after
 
+    def new_ring(self, storage: str = "keys-values") -> "LSTMMemory":
+        """See ``Stack.new_ring``."""
+        return LSTMMemory()
+
     def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> "LSTMMemory":
-        """See ``TransformerStack.ring_after``."""
+        """See ``Stack.ring_after``."""
         memory = LSTMMemory()
         memory.state = state
         return memory
 
-    def new_ring(self, storage: str) -> "LSTMMemory":
-        """What decoding step by step keeps."""
-        return LSTMMemory()
-
     def run_step(self, x_BD: Tensor, memory: "LSTMMemory") -> Tensor:
-        """See ``TransformerStack.run_step``."""
+        """See ``Stack.run_step``."""
         y_TBD, memory.state = self.run_block(x_BD[None], memory.state, memory.age_1B)
         memory.position += 1
         if memory.age_1B is not None:
             memory.age_1B = memory.age_1B + 1
         return y_TBD[0]
 
-    def forward(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        return self.run_block(x_TBD, state, reach_TB)
 
-
-class LSTMMemory:
-    """An LSTM's state while it generates; see ``MemoryRing``."""
+class LSTMMemory(StepMemory):
+    """An LSTM's state while it decodes step by step."""
 
     def __init__(self):
         self.state: Optional[StreamState] = None
         self.position = 0
-        self.age_1B: Optional[Tensor] = None
+        self.age_1B: Optional[Tensor] = None  # steps of each stream's episode so far
 
     def reset(self, age_B: Tensor) -> None:
+        """See ``StepMemory.reset``."""
         self.age_1B = age_B.clone()[None]
 
     def reorder(self, order: Tensor) -> None:
+        """See ``StepMemory.reorder``."""
         if self.age_1B is not None:
             self.age_1B = self.age_1B[:, order]
         if self.state is not None:
             self.state = StreamState(self.state.memory_KCBD.index_select(2, order))
 
     def nbytes(self) -> int:
+        """Bytes of the hidden and cell states."""
         return 0 if self.state is None else self.state.memory_KCBD.numel() * self.state.memory_KCBD.element_size()

@@ -1,4 +1,4 @@
-"""The Feedback memory's own parameters: how it is composed of the layers, and its shared projections."""
+"""The feedback memory's own parameters: the weights that merge the layers, and shared key and value projections."""
 
 from typing import List, Optional
 
@@ -14,9 +14,11 @@ from fb_fairseq.ops.layers import Projection, at_least_fp32
 class FeedbackMemory(nn.Module):
     """Composition of the memory (v3 §3.3, Eq. 1; compositions to compare: v1 Table 5, v3 Figures 5 and 8).
 
-    ``layer_weights`` [L + 1] are the logits w of Eq. 1; for ``same-and-lower`` [L, L + 1], row l for layer l + 1,
-    of which the first l + 2 count. With shared projections ``k_proj``, ``v_proj`` and, with pre-norm,
-    ``layer_norm`` serve all layers.
+    Attributes:
+        layer_weights: the logits w of Eq. 1, [L + 1]: first the embedding's, then the layers'. For ``same-and-lower``
+            [L, L + 1]: row l is what layer l + 1 attends to, and only its first l + 2 entries count.
+        k_proj, v_proj, layer_norm: with shared projections, the key and value projections of all layers, and with
+            pre-norm the norm before them.
     """
 
     def __init__(self, options: TransformerOptions):
@@ -35,11 +37,11 @@ class FeedbackMemory(nn.Module):
 
     @property
     def memories(self) -> int:
-        """K: how many memories a step leaves."""
+        """Number of memories K that a step leaves: 1, or L where each layer has its own."""
         return self.layers if self.composition in ("same-and-lower", "previous") else 1
 
     def mix(self, device: Optional[torch.device] = None) -> Tensor:
-        """[K, L + 1]: what each memory takes of the embedding and the L layers; rows sum to 1."""
+        """What each memory takes of the embedding and of each layer, [K, L + 1]; the rows sum to 1."""
         L = self.layers
         if self.composition == "weighted":
             return torch.softmax(at_least_fp32(self.layer_weights), 0)[None]
@@ -54,11 +56,12 @@ class FeedbackMemory(nn.Module):
         return torch.eye(L + 1, device=device)[layer : layer + 1]
 
     def projection(self) -> Projection:
+        """The shared key and value projections."""
         norm = affine(self.layer_norm) if self.layer_norm is not None else None
         return Projection(norm=norm, key=affine(self.k_proj), value=affine(self.v_proj))
 
     def keep_layers(self, layer_weights: Tensor, kept: List[int]) -> Tensor:
-        """The logits that belong to a model pruned to these layers (counted from 0), for LayerDrop."""
+        """The logits for a model that keeps only these layers, counted from 0 (LayerDrop's pruning)."""
         columns = [0] + [l + 1 for l in kept]
         rows = layer_weights[kept] if layer_weights.dim() == 2 else layer_weights
         return rows[..., columns]

@@ -1,7 +1,9 @@
-"""The sizes and switches of a stack of layers, checked when they are put together."""
+"""The sizes and switches of stacks. The one place where each option is described: fairseq's options are made of these."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from fb_fairseq.config import option
+from fb_fairseq.errors import flag
 from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
 from fb_fairseq.ops.layers import ACTIVATIONS
 
@@ -9,117 +11,164 @@ COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
 
+class CheckedOptions:
+    """Base of option dataclasses: general checks, and errors that name the option."""
+
+    def check(self, good: bool, name: str, problem: str) -> None:
+        """
+        Raises:
+            ValueError: the condition does not hold; the message names the option and its value.
+        """
+        if not good:
+            raise ValueError(f"{flag(name)} {getattr(self, name)}: {problem}")
+
+    def check_fields(self) -> None:
+        """Check choices, and that dropout rates are probabilities.
+
+        Raises:
+            ValueError: an option is out of range; the message names it.
+        """
+        for f in fields(self):
+            choices = f.metadata.get("choices")
+            if choices is not None:
+                self.check(getattr(self, f.name) in choices, f.name, f"unknown; choose from {', '.join(choices)}")
+            if f.name.endswith(("dropout", "layerdrop")):
+                self.check(0 <= getattr(self, f.name) < 1, f.name, "must be a probability below 1")
+
+    def check_positive(self, *names: str) -> None:
+        """
+        Raises:
+            ValueError: one of these options is less than 1.
+        """
+        for name in names:
+            self.check(getattr(self, name) >= 1, name, "must be 1 or more")
+
+
 @dataclass(frozen=True)
-class TransformerOptions:
+class TransformerOptions(CheckedOptions):
     """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``; the names are the command line's.
 
     Raises:
         ValueError: an option is out of range; the message names it.
     """
 
-    decoder_layers: int = 6
-    decoder_embed_dim: int = 512
-    decoder_ffn_embed_dim: int = 2048
-    decoder_attention_heads: int = 8
-    decoder_head_dim: int = 0  # 0: embed_dim / heads
-    decoder_normalize_before: bool = False
-    no_decoder_final_norm: bool = False
-    activation_fn: str = "relu"
-    attention_span: int = 512
-    relative_positions: str = "key"
-    dropout: float = 0.0
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    output_dropout: float = 0.0
-    decoder_layerdrop: float = 0.0
-    memory_composition: str = "weighted"
-    memory_projections: str = "shared"
-    step_loop: str = "auto"
-    step_loop_kernel: str = "torch"
-    step_loop_recompute: bool = False
-    persistent_memory_size: int = 0
-    persistent_memory_variant: str = "all-attn"
-    checkpoint_activations: bool = False
-    adaptive_span: bool = False
-    adaptive_span_loss: float = 0.0
-    adaptive_span_ramp: int = 32
-    adaptive_span_init: float = 0.0
+    decoder_layers: int = option(6, "number of layers")
+    decoder_embed_dim: int = option(512, "model width")
+    decoder_ffn_embed_dim: int = option(2048, "width of the feed-forward sublayer")
+    decoder_attention_heads: int = option(8, "number of attention heads")
+    decoder_head_dim: int = option(0, "width of a head; 0: model width / heads")
+    decoder_normalize_before: bool = option(False, "apply layer norm before each sublayer (pre-norm)")
+    no_decoder_final_norm: bool = option(False, "no layer norm after the last layer (pre-norm only)")
+    activation_fn: str = option("relu", "activation function of the feed-forward sublayer", ACTIVATIONS)
+    attention_span: int = option(512, "how many steps back attention reaches, across blocks")
+    relative_positions: str = option(
+        "key",
+        "learned relative positions for keys, or for keys and values; none: fairseq's absolute positions",
+        ("key", "key-value", "none"),
+    )
+    dropout: float = option(0.0, "dropout of each sublayer's output, before it is added to its input")
+    embedding_dropout: float = option(0.0, "dropout of the embedding layer's output")
+    attention_dropout: float = option(0.0, "dropout of attention weights")
+    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
+    output_dropout: float = option(0.0, "dropout of the last sublayer's output")
+    decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once per block")
+    memory_composition: str = option("weighted", f"what the memory is made of: {COMPOSITIONS}")
+    memory_projections: str = option(
+        "shared",
+        "one key and value projection for all layers (v3 of the paper), or one per layer (v1)",
+        ("shared", "per-layer"),
+    )
+    step_loop: str = option(
+        "auto",
+        "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, where "
+        "a block's shapes repeat (not yet measured on a GPU); auto: fast",
+        STEP_LOOPS,
+    )
+    step_loop_kernel: str = option(
+        "torch",
+        "attention in the fast loop and in graphs: torch's products, or one Triton kernel each way (on a GPU)",
+        KERNELS,
+    )
+    step_loop_recompute: bool = option(
+        False,
+        "compute a block's activations again in the backward pass instead of keeping them: less memory, more time",
+    )
+    persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
+    persistent_memory_variant: str = option(
+        "all-attn",
+        "all-attn: one softmax over context and persistent vectors; attn-split: one softmax each; head-split: half of the "
+        "heads each; single-head: as attn-split, with one set of vectors for all heads; ff-attn: as single-head, in a "
+        "sublayer of its own",
+        PERSISTENT_MEMORY_VARIANTS,
+    )
+    checkpoint_activations: bool = option(
+        False, "recompute the activations of layers (Feedback Transformer: of steps) in the backward pass"
+    )
+    adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
+    adaptive_span_loss: float = option(0.0, "loss per step of mean span and layer, in nats per token")
+    adaptive_span_ramp: int = option(32, "steps over which a head's attention fades out at the end of its span")
+    adaptive_span_init: float = option(0.0, "initial spans, as a fraction of --attention-span")
 
     def __post_init__(self):
-        def check(good, name, problem):
-            if not good:
-                value = getattr(self, name)
-                raise ValueError(f"--{name.replace('_', '-')} {value}: {problem}")
-
-        for name in ("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"):
-            check(getattr(self, name) >= 1, name, "give 1 or more")
-        check(self.decoder_head_dim >= 0, "decoder_head_dim", "give a width, or 0 for embed_dim / heads")
-        check(
+        self.check_fields()
+        self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
+        self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")
+        self.check(
             self.decoder_head_dim or self.decoder_embed_dim % self.decoder_attention_heads == 0,
             "decoder_attention_heads",
             f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
             "give a number that does, or the width of a head with --decoder-head-dim",
         )
-        check(self.attention_span >= 1, "attention_span", "a step needs at least 1 step before it to attend to")
-        check(self.activation_fn in ACTIVATIONS, "activation_fn", f"unknown, choose of {', '.join(ACTIVATIONS)}")
-        choices = ("key", "key-value", "none")
-        check(self.relative_positions in choices, "relative_positions", f"unknown, choose of {', '.join(choices)}")
-        for name in [name for name in vars(self) if name.endswith(("dropout", "layerdrop"))]:
-            check(0 <= getattr(self, name) < 1, name, "give a probability below 1")
-        choices = ("shared", "per-layer")
-        check(self.memory_projections in choices, "memory_projections", f"unknown, choose of {', '.join(choices)}")
-        check(self.step_loop in STEP_LOOPS, "step_loop", f"unknown, choose of {', '.join(STEP_LOOPS)}")
-        check(self.step_loop_kernel in KERNELS, "step_loop_kernel", f"unknown, choose of {', '.join(KERNELS)}")
-        self._check_composition(check)
-        self._check_persistent_memory(check)
-        check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "give the steps over which a span fades out")
-        check(0 <= self.adaptive_span_init <= 1, "adaptive_span_init", "give a fraction of --attention-span")
-        check(self.adaptive_span_loss >= 0, "adaptive_span_loss", "give 0 or more")
-        check(
-            self.adaptive_span or self.adaptive_span_loss == 0,
-            "adaptive_span_loss",
-            "has no effect without --adaptive-span; give that too",
-        )
-        check(
-            self.adaptive_span or self.adaptive_span_init == 0,
-            "adaptive_span_init",
-            "has no effect without --adaptive-span; give that too",
-        )
+        self.check(self.attention_span >= 1, "attention_span", "must be 1 or more steps")
+        self._check_composition()
+        self._check_persistent_memory()
+        self._check_spans()
 
-    def _check_composition(self, check):
+    def _check_composition(self):
         kind, _, layer = self.memory_composition.partition(":")
-        check(
+        self.check(
             kind in ("weighted", "average", "same-and-lower", "previous") and not layer or kind == "layer",
             "memory_composition",
-            f"unknown, choose of {COMPOSITIONS}",
+            f"unknown; choose from {COMPOSITIONS}",
         )
-        check(
+        self.check(
             kind != "layer" or layer.isdigit() and int(layer) <= self.decoder_layers,
             "memory_composition",
             f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
         )
 
-    def _check_persistent_memory(self, check):
-        check(self.persistent_memory_size >= 0, "persistent_memory_size", "give a number of vectors, or 0 for none")
-        variant, choices = "persistent_memory_variant", PERSISTENT_MEMORY_VARIANTS
-        check(self.persistent_memory_variant in choices, variant, f"unknown, choose of {', '.join(choices)}")
-        check(
+    def _check_persistent_memory(self):
+        self.check(
+            self.persistent_memory_size >= 0, "persistent_memory_size", "must be a number of vectors, or 0 for none"
+        )
+        self.check(
             self.persistent_memory_size or self.persistent_memory_variant == "all-attn",
-            variant,
+            "persistent_memory_variant",
             "has no effect without persistent vectors; give --persistent-memory-size, or leave it out",
         )
-        check(
+        self.check(
             self.persistent_memory_variant != "head-split" or self.decoder_attention_heads % 2 == 0,
-            variant,
-            f"halves the heads; give an even number of them, not --decoder-attention-heads {self.decoder_attention_heads}",
+            "persistent_memory_variant",
+            f"halves the heads; --decoder-attention-heads must be even, not {self.decoder_attention_heads}",
         )
+
+    def _check_spans(self):
+        self.check(self.adaptive_span_ramp > 0, "adaptive_span_ramp", "must be 1 or more steps")
+        self.check(0 <= self.adaptive_span_init <= 1, "adaptive_span_init", "must be a fraction of --attention-span")
+        self.check(self.adaptive_span_loss >= 0, "adaptive_span_loss", "must be 0 or more")
+        for name in ("adaptive_span_loss", "adaptive_span_init"):
+            self.check(
+                self.adaptive_span or getattr(self, name) == 0,
+                name,
+                "has no effect without --adaptive-span; give that too",
+            )
 
     @property
     def context_heads(self) -> int:
-        """How many heads attend to the context: all, or half of them with ``head-split``."""
+        """Number of heads that attend to the context: all, or half of them with ``head-split``."""
         return self.decoder_attention_heads // (2 if self.persistent_memory_variant == "head-split" else 1)
 
     @property
     def head_dim(self) -> int:
+        """Width of a head, E."""
         return self.decoder_head_dim or self.decoder_embed_dim // self.decoder_attention_heads

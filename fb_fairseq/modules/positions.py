@@ -1,4 +1,4 @@
-"""Positions of the language models: learned relative embeddings, or fixed absolute ones."""
+"""Positions in language models: learned relative embeddings, or fixed absolute ones."""
 
 import math
 
@@ -11,7 +11,7 @@ from fb_fairseq.ops.attention import Positions
 
 
 class RelativePositions(nn.Module):
-    """Embeddings [S, E] of the distances 1 to S, shared by all heads and layers, N(0, 1) as published.
+    """Embeddings [S, E] of the distances 1 to S, shared by all heads and layers, initialised N(0, 1) as published.
 
     Feedback Transformer v3 §7.6; All-attention §3.1, Eq. 4 (values as well as keys).
     """
@@ -24,11 +24,12 @@ class RelativePositions(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.randn(shape)) if used else None)
 
     def weights(self) -> Positions:
+        """The tables; None where there is none."""
         return Positions(self.key, self.value)
 
 
 def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
-    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1 of a stream, however long.
+    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1 of a stream of any length.
 
     Vaswani et al. 2017 §3.5, sines and cosines in halves; fairseq's first position is 2.
     """

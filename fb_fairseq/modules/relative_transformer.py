@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.modules.layer import own_projection
-from fb_fairseq.modules.stack import TransformerStack, draw_active_layers, touch_attention
+from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback.types import FeedbackWeights
@@ -15,43 +14,52 @@ from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memo
 
 
 class RelativeTransformer(TransformerStack):
-    """The baseline's layers (v3 §3.1, §7.6); see ``TransformerStack.run_block``.
+    """The baseline's layers (v3 §3.1, §7.6).
 
     It carries the inputs of its layers at the last S steps, and no step attends to itself.
     """
 
     def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
-        """Step by step, the baseline is the Feedback Transformer of ``previous`` composition."""
+        """See ``TransformerStack.loop_weights``: step by step, the baseline is the Feedback Transformer of ``previous``
+        composition, where layer l attends to the outputs of layer l - 1."""
         L = len(self.layers)
         return FeedbackWeights(
             layers=[layer.weights(reach) for layer, reach in zip(self.layers, reaches)],
-            projections=[own_projection(layer) for layer in self.layers],
-            mix_KN=torch.eye(L, L + 1, device=device),
+            projections=[layer.projection() for layer in self.layers],
+            mix_KA=torch.eye(L, L + 1, device=device),
             positions=self.positions.weights(),
         )
 
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
+        """See ``Stack.run_block``."""
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []
-        for l, active in enumerate(draw_active_layers(self, self.options)):
+        for l, active in enumerate(self.active_layers()):
             inputs.append(x_TBD)
             if active:
                 arguments = self.layers[l], x_TBD, state.memory_KCBD[l, -reaches[l] :], reaches[l], reach_TB
                 if self.options.checkpoint_activations and torch.is_grad_enabled():
-                    x_TBD = checkpoint(self._run_layer, *arguments, use_reentrant=False)
+                    x_TBD = checkpoint(self.run_layer, *arguments, use_reentrant=False)
                 else:
-                    x_TBD = self._run_layer(*arguments)
-        return self.finish(touch_attention(self, x_TBD)), state.extended(torch.stack(inputs), self.kept_steps(reaches))
+                    x_TBD = self.run_layer(*arguments)
+        y_TBD = self.finish(self.add_zero_gradient_terms(x_TBD))
+        return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def _run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
+    def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
+        """Run a layer over a block [T, B, D].
+
+        Args:
+            carried_CBD: the layer's inputs at the C steps before the block.
+            reach: how many steps back the layer attends.
+        """
         o = self.options
         T, B, D = x_TBD.shape
         weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before
-        # The last step of the block is nobody's context yet.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), own_projection(layer), heads)
+        # No step of the block attends to its last one.
+        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), heads)
         attended = block_attention(
             project_query(x_TBD, weights, heads, before),
             keys,

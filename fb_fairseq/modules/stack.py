@@ -1,62 +1,43 @@
-"""What the stacks of layers share."""
+"""What the stacks of attention layers have in common."""
 
 from functools import partial
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.layer import TransformerLayer, affine
+from fb_fairseq.modules.interface import Report, Stack
+from fb_fairseq.modules.layer import LayerWeights, TransformerLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
-from fb_fairseq.modules.span import MARGIN, reaches
+from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback.reference import feedback_step
-from fb_fairseq.ops.feedback.types import FeedbackOptions, FeedbackWeights
-from fb_fairseq.ops.layers import Dropout, draw_dropout, dropout, layer_norm, project_query
+from fb_fairseq.modules.step_graph import run_step
+from fb_fairseq.ops.feedback.step import feedback_step
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.layers import dropout, layer_norm
 
 
-def attention_parameters(stack: nn.Module) -> List[nn.Parameter]:
-    """The parameters of self-attention, its norms, the memory and positions: of a stack, or of fairseq's decoder."""
-    parts = [part for layer in stack.layers for part in (layer.self_attn, layer.self_attn_layer_norm)]
-    parts += [part for part in (getattr(stack, name, None) for name in ("memory", "positions")) if part is not None]
-    return [parameter for part in parts for parameter in part.parameters()]
+class TransformerStack(Stack):
+    """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
 
-
-def touch_attention(stack: nn.Module, out_TBD: Tensor) -> Tensor:
-    """The same outputs. A block of one step may use neither what it leaves nor, without a past, its attention;
-    DistributedDataParallel wants a gradient of every parameter."""
-    if len(out_TBD) > 1 or not torch.is_grad_enabled():
-        return out_TBD
-    return out_TBD + 0 * sum(parameter.float().sum() for parameter in attention_parameters(stack)).to(out_TBD.dtype)
-
-
-def draw_active_layers(stack: nn.Module, options: TransformerOptions) -> List[bool]:
-    """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
-    if not stack.training or options.decoder_layerdrop == 0:
-        return [True] * options.decoder_layers
-    return (torch.rand(options.decoder_layers) >= options.decoder_layerdrop).tolist()
-
-
-class TransformerStack(nn.Module):
-    """Layers, positions, final norm, and which layers LayerDrop runs.
-
-    Without options nothing is built yet: a fairseq decoder, which has a constructor of its own, is a stack too
-    and calls ``build`` itself. So its parameters carry fairseq's names.
+    Args:
+        own_keys: whether each layer has key and value projections of its own.
+        layers: layers that belong to another module; None: new ones of ``layer_class``.
     """
 
     layer_class = TransformerLayer
 
-    def __init__(self, options: Optional[TransformerOptions] = None):
+    def __init__(
+        self, options: TransformerOptions, own_keys: bool = True, layers: Optional[Sequence[LayerWeights]] = None
+    ):
         super().__init__()
-        if options is not None:
-            self.build(options)
-
-    def build(self, options: TransformerOptions, own_keys: bool = True) -> None:
         self.options = options
-        self.layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
+        if layers is None:
+            layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
+        self.layers = layers
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
@@ -67,16 +48,67 @@ class TransformerStack(nn.Module):
             return [self.options.attention_span] * len(self.layers)
         return reaches([layer.self_attn.adaptive_span for layer in self.layers])
 
-    def kept_steps(self, reaches: List[int]) -> int:
+    def carried_steps(self, reaches: List[int]) -> int:
         """How many steps of memory are carried to the next block."""
-        return min(self.options.attention_span, max(reaches) + (MARGIN if self.training else 0))
+        return min(self.options.attention_span, max(reaches) + (TRAINING_MARGIN if self.training else 0))
 
-    def new_ring(self, storage: str) -> MemoryRing:
-        """An empty memory for decoding step by step."""
+    def active_layers(self) -> List[bool]:
+        """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
+        o = self.options
+        if not self.training or o.decoder_layerdrop == 0:
+            return [True] * o.decoder_layers
+        return (torch.rand(o.decoder_layers) >= o.decoder_layerdrop).tolist()
+
+    def attention_parameters(self) -> List[nn.Parameter]:
+        """The parameters that a block of one step without a past does not use."""
+        parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
+        return [*parts, *self.positions.parameters()]
+
+    def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
+        """The same outputs, with a gradient of zero for parameters that a block of one step may not use: attention without
+        a past, and what the step leaves. DistributedDataParallel expects a gradient of every parameter."""
+        if len(out_TBD) > 1 or not torch.is_grad_enabled():
+            return out_TBD
+        unused = sum(parameter.float().sum() for parameter in self.attention_parameters())
+        return out_TBD + 0 * unused.to(out_TBD.dtype)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Features [..., D] of the top layer's output: its dropout, and the final norm."""
+        x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
+        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
+
+    # Step by step. The stacks differ in their weights only; all-attention in its layers too.
+
+    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
+        """The weights that a step needs.
+
+        Args:
+            reaches: how many steps back each layer reaches.
+        """
+        raise NotImplementedError
+
+    def loop_options(
+        self, span: int, alignment_layer: Optional[int] = None, alignment_heads: Optional[int] = None
+    ) -> FeedbackOptions:
+        """The settings of the step loop; see ``FeedbackOptions``."""
+        o = self.options
+        return FeedbackOptions(
+            heads=o.context_heads,
+            span=span,
+            activation=o.activation_fn,
+            normalize_before=o.decoder_normalize_before,
+            kernel=o.step_loop_kernel,
+            recompute=o.checkpoint_activations or o.step_loop_recompute,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+
+    def new_ring(self, storage: str = "keys-values") -> MemoryRing:
+        """See ``Stack.new_ring``."""
         return MemoryRing(max(self.reaches()), storage, captured=self.options.step_loop == "graph")
 
     def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> MemoryRing:
-        """A memory for going on step by step where a block ended, with the weights as they are now."""
+        """See ``Stack.ring_after``."""
         ring = self.new_ring(storage)
         if state is not None and state.memory_KCBD.shape[1]:
             memory_KCBD = state.memory_KCBD[:, -ring.span :]
@@ -84,80 +116,40 @@ class TransformerStack(nn.Module):
             ring.load(memory_KCBD, weights, self.loop_options(ring.span))
         return ring
 
+    def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
+        """See ``Stack.run_step``."""
+        return run_step(partial(self._features_of_step, ring=memory), x_BD, memory)
+
+    def _features_of_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
+        return self.finish(self.step(x_BD, ring, self.loop_options(ring.span)).out_BD)
+
+    def step(
+        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
+    ) -> StepOutput:
+        """Run the layers over one step, without the final norm, and push what it leaves to the ring."""
+        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
+        windows, far_BC = ring.windows(weights, options, x_BD), ring.far_BC(x_BD.device)
+        step = feedback_step(x_BD, windows, weights, options, encoder, far_BC)
+        ring.push(step.memory_KBD, weights, options)
+        return step
+
+    # Adaptive spans.
+
     def span_penalty(self) -> Tensor:
-        """``λ S mean(z)`` of each layer, added up: nats for each target, for the training loss."""
+        """``λ S mean(z)``, summed over layers: nats per target, for the training loss (v3 §7.6)."""
         means = torch.stack([layer.self_attn.adaptive_span.z.float().mean() for layer in self.layers])
         return self.options.adaptive_span_loss * self.options.attention_span * means.sum()
 
-    def clamp_spans(self) -> None:
-        """Bring z back to [0, 1]; after each optimizer step."""
+    def report(self) -> Report:
+        """Average and longest adaptive span, in steps, and the spans' penalty in training."""
+        if not self.options.adaptive_span:
+            return Report({})
+        lengths = torch.stack([layer.self_attn.adaptive_span.lengths() for layer in self.layers])
+        logged = {"avg_span": lengths.mean(), "max_span": lengths.max()}
+        return Report(logged, self.span_penalty() if self.training else None)
+
+    def clamp(self) -> None:
+        """Bring the spans z back to [0, 1]."""
         if self.options.adaptive_span:
             for layer in self.layers:
                 layer.self_attn.adaptive_span.clamp()
-
-    def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
-        """A dropout mask in training, else None."""
-        return draw_dropout(p if self.training else 0.0, shape, like)
-
-    def finish(self, x: Tensor) -> Tensor:
-        """Dropout of the last sublayer's output [..., D], and the final norm."""
-        x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
-        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
-
-    def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        """Run the layers over a block of embeddings.
-
-        Args:
-            x_TBD: T steps of B streams.
-            state: what the streams carry in; None at their start.
-            reach_TB: how many steps back each stream reaches at each step, where episodes end (at the start of one 0,
-                one step later 1, …); None: as far as its memory goes.
-
-        Returns:
-            The top layer's outputs [T, B, D] after the final norm, and the state after the block.
-        """
-        raise NotImplementedError
-
-    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
-        """The weights that a step needs, with each layer's spans as far as it reaches."""
-        raise NotImplementedError
-
-    def loop_options(self, span: int) -> FeedbackOptions:
-        return FeedbackOptions(
-            heads=self.options.context_heads,
-            span=span,
-            activation=self.options.activation_fn,
-            normalize_before=self.options.decoder_normalize_before,
-            kernel=self.options.step_loop_kernel,
-            recompute=self.options.checkpoint_activations or self.options.step_loop_recompute,
-        )
-
-    def run_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
-        """Run the layers over one step of B streams, and keep what it leaves in the ring.
-
-        Returns:
-            The top layer's output [B, D] after the final norm, as ``run_block`` gives it.
-        """
-        return ring.run(partial(self.step, ring=ring), x_BD)
-
-    def step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
-        """What ``run_step`` runs, or captures."""
-        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
-        options = self.loop_options(ring.span)
-        step = feedback_step(
-            x_BD,
-            project_query(x_BD, weights.layers[0], options.heads, options.normalize_before),
-            ring.windows(weights, options, x_BD),
-            weights,
-            options,
-            far_BC=ring.far_BC(x_BD.device),
-        )
-        ring.push(step.memory_KBD, weights, options)
-        return self.finish(step.out_BD)
-
-    def forward(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        return self.run_block(x_TBD, state, reach_TB)

@@ -1,4 +1,4 @@
-"""A stream's state goes into a model and comes out; nothing of a stream lies on a module.
+"""The state of streams: it goes into a model and comes out; nothing of a stream lies on a module.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -14,22 +14,24 @@ from torch import Tensor
 class StreamState:
     """What B streams carry from one block to the next: constants, without gradient.
 
-    memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback memory:
-        the memories m (K = 1, or L where every layer has its own). Relative Transformer: the inputs of its L layers.
+    Attributes:
+        memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:
+            the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the inputs
+            of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1).
     """
 
     memory_KCBD: Tensor
 
     @staticmethod
     def entering(state: Optional["StreamState"], memories: int, span: int, x_TBD: Tensor) -> "StreamState":
-        """The state that a block of these embeddings starts with, in their type and on their device.
+        """The state at the start of a block, in the type and on the device of its embeddings.
 
         Args:
-            state: what the block before left; None at the start of streams. Slots beyond the span are left away.
+            state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
             memories: K of the model.
 
         Raises:
-            ValueError: the state is another model's, or of other streams.
+            ValueError: the state belongs to another model, or to another number of streams.
         """
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:
@@ -37,22 +39,22 @@ class StreamState:
         shape = state.memory_KCBD.shape
         if (shape[0], shape[2], shape[3]) != (K, B, D):
             raise ValueError(
-                f"the streams' memory has {shape[0]} vectors a step, {shape[2]} streams and width {shape[3]}; "
+                f"the streams' memory has {shape[0]} vectors per step, {shape[2]} streams and width {shape[3]}; "
                 f"the model needs {K}, {B} and {D}: start with an empty memory (--reset-dataloader)"
             )
         return StreamState(state.memory_KCBD[:, -span:].to(x_TBD))
 
     def extended(self, new_KTBD: Tensor, span: int) -> "StreamState":
-        """The state after a block whose steps left these memories."""
+        """The state after a block whose steps have left these memories: the last ``span`` steps."""
         memory = torch.cat([self.memory_KCBD, new_KTBD.detach()], 1)[:, -span:]
-        # A copy of its own: the slice would keep all of the block alive.
+        # A copy, because the slice would keep all of the block alive.
         return StreamState(memory.clone())
 
     def split(self, parts: int) -> List["StreamState"]:
-        """The states of each ``B / parts`` streams, in order (views)."""
+        """The states of B / ``parts`` streams each, in order. They are views."""
         return [StreamState(memory) for memory in self.memory_KCBD.chunk(parts, 2)]
 
     @staticmethod
     def joined(states: Sequence["StreamState"]) -> "StreamState":
-        """The state of all these streams side by side; they carry equally many steps."""
+        """The state of all these streams side by side. All must carry the same number of steps."""
         return states[0] if len(states) == 1 else StreamState(torch.cat([state.memory_KCBD for state in states], 2))

@@ -1,11 +1,27 @@
-"""The mathematics on tensors. Imports torch only.
+"""The mathematics, as functions on tensors. Imports torch only.
 
-Shape suffixes used in every file of ``ops`` and ``modules`` (``x_TBD`` is a block, ``x_BD`` one step):
+    feedback/        the Feedback Transformer's step loop: a plain reference, and a fast version with hand-written backward pass
+    all_attention/   the all-attention layer: a plain reference, and the parallel version
+    attention.py     attention with relative positions and adaptive spans, of one step and of a block
+    layers.py        what acts on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
+    adaptive_softmax.py, buffers.py, triton_attention.py, cuda_graph.py, fallbacks.py
 
-    B  streams (batch)              H  heads
-    T  steps of a block             E  width of a head
-    S  attention span               D  model width
-    C  context slots, oldest first  F  feed-forward width
-    L  layers                       K  memories of a step (1, or one a layer)
-    N  values to mix, L + 1         P  pairs of key and value projections (1, or one a layer)
+A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
+``modules``; a digit is a dimension of that size, a lower-case letter a size that the function explains.
+
+    B  streams (batch)                      H  heads
+    T  steps of a block                     E  width of a head
+    S  attention span, in steps             D  model width
+    C  context slots, oldest first          F  width of the feed-forward sublayer
+    L  layers                               X  H x E, the width of all heads together
+    A  representations of a step, L + 1: the embedding and each layer's output
+    K  memories of a step: 1, or L where each layer has its own
+    G  B x H: a batch of single-head attentions
+    R  rows: steps x streams
+    I  sets of keys and values in the fast loop: 1, or one per layer
+    W  slots that a tile of steps reaches (backward pass)
+    Y  steps x layers of a tile (backward pass)
+    J  tensors that a memory ring keeps of a step
+    N  persistent vectors
+    U  groups of queries with persistent vectors of their own: H, H / 2 or 1
 """

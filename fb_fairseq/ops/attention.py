@@ -17,36 +17,47 @@ from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
 
 
 class Positions(NamedTuple):
-    """Relative position embeddings; row d - 1 belongs to distance d. None where there are none."""
+    """Relative position embeddings of keys and values: row d - 1 for distance d. None: there are none."""
 
     key_SE: Optional[Tensor] = None
     value_SE: Optional[Tensor] = None
 
     def reaching(self, span: int) -> "Positions":
-        """The rows of the distances 1 to ``span``."""
+        """The rows for the distances 1 to ``span``."""
         return Positions(*(None if table is None else table[:span] for table in self))
 
     def of_slots(self, distances_C: Tensor) -> "Positions":
-        """The rows of slots at these distances from the query: [C, E]."""
+        """The rows [C, E] for slots at these distances from the query."""
         return Positions(*(None if table is None else table[distances_C - 1] for table in self))
 
     def of_window(self, slots: int) -> "Positions":
-        """The rows of C slots in the order of their steps, the newest last."""
+        """The rows for C slots in the order of their steps, the newest last."""
         return Positions(*(None if table is None else table[:slots].flip(0) for table in self))
 
 
 def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
-    """The soft masks of heads by distance, [H, S]: ``clamp((R + z S - (d - 1)) / R, 0, 1)``; column d - 1 for d."""
+    """The heads' soft masks by distance, [H, S]: ``clamp((R + z S - (d - 1)) / R, 0, 1)`` in column d - 1.
+
+    Sukhbaatar et al. 2019, §3.2, as the Feedback Transformer uses it (v3 §7.6).
+
+    Args:
+        z_H: span of each head, as a fraction of S.
+        span: S, in steps.
+        ramp: R, the steps over which the mask falls from 1 to 0.
+    """
     steps_S = torch.arange(span, device=z_H.device, dtype=z_H.dtype)
     return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
 
 
 def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
-    """``mask exp(scores) / Σ mask exp(scores)`` over the last dimension, zero where the mask is zero everywhere; and the
-    logarithm of that sum [..., 1], which is there the lowest number instead of -∞ (whose gradient would be NaN).
+    """Softmax under a soft mask: ``mask exp(scores) / Σ mask exp(scores)`` over the last dimension.
 
-    The maximum is taken where the mask is above zero and nothing is added to the sum, so that slots that are masked
-    out may as well be left out.
+    The maximum is taken where the mask is above zero, and nothing is added to the sum: so slots that are masked out can
+    as well be left out.
+
+    Returns:
+        The weights, zero where the mask is zero everywhere; and the logarithm of the sum [..., 1], in that case the lowest
+        number (the gradient of -∞ would be NaN).
     """
     scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
@@ -56,10 +67,18 @@ def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     return exp / total, top + total.log()
 
 
-def span_terms(mask_HS: Tensor) -> Tuple[Tensor, Tensor]:
-    """What is added to the scores (log mask), and where the mask is zero."""
+class SpanTerms(NamedTuple):
+    """Adaptive spans in the form of terms: what is added to the scores, and where a head does not reach."""
+
+    log_mask_HS: Tensor
+    outside_HS: Tensor
+
+
+def span_terms(mask_HS: Tensor) -> SpanTerms:
+    """The terms of a span mask. Where it is zero, the logarithm is a quarter of the lowest number: so the sum with any
+    score stays finite, and still vanishes beside every score that is seen."""
     outside_HS = mask_HS == 0
-    return mask_HS.log().masked_fill(outside_HS, torch.finfo(mask_HS.dtype).min / 4), outside_HS
+    return SpanTerms(mask_HS.log().masked_fill(outside_HS, torch.finfo(mask_HS.dtype).min / 4), outside_HS)
 
 
 def step_attention(
@@ -106,7 +125,7 @@ def step_attention(
 
 
 def nothing_attended(q: Tensor, return_lse: bool) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """Attention [..., E] over no slots at all."""
+    """Attention over no slots at all: zeros [..., E], and with ``return_lse`` the lowest number [..., 1]."""
     zeros = torch.zeros_like(q)
     lowest = at_least_fp32(q[..., :1].detach())
     return (zeros, torch.full_like(lowest, torch.finfo(lowest.dtype).min)) if return_lse else zeros

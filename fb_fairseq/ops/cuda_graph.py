@@ -1,4 +1,4 @@
-"""What a function launches on a GPU, captured once and launched again as one."""
+"""Capture and replay of CUDA graphs."""
 
 from typing import Any, Callable, Optional
 
@@ -9,18 +9,18 @@ from torch.utils import _pytree as pytree
 class CudaGraph:
     """A function's launches as a CUDA graph.
 
-    Replayed, they read and write the same memory as when they were captured: the function's inputs have to be tensors
-    that stay, into which new values are copied.
+    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that stay, into which
+    new values are copied.
 
     Args:
-        function: without arguments; it must not wait for the GPU, and it must have run before. Now it does not run.
-        before: a graph that is always replayed first: this one may use again what that one has freed.
+        function: without arguments. It must not wait for the GPU, and must have run before; capturing does not run it.
+        before: a graph that is always replayed before this one, which may then reuse the memory that it has freed.
 
     Raises:
-        RuntimeError: capturing failed. Graphs should then be left alone (``fallbacks.stop_capturing``).
+        RuntimeError: capturing failed. Graphs should then be left alone (``fallbacks.disable_capturing``).
 
     Attributes:
-        result: what the function returned; each replay writes it anew.
+        result: what the function returned; each replay overwrites it.
     """
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
@@ -32,13 +32,14 @@ class CudaGraph:
             with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
                 self.result = function()
         except RuntimeError:
-            torch.cuda.set_stream(current)  # which a capture that breaks off leaves behind
+            torch.cuda.set_stream(current)  # a failed capture leaves its own stream current
             raise
 
     def replay(self) -> None:
+        """Launch the graph."""
         self.graph.replay()
 
 
-def copies(tree):
-    """The graph's next replay must not change what this one has given; autograd may keep a gradient as it is."""
+def cloned(tree):
+    """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
     return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, tree)

@@ -1,4 +1,4 @@
-"""What runs instead where something is not to be had. It is logged once."""
+"""Fallbacks when CUDA graphs or Triton are unavailable. Each is logged once."""
 
 import functools
 import importlib.util
@@ -15,22 +15,23 @@ KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 
 @functools.lru_cache(maxsize=None)
 def log_once(text: str) -> None:
+    """Log a warning, the first time only."""
     logger.warning(text)
 
 
-_failed = False
+_capturing_failed = False
 
 
-def stop_capturing(error: Exception) -> None:
-    """After a capture has failed: the process goes on without graphs, because torch may not have tidied up all of it."""
-    global _failed
-    _failed = True
+def disable_capturing(error: Exception) -> None:
+    """Run without graphs from now on, after a capture has failed: torch may not have cleaned up after it."""
+    global _capturing_failed
+    _capturing_failed = True
     log_once(f"--step-loop graph: capturing failed; from now on steps run operation by operation: {error}")
 
 
 def can_capture(device: torch.device) -> bool:
-    """Whether there are CUDA graphs."""
-    if _failed:
+    """Whether CUDA graphs are available on a device."""
+    if _capturing_failed:
         return False
     if device.type not in GRAPH_DEVICES:
         log_once("--step-loop graph: CUDA graphs need a GPU; steps run operation by operation")
@@ -38,7 +39,7 @@ def can_capture(device: torch.device) -> bool:
 
 
 def attention_kernels(kind: str, device: torch.device) -> Optional[ModuleType]:
-    """``triton_attention`` where it is asked for and runs; None: torch's products.
+    """The module ``triton_attention`` if it is asked for and available; None: use torch's products.
 
     Args:
         kind: ``torch`` or ``triton``.

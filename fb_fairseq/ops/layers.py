@@ -1,4 +1,4 @@
-"""The parts of a layer that see one step at a time: they serve a step [B, D] and a block [T, B, D] alike.
+"""The parts of a layer that act on each step alone: the same for a step [B, D] and a block [T, B, D].
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -19,8 +19,11 @@ ACTIVATIONS = {
 }
 
 
+LAYER_NORM_EPS = 1e-5  # torch's default, which fairseq's layers use too
+
+
 class Affine(NamedTuple):
-    """Weight [out, in] and bias [out] of a linear map, or scale and shift [D] of a layer norm."""
+    """Weight [out, in] and bias [out] of a linear map, or scale and shift [D] of a layer norm (epsilon ``LAYER_NORM_EPS``)."""
 
     weight: Tensor
     bias: Optional[Tensor]
@@ -37,9 +40,10 @@ class CrossAttention(NamedTuple):
 class Layer(NamedTuple):
     """The weights of one layer, without its key and value projections.
 
-    span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all reach S steps back.
-        Its width is the layer's reach, the distances beyond being masked out for every head.
-    cross: attention to an encoder; None in language models.
+    Attributes:
+        span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps
+            back. Its width is the layer's reach: larger distances are masked out for every head.
+        cross: attention to an encoder; None in language models.
     """
 
     query: Affine
@@ -53,7 +57,7 @@ class Layer(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """From a memory to keys and values. ``norm`` is None where the memory is not normalised (post-norm)."""
+    """Key and value projections of a memory. ``norm`` is None where the memory is not normalised first (post-norm)."""
 
     norm: Optional[Affine]
     key: Affine
@@ -61,7 +65,7 @@ class Projection(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """A dropout mask drawn beforehand: ``keep`` (bool, the shape of what it masks), and the scale of what is kept."""
+    """A dropout mask, drawn beforehand: ``keep`` (bool, in the shape of what it masks), and the scale 1 / (1 - p)."""
 
     keep: Tensor
     scale: float
@@ -80,34 +84,47 @@ def draw_dropout(p: float, shape, like: Tensor) -> Optional[Dropout]:
 
 
 def dropout(x: Tensor, mask: Optional[Dropout]) -> Tensor:
+    """``x`` with dropped entries zero and kept ones scaled; ``x`` itself without a mask."""
     return x if mask is None else x * mask.keep * mask.scale
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
-    """In fp32 where it is fp16 or bf16: softmax runs in fp32 whatever the autocast type."""
+    """``x``, converted to fp32 if it is fp16 or bf16: softmax and sums over steps are never in half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def linear(x: Tensor, affine: Affine) -> Tensor:
+    """``x Wᵀ + b``."""
     return F.linear(x, affine.weight, affine.bias)
 
 
 def layer_norm(x: Tensor, affine: Optional[Affine]) -> Tensor:
-    return x if affine is None else F.layer_norm(x, x.shape[-1:], affine.weight, affine.bias)
+    """Layer norm over the last dimension; ``x`` itself without a norm."""
+    return x if affine is None else F.layer_norm(x, x.shape[-1:], affine.weight, affine.bias, LAYER_NORM_EPS)
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
+    """Add ``scale a b``, of matrices or batches of them, to a total that may be of a wider type."""
+    if total.dtype != a.dtype:
+        total.add_(a @ b, alpha=scale)
+    elif total.dim() == 2:
+        total.addmm_(a, b, alpha=scale)
+    else:
+        total.baddbmm_(a, b, alpha=scale)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[..., H * E] to [..., H, E]."""
+    """Split [..., X] into heads [..., H, E]."""
     return x.unflatten(-1, (heads, -1))
 
 
 def project_query(x: Tensor, layer: Union[Layer, CrossAttention], heads: int, normalize_before: bool) -> Tensor:
-    """[..., D] to queries [..., H, E]."""
+    """Project [..., D] to queries [..., H, E]; with pre-norm after the attention's norm."""
     return split_heads(linear(layer_norm(x, layer.attn_norm if normalize_before else None), layer.query), heads)
 
 
 def project_memory(memory: Tensor, projection: Projection, heads: int):
-    """Memory [..., D] to keys and values [..., H, E]."""
+    """Project memories [..., D] to keys and values [..., H, E]."""
     normed = layer_norm(memory, projection.norm)
     return split_heads(linear(normed, projection.key), heads), split_heads(linear(normed, projection.value), heads)
 
@@ -119,7 +136,7 @@ def attention_residual(
     normalize_before: bool,
     residual: Optional[Dropout] = None,
 ) -> Tensor:
-    """Add the attention's result [..., H, E], projected, to x [..., D]."""
+    """Add an attention's result [..., H, E], projected, to its input x [..., D]; with post-norm, normalise the sum."""
     x = x + dropout(linear(attended.flatten(-2), layer.out), residual)
     return x if normalize_before else layer_norm(x, layer.attn_norm)
 

@@ -1,8 +1,8 @@
 """One step's attention as a single Triton kernel each way: scores with relative positions, spans, softmax, values.
 
-It reads every key and value once. The mathematics is that of ``attention.step_attention``. Shape suffixes: see
-``fb_fairseq/ops/__init__.py``, and G for B x H. What goes by distance is aligned at its end: distance d is the last column
-but d - 1, however many there are.
+It reads every key and value once. The mathematics is that of ``attention.step_attention``. Whatever is indexed by distance
+is aligned at its end: distance 1 is the last column or row, distance d the d-th from the end. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import NamedTuple, Optional
@@ -15,18 +15,22 @@ from torch import Tensor
 from fb_fairseq.ops.attention import Positions, span_terms
 from fb_fairseq.ops.layers import Dropout, at_least_fp32
 
-BLOCK_C = 64
+BLOCK_C = 64  # slots that a program reads at a time
+NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span masks add less than this
 
 
 class Slots(NamedTuple):
     """What a step's queries see.
 
-    keys_GCE, values_GCE: views of the slots, each vector contiguous. Newest last, or, with ``seen``, in a circle.
-    seen: how many steps there were, one number [1] on the device: step t lies in slot t mod C, and is seen if it is
-        one of the last C. None: all slots are filled.
-    key_positions_SE, value_positions_SE, log_mask_HS: by distance; the mask -1e30 or less where a head does not reach.
-    padding_BC: True for slots that a stream does not see.
-    reach_B: how many steps back each stream reaches.
+    Attributes:
+        keys_GCE, values_GCE: views of the slots, each vector contiguous; newest last, or with ``seen_1`` a ring.
+        heads: H.
+        key_positions_SE, value_positions_SE: relative position embeddings, by distance.
+        log_mask_HS: logarithms of the span masks, by distance; ``NO_SCORE`` or less where a head does not reach.
+        padding_BC: True for slots that a stream does not see.
+        reach_B: how many steps back each stream reaches.
+        seen_1: number of steps so far, on the device: step t lies in slot t mod C, and the last C steps are seen. None:
+            all slots are filled.
     """
 
     keys_GCE: Tensor
@@ -37,12 +41,12 @@ class Slots(NamedTuple):
     log_mask_HS: Optional[Tensor] = None
     padding_BC: Optional[Tensor] = None
     reach_B: Optional[Tensor] = None
-    seen: Optional[Tensor] = None
+    seen_1: Optional[Tensor] = None
 
 
 @triton.jit
 def place(start, C, seen, BLOCK_C: tl.constexpr):
-    """Slots from ``start`` on, which of them are there, and their distances from the query."""
+    """Slots from ``start`` on, which of them are filled, and their distances from the query."""
     c = start + tl.arange(0, BLOCK_C)
     filled, newest = C, C - 1
     if seen is not None:
@@ -64,7 +68,7 @@ def forward_kernel(
     number = p.dtype.element_ty
     e = tl.arange(0, BLOCK_E)
     query = tl.load(q + g * q_row + e, e < E, 0.0).to(number)
-    top = tl.full([BLOCK_C], -1e30, number)
+    top = tl.full([BLOCK_C], NO_SCORE, number)
     total = tl.zeros([BLOCK_C], number)
     for start in range(0, C, BLOCK_C):
         c, there, distance = place(start, C, seen, BLOCK_C)
@@ -79,7 +83,7 @@ def forward_kernel(
             there = there & (distance <= tl.load(reach + g // H))
         if padding is not None:
             there = there & (tl.load(padding + (g // H) * padding_row + c, there, 1) == 0)
-        score = tl.where(there & (score > -1e30), score, -float("inf"))
+        score = tl.where(there & (score > NO_SCORE), score, -float("inf"))
         tl.store(scores + g * C + c, score, c < C)
         higher = tl.maximum(top, score)
         total = total * tl.exp(top - higher) + tl.exp(score - higher)
@@ -139,10 +143,14 @@ def backward_kernel(
 
 
 def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, out_GE: Tensor) -> None:
-    """Weights to ``p_GS`` (fp32 at least; what is not seen becomes 0 or stays), and what is attended to.
+    """One step's attention.
 
     Args:
-        mask: dropout [G, S], by distance as all.
+        q_GE: queries.
+        mask: dropout [G, S], by distance.
+        p_GS: the weights before dropout are written here, by distance; at least fp32. Slots that are not seen get 0, or
+            are left as they are.
+        out_GE: what is attended to is written here.
     """
     keys, values = slots.keys_GCE, slots.values_GCE
     G, C, E = keys.shape
@@ -151,9 +159,9 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
     scores_GC = torch.empty(G, C, dtype=p_GS.dtype, device=p_GS.device)
     forward_kernel[(G,)](
         q_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, slots.log_mask_HS, bytes_of(slots.padding_BC),
-        slots.reach_B, keep, slots.seen, scores_GC, p_GS, out_GE, C,
+        slots.reach_B, keep, slots.seen_1, scores_GC, p_GS, out_GE, C,
         q_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), p_GS.stride(0),
-        out_GE.stride(0), row(keep), row(slots.padding_BC), row(slots.log_mask_HS), positions(slots), p_GS.shape[1],
+        out_GE.stride(0), row_stride(keep), row_stride(slots.padding_BC), row_stride(slots.log_mask_HS), position_rows(slots), p_GS.shape[1],
         width(keep), width(slots.log_mask_HS), scale=E**-0.5, keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
     )  # fmt: skip
 
@@ -167,34 +175,48 @@ def attend_backward(
     d_score_GS: Tensor,
     d_q_GE: Tensor,
 ) -> None:
-    """From the gradient of what ``attend`` gave to those of the scores (unscaled) and the queries."""
+    """The gradients of ``attend``: from that of its result to those of the scores, before their scale, and the queries.
+
+    Args:
+        d_out_GE: gradient of the result ``out_GE``.
+        p_GS: the weights that ``attend`` has written.
+        d_score_GS, d_q_GE: the gradients are written here.
+    """
     keys, values = slots.keys_GCE, slots.values_GCE
     G, C, E = keys.shape
     keep, keep_scale = (None, 1.0) if mask is None else (bytes_of(mask.keep), mask.scale)
     backward_kernel[(G,)](
         d_out_GE, out_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, keep, p_GS, d_score_GS, d_q_GE,
         C, d_out_GE.stride(0), out_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
-        values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row(keep),
-        positions(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+        values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row_stride(keep),
+        position_rows(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
     )  # fmt: skip
 
 
-def attend_window(query_BHE: Tensor, window, table: Positions, span_mask_HS: Optional[Tensor]) -> Tensor:
-    """One step's queries over a ``feedback_reference.Window`` of slots in a circle: [B, H, E]. Has no gradient.
+def attend_ring(
+    query_BHE: Tensor,
+    keys_CBHE: Tensor,
+    values_CBHE: Tensor,
+    seen_1: Tensor,
+    positions: Positions,
+    span_mask_HS: Optional[Tensor],
+) -> Tensor:
+    """One step's attention [B, H, E] over the slots of a ring. Has no gradient.
 
     Args:
-        table: relative positions, row d - 1 for distance d.
-        span_mask_HS: column d - 1 for distance d.
+        seen_1: number of steps so far; see ``Slots``.
+        positions: relative positions, row d - 1 for distance d.
+        span_mask_HS: adaptive spans, column d - 1 for distance d.
     """
     B, H, E = query_BHE.shape
-    keys_GCE, values_GCE = (x.permute(1, 2, 0, 3).flatten(0, 1) for x in (window.keys_CBHE, window.values_CBHE))
+    keys_GCE, values_GCE = (x.permute(1, 2, 0, 3).flatten(0, 1) for x in (keys_CBHE, values_CBHE))
     slots = Slots(
         keys_GCE,
         values_GCE,
         H,
-        *(None if x is None else x.flip(0) for x in table),
+        *(None if x is None else x.flip(0) for x in positions),
         log_mask_HS=None if span_mask_HS is None else span_terms(span_mask_HS.flip(1))[0],
-        seen=window.seen_1,
+        seen_1=seen_1,
     )
     q_GE = query_BHE.reshape(B * H, E)
     p_GC = torch.empty(keys_GCE.shape[:2], dtype=at_least_fp32(q_GE[:0]).dtype, device=q_GE.device)
@@ -204,17 +226,20 @@ def attend_window(query_BHE: Tensor, window, table: Positions, span_mask_HS: Opt
 
 
 def bytes_of(x: Optional[Tensor]) -> Optional[Tensor]:
+    """A tensor of bools as bytes, which is what Triton reads."""
     return None if x is None else x.view(torch.uint8)
 
 
-def row(x: Optional[Tensor]) -> int:
+def row_stride(x: Optional[Tensor]) -> int:
+    """Distance of a matrix's rows in memory; 0 if there is none."""
     return 0 if x is None else x.stride(0)
 
 
 def width(x: Optional[Tensor]) -> int:
+    """Number of a matrix's columns; 0 if there is none."""
     return 0 if x is None else x.shape[1]
 
 
-def positions(slots: Slots) -> int:
-    """Rows of the position tables."""
+def position_rows(slots: Slots) -> int:
+    """Number of rows of the position tables; 0 without positions."""
     return max(0 if table is None else len(table) for table in (slots.key_positions_SE, slots.value_positions_SE))

@@ -1,3 +1,3 @@
-"""What fairseq's optimizers lack. Importing this folder registers them."""
+"""Optimizers that fairseq does not have. Importing this package registers them."""
 
 from fb_fairseq.optim import clipped_adagrad  # noqa: F401

@@ -1,4 +1,7 @@
-"""``--optimizer clipped_adagrad``: Adagrad that clips the gradient of each parameter by its own norm (All-attention §5.1)."""
+"""``--optimizer clipped_adagrad``: Adagrad that clips the gradient of each parameter separately.
+
+The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level language models.
+"""
 
 from dataclasses import dataclass, field
 from typing import List
@@ -8,15 +11,17 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 
 
 class ClippedAdagrad(torch.optim.Adagrad):
-    """Adagrad (Duchi et al. 2011). Before each step, the gradient of a parameter (a whole weight matrix, one bias) whose
-    norm is above ``clip`` is scaled down to it.
+    """Adagrad (Duchi et al. 2011) with a maximum norm for the gradient of each parameter tensor.
 
     Args:
-        clip: 0 clips nothing.
+        clip: maximum norm of a weight matrix's or bias vector's gradient; larger ones are scaled down to it before each
+            step. 0: no clipping.
+        eps: term added to the denominator for numerical stability.
+        weight_decay: factor of the L2 penalty, whose gradient is not clipped.
     """
 
     def __init__(self, params, lr: float, clip: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0):
@@ -26,6 +31,14 @@ class ClippedAdagrad(torch.optim.Adagrad):
 
     @torch.no_grad()
     def step(self, closure=None):
+        """Clip the gradients, then update the parameters.
+
+        Args:
+            closure (optional): evaluates the model again and returns the loss.
+
+        Returns:
+            The closure's loss; None without closure.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -34,7 +47,7 @@ class ClippedAdagrad(torch.optim.Adagrad):
             for parameter in group["params"]:
                 if parameter.grad is not None and group["clip"]:
                     norm = parameter.grad.norm(dtype=torch.promote_types(parameter.grad.dtype, torch.float32))
-                    # (Without a look at the norm from the CPU, which would wait for the GPU.)
+                    # No ``if norm > clip``: it would make the CPU wait for the GPU.
                     parameter.grad.mul_((group["clip"] / norm).clamp(max=1.0))
         super().step()
         return loss
@@ -42,28 +55,38 @@ class ClippedAdagrad(torch.optim.Adagrad):
 
 @dataclass
 class ClippedAdagradConfig(FairseqDataclass):
+    """Options of ``--optimizer clipped_adagrad``."""
+
     adagrad_clip: float = field(
-        default=0.03, metadata={"help": "clip the gradient of each parameter to this norm; 0: no clipping"}
+        default=0.03, metadata={"help": "maximum norm of the gradient of each parameter tensor; 0: no clipping"}
     )
-    adagrad_eps: float = field(default=1e-10, metadata={"help": "added to the denominator"})
-    weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
+    adagrad_eps: float = field(
+        default=1e-10, metadata={"help": "term added to the denominator for numerical stability"}
+    )
+    weight_decay: float = field(default=0.0, metadata={"help": "factor of the L2 penalty"})
     lr: List[float] = II("optimization.lr")
 
 
 @register_optimizer("clipped_adagrad", dataclass=ClippedAdagradConfig)
 class FairseqClippedAdagrad(FairseqOptimizer):
-    """fairseq's side. ``--clip-norm``, the norm of all gradients together, acts before it."""
+    """``ClippedAdagrad`` as a fairseq optimizer.
+
+    ``--clip-norm``, which limits the norm of all gradients together, is applied first.
+
+    Raises:
+        UserError: an option is negative.
+    """
 
     def __init__(self, cfg: ClippedAdagradConfig, params):
         super().__init__(cfg)
         for name in ("adagrad_clip", "adagrad_eps", "weight_decay"):
             if getattr(cfg, name) < 0:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: give 0 or more")
+                raise UserError(f"{flag(name)} {getattr(cfg, name)}: give 0 or more")
         self._optimizer = ClippedAdagrad(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self):
-        """What the command line gives wins over what a checkpoint says."""
+        """Options of ``ClippedAdagrad`` from the command line; they override those saved in a checkpoint."""
         return {
             "lr": self.cfg.lr[0],
             "clip": self.cfg.adagrad_clip,
@@ -73,5 +96,6 @@ class FairseqClippedAdagrad(FairseqOptimizer):
 
     @property
     def supports_flat_params(self):
-        """One flat parameter would have one norm; with ``--fp16`` fairseq asks for ``--fp16-no-flatten-grads``."""
+        """False: a flat tensor of all parameters has only one norm. With ``--fp16``, fairseq then requires
+        ``--fp16-no-flatten-grads``."""
         return False

@@ -1,4 +1,4 @@
-"""The fp32 copies that fairseq keeps of half-precision parameters."""
+"""Access to the fp32 master copies that fairseq keeps of fp16 and bf16 parameters."""
 
 from typing import Iterable
 
@@ -7,21 +7,24 @@ from torch import Tensor
 
 
 def clamp_master_copies(optimizer, parameters: Iterable[Tensor], low: float = 0.0, high: float = 1.0) -> None:
-    """Clamp the fp32 copies of these parameters (``--fp16``, with flat or separate copies; else there are none).
+    """Clamp the fp32 copies of some parameters to [low, high].
+
+    Necessary after the parameters themselves were clamped: the next update starts from the copies.
 
     Args:
-        optimizer: fairseq's optimizer, wrapped or not.
+        optimizer: fairseq's optimizer. Nothing is done if it keeps no fp32 copies, as in fp32 training.
+        parameters: half-precision parameters of the model.
     """
-    wanted = {id(parameter) for parameter in parameters}
-    copies = getattr(optimizer, "fp32_params", None)
-    if copies is None or not wanted:
+    clamped = {id(parameter) for parameter in parameters}
+    copies = getattr(optimizer, "fp32_params", None)  # only fairseq's FP16Optimizer has it
+    if copies is None or not clamped:
         return
-    if isinstance(copies, dict):  # one flat copy a device; fairseq fills one device outside of pipelines
+    if isinstance(copies, dict):  # a flat copy per device, but there is one device only without pipeline parallelism
         copies = next(iter(copies.values()))
     offset = 0
     for i, parameter in enumerate(optimizer.fp16_params):
         n = parameter.numel()
-        if id(parameter) in wanted:
+        if id(parameter) in clamped:
             copy = copies.data[offset : offset + n] if torch.is_tensor(copies) else copies[i].data
             copy.clamp_(low, high)
         offset += n

@@ -1,5 +1,53 @@
-"""What is patched in fairseq. Importing this folder applies all patches, once."""
+"""Patches of fairseq 0.12.2 and fairseq-fixed 0.12.3.1, the two supported versions.
 
-from fb_fairseq.patches.fairseq_patches import mend
+Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it,
+which of the two versions it affects, and when it can be removed. The modules import fairseq inside their functions, so
+that the warning filters are in place before fairseq's own modules are imported.
+"""
 
-mend()
+from fb_fairseq.patches.checkpoint_loading import (
+    patch_corrupt_checkpoint_error,
+    patch_load_errors,
+    patch_resume_hooks,
+)
+from fb_fairseq.patches.checkpoint_saving import patch_checkpoint_copy, patch_stream_memory_saving
+from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
+from fb_fairseq.patches.generation import (
+    patch_align_dict_default,
+    patch_alignment_format,
+    patch_alignment_request,
+    patch_ngram_blocking,
+)
+from fb_fairseq.patches.log_file import patch_log_file
+from fb_fairseq.patches.numpy_compat import patch_numpy_long
+from fb_fairseq.patches.safe_globals import patch_safe_globals
+from fb_fairseq.patches.torchrun import patch_torchrun
+from fb_fairseq.patches.warning_filters import patch_warning_filters
+
+PATCHES = (
+    patch_warning_filters,
+    patch_safe_globals,
+    patch_encoder_fast_path,
+    patch_numpy_long,
+    patch_ngram_blocking,
+    patch_align_dict_default,
+    patch_alignment_format,
+    patch_alignment_request,
+    patch_log_file,
+    patch_torchrun,
+    patch_checkpoint_copy,
+    patch_stream_memory_saving,
+    patch_corrupt_checkpoint_error,
+    # These two wrap the same method, the last one outermost.
+    patch_load_errors,
+    patch_resume_hooks,
+)
+
+
+def apply_patches() -> None:
+    """Apply all patches in order. Patches that are already in place are left as they are."""
+    for patch in PATCHES:
+        patch()
+
+
+apply_patches()

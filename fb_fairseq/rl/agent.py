@@ -1,10 +1,13 @@
-"""An agent: what it observes through a stack of layers with memory, to a policy and a value.
+"""Agents: a stack of layers with memory, from observations to a policy and a value.
 
-It acts step by step (``Actor``) and learns from blocks (``Agent.forward``); both give the same logits.
-Shape suffixes: T steps, B environments, K components of an observation, A actions; others see ``fb_fairseq/ops``.
+An agent acts step by step (``Actor``) and learns from blocks of steps (``Agent.forward``); both compute the same
+logits.
+
+Shape suffixes: B environments (streams), T steps of a block, O components of an observation, A actions; the others are
+those of ``fb_fairseq/ops/__init__.py``.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -15,61 +18,33 @@ from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.rl.options import AgentOptions
 
-AGENTS = ("feedback", "transformer", "lstm")
+INITIAL_LOGIT_SCALE = 0.01  # so small that all actions are about equally likely at first
 
 
-@dataclass(frozen=True)
-class AgentOptions:
-    """
-    Args:
-        span: how many steps back attention reaches.
-        previous_action: the action before is part of what is observed. (Where actions can be chosen freely they are a
-            memory outside of the model: not in the corridor.)
-
-    Raises:
-        ValueError: an option is out of range.
-    """
-
-    agent: str = "feedback"
-    layers: int = 2
-    width: int = 64
-    ffn_width: int = 0  # 0: four times the width
-    heads: int = 4
-    span: int = 200
-    previous_action: bool = True
-
-    def __post_init__(self):
-        if self.agent not in AGENTS:
-            raise ValueError(f"--agent {self.agent}: unknown, choose of {', '.join(AGENTS)}")
-        for name in ("layers", "width", "heads", "span"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} {getattr(self, name)}: give 1 or more")
-        if self.ffn_width < 0:
-            raise ValueError(f"--ffn-width {self.ffn_width}: give 1 or more, or 0 for four times the width")
-        if self.width % self.heads:
-            raise ValueError(f"--heads {self.heads}: does not divide --width {self.width}")
-
-    def stack(self) -> nn.Module:
-        if self.agent == "lstm":
-            return LSTM(LSTMOptions(decoder_layers=self.layers, decoder_embed_dim=self.width))
-        options = TransformerOptions(
-            decoder_layers=self.layers,
-            decoder_embed_dim=self.width,
-            decoder_ffn_embed_dim=self.ffn_width or 4 * self.width,
-            decoder_attention_heads=self.heads,
-            decoder_normalize_before=True,
-            attention_span=self.span,
-        )
-        return (FeedbackTransformer if self.agent == "feedback" else RelativeTransformer)(options)
+def build_stack(options: AgentOptions) -> nn.Module:
+    """The layers of an agent."""
+    if options.agent == "lstm":
+        return LSTM(LSTMOptions(decoder_layers=options.layers, decoder_embed_dim=options.width))
+    transformer_options = TransformerOptions(
+        decoder_layers=options.layers,
+        decoder_embed_dim=options.width,
+        decoder_ffn_embed_dim=options.ffn_width or 4 * options.width,
+        decoder_attention_heads=options.heads,
+        decoder_normalize_before=True,
+        attention_span=options.span,
+    )
+    return (FeedbackTransformer if options.agent == "feedback" else RelativeTransformer)(transformer_options)
 
 
 class AgentMemory(NamedTuple):
     """What B environments carry from block to block.
 
-    state: None at the very beginning.
-    age_B: steps so far of each one's episode.
-    previous_B: its last action.
+    Attributes:
+        state: state of the stack; None before the first block.
+        age_B: number of steps since the start of each episode.
+        previous_B: the previous action in each environment.
     """
 
     state: Optional[StreamState]
@@ -77,13 +52,22 @@ class AgentMemory(NamedTuple):
     previous_B: Tensor
 
     @staticmethod
-    def empty(environments: int, device: Optional[torch.device] = None) -> "AgentMemory":
+    def initial(environments: int, device: Optional[torch.device] = None) -> "AgentMemory":
+        """The memory before the first block."""
         zeros = torch.zeros(environments, dtype=torch.long, device=device)
         return AgentMemory(None, zeros, zeros)
 
 
 def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
-    """How many steps of its episode came before each step: [T + 1, B], the last for the step after the block."""
+    """Number of steps since the start of the episode.
+
+    Args:
+        starts_TB: whether the step is the first of an episode.
+        age_B: age at the first step, if no episode starts there.
+
+    Returns:
+        Ages [T + 1, B]: before each step of the block, and after the last one.
+    """
     age_TB = [age_B]
     for starts_B in starts_TB:
         age_TB[-1] = age_TB[-1].masked_fill(starts_B, 0)
@@ -92,65 +76,82 @@ def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """
+    """A stack of layers with a policy and a value.
+
     Args:
-        observation: how many values each component of an observation has.
-        actions: how many there are.
+        observation_sizes: number of possible values of each component of an observation.
+        num_actions: number of actions.
     """
 
-    def __init__(self, observation: Sequence[int], actions: int, options: AgentOptions):
+    def __init__(self, observation_sizes: Sequence[int], num_actions: int, options: AgentOptions):
         super().__init__()
-        self.options, self.observation, self.actions = options, tuple(observation), actions
+        self.options, self.observation_sizes, self.num_actions = options, tuple(observation_sizes), num_actions
         D = options.width
-        first_K = torch.tensor([0, *observation]).cumsum(0)
-        self.register_buffer("first_K", first_K[:-1], persistent=False)
-        self.embed_observation = nn.Embedding(int(first_K[-1]), D)
-        nn.init.normal_(self.embed_observation.weight, std=len(observation) ** -0.5)
-        self.embed_action = nn.Embedding(actions + 1, D) if options.previous_action else None  # the last: none yet
-        self.stack = options.stack()
-        self.policy, self.value = nn.Linear(D, actions), nn.Linear(D, 1)
-        nn.init.normal_(self.policy.weight, std=0.01 * D**-0.5)  # at first all actions are about equally likely
+        # One embedding table for all components; each has its own range of rows, which starts at its offset.
+        offsets = torch.tensor([0, *observation_sizes]).cumsum(0)
+        self.register_buffer("offset_O", offsets[:-1], persistent=False)
+        self.embed_observation = nn.Embedding(int(offsets[-1]), D)
+        nn.init.normal_(self.embed_observation.weight, std=len(observation_sizes) ** -0.5)
+        # The last row stands for "no previous action", at the first step of an episode.
+        self.embed_action = nn.Embedding(num_actions + 1, D) if options.previous_action else None
+        self.stack = build_stack(options)
+        self.policy, self.value = nn.Linear(D, num_actions), nn.Linear(D, 1)
+        nn.init.normal_(self.policy.weight, std=INITIAL_LOGIT_SCALE * D**-0.5)
         nn.init.zeros_(self.policy.bias)
 
     def settings(self) -> dict:
-        """What an agent has to be made with to load this one's parameters."""
-        return {"observation": list(self.observation), "actions": self.actions, **asdict(self.options)}
+        """The constructor's arguments as plain values, for a checkpoint."""
+        return {"observation": list(self.observation_sizes), "actions": self.num_actions, **asdict(self.options)}
+
+    @staticmethod
+    def from_settings(settings: dict) -> "Agent":
+        """A new agent with the settings of another."""
+        options = dict(settings)
+        return Agent(options.pop("observation"), options.pop("actions"), AgentOptions(**options))
 
     def embed(self, observations: Tensor, previous: Tensor, age: Tensor) -> Tensor:
-        """Observations [..., K], the actions before and steps so far [...], to [..., D]."""
-        x = self.embed_observation(observations + self.first_K).sum(-2)
+        """Embed steps: observations [..., O], previous actions [...] and ages [...] to [..., D]."""
+        x = self.embed_observation(observations + self.offset_O).sum(-2)
         if self.embed_action is None:
             return x
-        return x + self.embed_action(previous.masked_fill(age == 0, self.actions))
+        return x + self.embed_action(previous.masked_fill(age == 0, self.num_actions))
 
-    def heads(self, features: Tensor) -> Tuple[Tensor, Tensor]:
+    def policy_and_value(self, features: Tensor) -> Tuple[Tensor, Tensor]:
+        """Logits [..., A] of the policy and values [...], from the stack's outputs [..., D]."""
         return self.policy(features), self.value(features).squeeze(-1)
 
     def forward(
-        self, observations_TBK: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
+        self, observations_TBO: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
     ) -> Tuple[Tensor, Tensor, AgentMemory]:
-        """A block of steps.
+        """Run a block of steps.
 
         Args:
-            actions_TB: taken after each observation.
-            starts_TB: which steps are the first of an episode.
+            observations_TBO: the observation at each step.
+            actions_TB: the action taken after each observation.
+            starts_TB: whether the step is the first of an episode.
+            memory: the memory after the previous block.
 
         Returns:
             Logits of the policy [T, B, A], values [T, B], and the memory after the block.
         """
         age_TB = ages(starts_TB, memory.age_B)
         previous_TB = torch.cat([memory.previous_B[None], actions_TB[:-1]])
-        x_TBD = self.embed(observations_TBK, previous_TB, age_TB[:-1])
+        x_TBD = self.embed(observations_TBO, previous_TB, age_TB[:-1])
         features_TBD, state = self.stack.run_block(x_TBD, memory.state, age_TB[:-1])
-        logits_TBA, values_TB = self.heads(features_TBD)
+        logits_TBA, values_TB = self.policy_and_value(features_TBD)
         return logits_TBA, values_TB, AgentMemory(state, age_TB[-1], actions_TB[-1])
 
     def actor(self, memory: AgentMemory) -> "Actor":
+        """An actor that starts from this memory."""
         return Actor(self, memory)
 
 
 class Actor:
-    """An agent that acts, step by step from some memory on, without gradients. Its parameters must not change meanwhile."""
+    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile.
+
+    Args:
+        memory: the memory after the previous block.
+    """
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
@@ -159,13 +160,22 @@ class Actor:
         self.ring = agent.stack.ring_after(memory.state)
 
     @torch.no_grad()
-    def step(self, observations_BK: Tensor, starts_B: Tensor) -> Tuple[Tensor, Tensor]:
-        """Logits [B, A] and values [B]; then tell what was done with ``acted``."""
+    def step(self, observations_BO: Tensor, starts_B: Tensor) -> Tuple[Tensor, Tensor]:
+        """Run one step. Call ``record_actions`` with the chosen actions before the next.
+
+        Args:
+            observations_BO: the current observation in each environment.
+            starts_B: whether it is the first of an episode.
+
+        Returns:
+            Logits of the policy [B, A] and values [B].
+        """
         age_B = self.age_B.masked_fill(starts_B, 0)
         self.ring.reset(age_B)
-        x_BD = self.agent.embed(observations_BK, self.previous_B, age_B)
+        x_BD = self.agent.embed(observations_BO, self.previous_B, age_B)
         self.age_B = age_B + 1
-        return self.agent.heads(self.agent.stack.run_step(x_BD, self.ring))
+        return self.agent.policy_and_value(self.agent.stack.run_step(x_BD, self.ring))
 
-    def acted(self, actions_B: Tensor) -> None:
+    def record_actions(self, actions_B: Tensor) -> None:
+        """Remember the actions taken, which the next step observes."""
         self.previous_B = actions_B

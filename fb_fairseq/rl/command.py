@@ -5,7 +5,7 @@
     python -m fb_fairseq rl plot --out curves.png Feedback=runs/maze_easy Transformer=runs/other
     python -m fb_fairseq rl speed --environment maze
 
-Without options the papers' settings (v3 §7.2, §7.3), with --small ones for a CPU.
+The default settings are the papers' (v3 §7.2, §7.3); with --small they are small ones for a CPU.
 """
 
 import argparse
@@ -13,138 +13,220 @@ import json
 import os
 import sys
 from dataclasses import replace
+from typing import Callable, Dict, List, Optional
 
-from fb_fairseq.rl.envs import SIZES
+from fb_fairseq.errors import UserError
+from fb_fairseq.rl.envs import SIZE_OPTIONS
+from fb_fairseq.rl.options import AGENTS, TrainingOptions, check_minimum
 
 
-def parser_of_commands() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``rl`` and its subcommands."""
     parser = argparse.ArgumentParser(
         prog="python -m fb_fairseq rl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="train an agent, or go on with it")
-    train.add_argument("--out", required=True, help="folder of checkpoint.pt and log.jsonl; what is there goes on")
-    train.add_argument("--agent", default="feedback", help="feedback, transformer or lstm (default: %(default)s)")
-    add_setting(train)
-    training = [
-        ("--frames", int, "steps of all environments together"),
-        ("--environments", int, "that run side by side"),
-        ("--block", int, "steps of a block (BPTT)"),
-        ("--optimizer", str, "adam or rmsprop"),
-        ("--lr", float, "learning rate"),
-        ("--rmsprop-eps", float, "RMSprop's epsilon"),
-        ("--clip-norm", float, "longest gradient"),
-        ("--discount", float, "of rewards, a step"),
-        ("--entropy-cost", float, "weight of the policy's entropy"),
-        ("--value-cost", float, "weight of the value's squared error"),
-        ("--seed", int, "of everything"),
-    ]
-    for name, kind, text in training:
-        train.add_argument(name, type=kind, help=text)
-    train.add_argument(
-        "--log-interval", type=int, default=20, help="blocks between lines of the log (default: %(default)s)"
+    add_train_options(commands.add_parser("train", help="train an agent, or resume training"))
+    add_evaluate_options(commands.add_parser("evaluate", help="measure reward and success of a trained agent"))
+    add_plot_options(commands.add_parser("plot", help="draw learning curves: mean and range over seeds"))
+    add_speed_options(
+        commands.add_parser("speed", help="measure frames per second of training, and the latency of an acting step")
     )
-    train.add_argument(
-        "--save-interval", type=int, default=200, help="blocks between checkpoints (default: %(default)s)"
-    )
-    train.add_argument("--tensorboard-logdir", help="also log there")
-
-    evaluate = commands.add_parser("evaluate", help="episodes of a trained agent")
-    evaluate.add_argument("--path", required=True, metavar="CHECKPOINT")
-    add_sizes(evaluate)
-    evaluate.add_argument("--episodes", type=int, default=500, help="default: %(default)s")
-    evaluate.add_argument("--greedy", action="store_true", help="take the most probable action; else one is drawn")
-    evaluate.add_argument("--seed", type=int, default=0, help="default: %(default)s")
-    evaluate.add_argument("--record", metavar="FILE", help="an episode as .gif, or .png of its steps")
-    evaluate.add_argument("--out", metavar="FILE", help="also write the JSON line there")
-
-    plot = commands.add_parser("plot", help="learning curves: mean over seeds, and from the lowest to the highest")
-    plot.add_argument("runs", nargs="+", metavar="NAME=FOLDER", help="of train; folders of the same name are its seeds")
-    plot.add_argument("--metric", default="reward", help="reward or success (default: %(default)s)")
-    plot.add_argument("--title", default="")
-    plot.add_argument("--out", required=True, metavar="PNG")
-
-    speed = commands.add_parser("speed", help="frames a second of the agents, and an acting step's time in an episode")
-    add_setting(speed)
-    speed.add_argument("--environments", type=int, help="that run side by side")
-    speed.add_argument("--block", type=int, help="steps of a block (BPTT)")
-    speed.add_argument("--blocks", type=int, default=10, help="that are timed (default: %(default)s)")
-    for command in (train, evaluate, speed):
-        command.add_argument("--cpu", action="store_true", help="even where there is a GPU")
     return parser
 
 
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--length", type=int, help="of the corridor")
+def add_train_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rl train``."""
     parser.add_argument(
-        "--shortest", type=int, help="corridors of all lengths from it to --length (default: all of --length)"
+        "--out",
+        required=True,
+        help="folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint",
     )
-    parser.add_argument("--size", type=int, help="of a maze")
-    parser.add_argument("--limit", type=int, help="steps of an episode in a maze")
-
-
-def sizes_of(args) -> dict:
-    return {name: getattr(args, name) for name in SIZES if getattr(args, name) is not None}
-
-
-def add_setting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--environment", default="corridor", help="corridor, maze, maze_easy or water_maze (default: %(default)s)"
+        "--agent", default="feedback", help="architecture: feedback, transformer or lstm (default: %(default)s)"
     )
-    parser.add_argument("--small", action="store_true", help="a small setting, for a CPU")
-    add_sizes(parser)
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--width", type=int)
-    parser.add_argument("--ffn-width", type=int, help="of the feed-forward sublayers (default: four times the width)")
-    parser.add_argument("--heads", type=int)
-    parser.add_argument("--span", type=int, help="how many steps back attention reaches")
+    add_preset_options(parser)
+    parser.add_argument(
+        "--frames", type=int, help="total number of steps, summed over the environments (default: the preset's)"
+    )
+    add_block_options(parser)
+    parser.add_argument("--optimizer", help="adam or rmsprop (default: the preset's)")
+    parser.add_argument("--lr", type=float, help="learning rate (default: the preset's)")
+    parser.add_argument(
+        "--rmsprop-eps", type=float, help=f"epsilon of RMSprop (default: {TrainingOptions.rmsprop_eps})"
+    )
+    parser.add_argument(
+        "--clip-norm",
+        type=float,
+        help=f"gradients of a larger norm are scaled down to it (default: {TrainingOptions.clip_norm})",
+    )
+    parser.add_argument(
+        "--discount",
+        type=float,
+        help=f"discount factor of future rewards, per step (default: {TrainingOptions.discount})",
+    )
+    parser.add_argument(
+        "--entropy-cost", type=float, help="weight of the policy's entropy in the loss (default: the preset's)"
+    )
+    parser.add_argument(
+        "--value-cost",
+        type=float,
+        help=f"weight of the value's squared error in the loss (default: {TrainingOptions.value_cost})",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help=f"seed of the parameters, the environments and the sampled actions (default: {TrainingOptions.seed})",
+    )
+    parser.add_argument(
+        "--log-interval", type=int, default=20, help="number of blocks between log entries (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--save-interval",
+        type=int,
+        default=200,
+        help="number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensorboard-logdir", metavar="DIR", help="folder for TensorBoard logs (default: no TensorBoard logs)"
+    )
+    add_device_option(parser)
 
 
-def setting(args, agent: str):
-    from fb_fairseq.rl.presets import preset
+def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rl evaluate``."""
+    parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
+    add_size_options(
+        parser, default="as in training", shortest="length of the shortest corridor (default: all have full length)"
+    )
+    parser.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
+    parser.add_argument(
+        "--greedy",
+        action="store_true",
+        help="take the most probable action (default: sample from the policy)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the environments and the sampled actions (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="file for the result, the line of JSON that is also printed (default: no file)"
+    )
+    add_device_option(parser)
 
-    names = (
-        "length shortest size limit layers width ffn_width heads span frames environments block optimizer lr rmsprop_eps clip_norm "
-        "discount entropy_cost value_cost seed"
-    ).split()
-    return preset(args.environment, agent, args.small, {name: getattr(args, name, None) for name in names})
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rl plot``."""
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="NAME=FOLDER",
+        help="--out folder of train, and its name in the legend; folders of the same name are seeds of one curve",
+    )
+    parser.add_argument(
+        "--metric",
+        default="reward",
+        help="metric to draw: reward, success, or another in the log (default: %(default)s)",
+    )
+    parser.add_argument("--title", default="", help="title of the figure (default: none)")
+    parser.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
 
 
-def at_least(name: str, value: int, lowest: int) -> None:
-    if value < lowest:
-        raise ValueError(f"--{name.replace('_', '-')} {value}: give {lowest} or more")
+def add_speed_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rl speed``."""
+    add_preset_options(parser)
+    add_block_options(parser)
+    parser.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
+    add_device_option(parser)
 
 
-def device_of(args):
+def add_preset_options(parser: argparse.ArgumentParser) -> None:
+    """The environment, its preset, and the options that override sizes and architecture."""
+    parser.add_argument(
+        "--environment",
+        default="corridor",
+        help="environment: corridor, maze, maze_easy or water_maze (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="use the small preset, for a CPU (default: the papers' settings)"
+    )
+    add_size_options(
+        parser, default="the preset's", shortest="length of the shortest corridor to learn from (default: the preset's)"
+    )
+    parser.add_argument("--layers", type=int, help="number of layers (default: the preset's)")
+    parser.add_argument("--width", type=int, help="model width (default: the preset's)")
+    parser.add_argument(
+        "--ffn-width", type=int, help="width of the feed-forward sublayers (default: four times the model width)"
+    )
+    parser.add_argument("--heads", type=int, help="number of attention heads (default: the preset's)")
+    parser.add_argument("--span", type=int, help="how many steps back attention reaches (default: the preset's)")
+
+
+def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: str) -> None:
+    """The sizes of environments.
+
+    Args:
+        default: description of the defaults.
+        shortest: help of --shortest.
+    """
+    parser.add_argument("--length", type=int, help=f"length of the (longest) corridor (default: {default})")
+    parser.add_argument("--shortest", type=int, help=shortest)
+    parser.add_argument("--size", type=int, help=f"number of rows and columns of a maze (default: {default})")
+    parser.add_argument("--limit", type=int, help=f"number of steps of an episode in a maze (default: {default})")
+
+
+def add_block_options(parser: argparse.ArgumentParser) -> None:
+    """The size of a training block."""
+    parser.add_argument(
+        "--environments", type=int, help="number of environments that run in parallel (default: the preset's)"
+    )
+    parser.add_argument("--block", type=int, help="number of steps per block, for BPTT (default: the preset's)")
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """--cpu."""
+    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+
+
+def options_from_args(args, agent: str):
+    """The training and agent options: the preset, overridden by the options given."""
+    from fb_fairseq.rl.presets import preset_options
+
+    return preset_options(args.environment, agent, args.small, vars(args))
+
+
+def select_device(args):
+    """The device to run on."""
     import torch
 
     return torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
 def run_train(args) -> None:
-    from fb_fairseq.rl.a2c import train
+    """``rl train``."""
+    from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE
+    from fb_fairseq.rl.train import train
 
-    for name in ("log_interval", "save_interval"):
-        at_least(name, getattr(args, name), 1)
-    options, agent = setting(args, args.agent)
-    loggers = [progress(options.frames)]
+    check_minimum("log_interval", args.log_interval, 1)
+    check_minimum("save_interval", args.save_interval, 1)
+    options, agent = options_from_args(args, args.agent)
+    loggers = [progress_bar(options.frames)]
     if args.tensorboard_logdir:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ValueError("--tensorboard-logdir: tensorboard is missing; pip install tensorboard") from None
-        writer = SummaryWriter(args.tensorboard_logdir)
-        loggers.append(
-            lambda entry: [
-                writer.add_scalar(name, value, entry["frames"]) for name, value in entry.items() if name != "frames"
-            ]
-        )
-    train(options, agent, args.out, device_of(args), args.log_interval, args.save_interval, loggers)
-    print(f"{os.path.join(args.out, 'checkpoint.pt')}")
+        loggers.append(tensorboard_logger(args.tensorboard_logdir))
+    train(options, agent, args.out, select_device(args), args.log_interval, args.save_interval, loggers)
+    print(os.path.join(args.out, CHECKPOINT_FILE))
 
 
-def progress(frames: int):
-    """A bar with reward and speed: one line on a terminal, else one for each entry."""
+def progress_bar(frames: int) -> Callable[[dict], None]:
+    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
+
+    Args:
+        frames: total number of frames.
+    """
 
     def show(entry: dict) -> None:
         share = min(1.0, entry["frames"] / frames)
@@ -156,34 +238,62 @@ def progress(frames: int):
     return show
 
 
-def run_evaluate(args) -> None:
-    from fb_fairseq.rl.evaluate import evaluate, frames, load_agent, write_images
+def tensorboard_logger(folder: str) -> Callable[[dict], None]:
+    """A logger that writes to TensorBoard.
 
-    at_least("episodes", args.episodes, 1)
-    at_least("seed", args.seed, 0)
-    if args.record and not args.record.endswith((".gif", ".png")):
-        raise ValueError(f"--record {args.record}: give a file name that ends in .gif or .png")
+    Raises:
+        UserError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--tensorboard-logdir: tensorboard is not installed; pip install tensorboard") from None
+    writer = SummaryWriter(folder)
+
+    def write(entry: dict) -> None:
+        for name, value in entry.items():
+            if name != "frames":
+                writer.add_scalar(name, value, entry["frames"])
+
+    return write
+
+
+def run_evaluate(args) -> None:
+    """``rl evaluate``."""
+    from fb_fairseq.rl.evaluate import check_recording_path, evaluate, load_agent, record_episode, write_recording
+
+    check_minimum("episodes", args.episodes, 1)
+    check_minimum("seed", args.seed, 0)
+    if args.record:
+        check_recording_path(args.record)
     if not os.path.isfile(args.path):
-        raise ValueError(f"--path {args.path}: no such file; give a checkpoint.pt of train")
-    agent, options = load_agent(args.path, device_of(args))
-    # What is asked for is the corridor's whole length, whatever it was learned from.
+        raise UserError(f"--path {args.path}: no such file; give a checkpoint.pt of train")
+    agent, options = load_agent(args.path, select_device(args))
+    # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
-    options = replace(options, sizes={**sizes, **sizes_of(args)})
+    options = replace(options, sizes={**sizes, **given_sizes(args)})
     result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(
-        f"{options.environment}: reward {result.reward:.3f} an episode, {result.success:.1f} % with any, of {result.episodes}"
+        f"{options.environment}: reward {result.reward:.3f} per episode, "
+        f"success in {result.success:.1f} % of {result.episodes} episodes"
     )
     line = json.dumps(result._asdict())
     if args.out:
         with open(args.out, "w") as file:
             file.write(line + "\n")
     if args.record:
-        write_images(frames(agent, options, args.seed, args.greedy), args.record)
+        write_recording(record_episode(agent, options, args.seed, args.greedy), args.record)
         print(f"Wrote {args.record}")
     print(line)
 
 
+def given_sizes(args) -> Dict[str, int]:
+    """The size options given on the command line."""
+    return {name: value for name, value in vars(args).items() if name in SIZE_OPTIONS and value is not None}
+
+
 def run_plot(args) -> None:
+    """``rl plot``."""
     from fb_fairseq.rl.plot import draw_curves, read_curves
 
     draw_curves(read_curves(args.runs, args.metric), args.metric, args.out, args.title)
@@ -191,31 +301,32 @@ def run_plot(args) -> None:
 
 
 def run_speed(args) -> None:
-    from fb_fairseq.rl.agent import AGENTS
-    from fb_fairseq.rl.speed import measure
+    """``rl speed``: print one line of JSON per agent."""
+    from fb_fairseq.rl.speed import measure_speed
 
-    at_least("blocks", args.blocks, 1)
+    check_minimum("blocks", args.blocks, 1)
     for agent in AGENTS:
-        options, agent_options = setting(args, agent)
-        print(json.dumps({"agent": agent, **measure(options, agent_options, args.blocks, device_of(args))}))
+        options, agent_options = options_from_args(args, agent)
+        print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))
 
 
-def main(argv=None) -> None:
-    parser = parser_of_commands()
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input."""
+    parser = build_parser()
     args = parser.parse_args(argv)
     try:
         import gymnasium  # noqa: F401
     except ImportError:
-        parser.error("gymnasium is missing; pip install gymnasium, or fb_fairseq[rl]")
+        parser.error("gymnasium is not installed; pip install gymnasium, or fb_fairseq[rl]")
     commands = {"train": run_train, "evaluate": run_evaluate, "plot": run_plot, "speed": run_speed}
     try:
         commands[args.command](args)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError) as error:  # ValueError: UserError, and matplotlib's for unknown formats
         parser.error(str(error))
     except ImportError as error:
-        parser.error(f"{args.command}: {error.name} is missing; pip install matplotlib pillow, or fb_fairseq[rl]")
+        parser.error(f"{args.command}: {error.name} is not installed; pip install matplotlib pillow, or fb_fairseq[rl]")
     except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on")
+        sys.exit("interrupted; run the same command again to resume" if args.command == "train" else "interrupted")
 
 
 if __name__ == "__main__":

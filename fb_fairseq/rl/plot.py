@@ -1,65 +1,50 @@
 """Learning curves of agents."""
 
-import json
 import os
-from typing import Dict, List, Tuple
+from typing import Dict, List
 
-from fb_fairseq.commands.plot import draw_band
+from fb_fairseq.errors import UserError
+from fb_fairseq.figures import draw_band, save_figure
+from fb_fairseq.rl.log import Curve, read_curve
 
-Curve = List[Tuple[int, float]]
-
-
-def entries(path: str) -> List[dict]:
-    """The lines of a log; a last one that was half written is left out."""
-    found = []
-    with open(path) as file:
-        for line in file:
-            if line.endswith("\n"):
-                found.append(json.loads(line))
-    return found
+METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}
 
 
-def read_log(folder: str, metric: str) -> Curve:
-    """(frames, value) of a run; nothing where the metric is not logged, as a reward before the first episode ended.
-
-    Raises:
-        ValueError: the folder has no log of ``train``.
-    """
-    path = os.path.join(folder, "log.jsonl")
-    if not os.path.isfile(path):
-        raise ValueError(f"{folder}: no log.jsonl lies there; give the --out of train")
-    return [(entry["frames"], entry[metric]) for entry in entries(path) if metric in entry]
-
-
-def by_name(runs: List[str]) -> Dict[str, List[str]]:
-    """Folders by their names: of NAME=FOLDER, or their own."""
-    named: Dict[str, List[str]] = {}
+def group_by_name(runs: List[str]) -> Dict[str, List[str]]:
+    """Group runs of the form NAME=FOLDER by their names. A folder without a name gets its own."""
+    groups: Dict[str, List[str]] = {}
     for run in runs:
         name, equals, folder = run.partition("=")
         if not equals or os.path.isdir(run):
             name, folder = os.path.basename(os.path.normpath(run)), run
-        named.setdefault(name, []).append(folder)
-    return named
+        groups.setdefault(name, []).append(folder)
+    return groups
 
 
 def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
-    """The curves of the command line's runs, NAME=FOLDER.
+    """The curves of a metric by name, for runs of the form NAME=FOLDER.
 
     Raises:
-        ValueError: a folder has no log, or the log not this metric.
+        UserError: a folder contains no log, or the log does not contain the metric.
     """
-    curves = {name: [read_log(folder, metric) for folder in folders] for name, folders in by_name(runs).items()}
-    for name, found in curves.items():
-        if not all(found):
-            raise ValueError(f"{name}: no {metric} is logged there; name another with --metric")
+    curves = {name: [read_curve(folder, metric) for folder in folders] for name, folders in group_by_name(runs).items()}
+    for name, seeds in curves.items():
+        if not all(seeds):
+            raise UserError(f"{name}: the log contains no {metric}; choose another --metric")
     return curves
 
 
 def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: str = "") -> None:
-    """Mean and range over the curves of each name, where all of them have a value.
+    """Draw the mean and range of the curves of each name, at the frames that all of them contain.
+
+    Args:
+        curves: curves of the seeds, by name.
+        metric: name of the metric.
+        out: file to write.
+        title: title of the figure.
 
     Raises:
-        ValueError: those of a name have no frames in common.
+        UserError: the curves of a name have no frames in common.
     """
     import matplotlib
 
@@ -67,21 +52,20 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    for i, (name, found) in enumerate(curves.items()):
-        values = [dict(curve) for curve in found]
+    for i, (name, seeds) in enumerate(curves.items()):
+        values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
-            raise ValueError(
-                f"{name}: the logs have no frames in common; train all with the same block and --log-interval"
+            raise UserError(
+                f"{name}: the logs have no frames in common; train all runs with the same --environments, --block and "
+                "--log-interval"
             )
         draw_band(
             axes, frames, [[curve[frame] for curve in values] for frame in frames], label=name, color=f"C{i % 10}"
         )
     axes.set_xlabel("frames")
-    axes.set_ylabel({"reward": "reward an episode", "success": "share of episodes with a reward"}.get(metric, metric))
+    axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(out, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, out)

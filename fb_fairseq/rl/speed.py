@@ -1,28 +1,38 @@
-"""Frames a second of training, and how long an acting step takes early and late in an episode."""
+"""Frames per second of training, and latency of an acting step early and late in an episode."""
 
 import statistics
 from time import perf_counter
-from typing import Dict
+from typing import Dict, Tuple
 
 import torch
 
-from fb_fairseq.rl.a2c import Trainer, TrainingOptions
-from fb_fairseq.rl.agent import AgentMemory, AgentOptions
+from fb_fairseq.rl.agent import AgentMemory
+from fb_fairseq.rl.options import AgentOptions, TrainingOptions
+from fb_fairseq.rl.trainer import Trainer
+
+LATE_SPANS = 10  # "late" starts this many spans into an episode
 
 
-def measure(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> Dict[str, float]:
-    """Training: median over the blocks, after one to warm up. Acting: milliseconds of all environments' step, with a memory
-    that is filled already, at steps far apart."""
+def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> Dict[str, float]:
+    """Measure training and acting.
+
+    Args:
+        blocks: number of training blocks to time, after one for warm-up.
+
+    Returns:
+        Number of environments, steps per block, ``fps`` (median over the blocks), and the milliseconds of an acting
+        step of all environments: ``act_ms`` as soon as memory is full, and ``act_ms_ten_spans_later``.
+    """
     trainer = Trainer(options, agent, device)
-    trainer.block()
+    trainer.train_block()
     times = []
     for _ in range(blocks):
-        began = perf_counter()
-        trainer.block()
-        synchronise(device)
-        times.append(perf_counter() - began)
+        start = perf_counter()
+        trainer.train_block()
+        _synchronise(device)
+        times.append(perf_counter() - start)
     frames = options.environments * options.block
-    early, late = acting_times(trainer, agent.span)
+    early, late = _acting_times(trainer, agent.span)
     return {
         "environments": options.environments,
         "block": options.block,
@@ -32,22 +42,23 @@ def measure(options: TrainingOptions, agent: AgentOptions, blocks: int, device: 
     }
 
 
-def acting_times(trainer: Trainer, span: int):
-    """Medians of a step's seconds: as soon as memory is full, and ten times as far into an episode."""
-    actor = trainer.agent.actor(AgentMemory.empty(trainer.options.environments, trainer.device))
+def _acting_times(trainer: Trainer, span: int) -> Tuple[float, float]:
+    """Median seconds of an acting step over two spans of an episode: the first with a full memory, and a late one."""
+    actor = trainer.agent.actor(AgentMemory.initial(trainer.options.environments, trainer.device))
     observation = torch.as_tensor(trainer.observation, device=trainer.device)
     starts = torch.ones(trainer.options.environments, dtype=torch.bool, device=trainer.device)
     times = []
-    for _ in range(11 * span):
-        began = perf_counter()
+    for _ in range((LATE_SPANS + 1) * span):
+        start = perf_counter()
         actor.step(observation, starts)
-        actor.acted(torch.zeros(trainer.options.environments, dtype=torch.long, device=trainer.device))
-        synchronise(trainer.device)
-        times.append(perf_counter() - began)
+        actor.record_actions(torch.zeros(trainer.options.environments, dtype=torch.long, device=trainer.device))
+        _synchronise(trainer.device)
+        times.append(perf_counter() - start)
         starts = torch.zeros_like(starts)
     return statistics.median(times[span : 2 * span]), statistics.median(times[-span:])
 
 
-def synchronise(device: torch.device) -> None:
+def _synchronise(device: torch.device) -> None:
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize()

@@ -1,7 +1,7 @@
-"""BPTT warm-up (Fan et al. 2020, v1 §3.2): blocks start short and many, and become long and few.
+"""BPTT warm-up (Fan et al. 2020, arXiv 2002.09402v1, §3.2): start with many short blocks, end with few long ones.
 
-A static schedule: what is served in an iteration of an epoch follows from the options and the data alone, so that
-processes agree and a resumed run goes on where it was.
+The schedule is static: what an iteration serves depends only on the options and the data, so processes agree without
+communication, and a resumed run continues the schedule.
 """
 
 from typing import NamedTuple
@@ -10,40 +10,48 @@ from fb_fairseq.errors import UserError
 
 
 class BlockLengths(NamedTuple):
-    """M steps a block; with warm-up ``first`` steps, doubled every ``every`` iterations until they are M.
+    """The length of blocks (in time steps) as a function of the training iteration.
 
-    An iteration is an update's work: a batch of every process, ``--update-freq`` times.
+    Without warm-up it is always ``full``. With warm-up it starts at ``initial`` and doubles every ``double_every``
+    iterations until it reaches ``full``.
+
+    Iterations are counted from 0 over all epochs. One iteration is the work of one update: ``--update-freq`` batches
+    on each process.
     """
 
     full: int
-    first: int = 0
-    every: int = 0
+    initial: int = 0
+    double_every: int = 0
 
     def at(self, iteration: int) -> int:
-        """Steps of a block in an iteration, counted from 0 over all epochs."""
-        return min(self.full, self.first << (iteration // self.every)) if self.every else self.full
+        """The length of blocks in an iteration."""
+        if not self.double_every:
+            return self.full
+        return min(self.full, self.initial << (iteration // self.double_every))
 
-    def over(self, iteration: int) -> bool:
+    def is_full(self, iteration: int) -> bool:
         """Whether blocks have their full length from this iteration on."""
         return self.at(iteration) == self.full
 
     @staticmethod
     def from_options(cfg) -> "BlockLengths":
-        """
+        """Read the block lengths from the options of ``streaming_lm``.
+
         Raises:
-            UserError: the options of the warm-up contradict each other or ``--tokens-per-sample``.
+            UserError: the warm-up options contradict each other or ``--tokens-per-sample``.
         """
-        full, first, every = cfg.tokens_per_sample, cfg.bptt_warmup_tokens, cfg.bptt_warmup_iterations
-        if not first and not every:
+        full, initial, every = cfg.tokens_per_sample, cfg.bptt_warmup_tokens, cfg.bptt_warmup_iterations
+        if not initial and not every:
             return BlockLengths(full)
-        if first < 1 or every < 1:
+        if initial < 1 or every < 1:
             raise UserError(
-                f"--bptt-warmup-tokens {first} and --bptt-warmup-iterations {every}: give both, 1 or more, or neither"
+                f"--bptt-warmup-tokens {initial} and --bptt-warmup-iterations {every}: give both, 1 or more, or neither"
             )
-        times = full // first
-        if first * times != full or times & (times - 1):
+        ratio = full // initial
+        is_power_of_two = ratio > 0 and ratio & (ratio - 1) == 0
+        if initial * ratio != full or not is_power_of_two:
             raise UserError(
-                f"--bptt-warmup-tokens {first}: doubling it never gives --tokens-per-sample {full}; give "
+                f"--bptt-warmup-tokens {initial}: doubling it never gives --tokens-per-sample {full}; give "
                 f"{full} divided by 2, 4, 8, …"
             )
-        return BlockLengths(full, first, every)
+        return BlockLengths(full, initial, every)

@@ -1,35 +1,46 @@
-"""fairseq's epoch iterator for streams: in order, each batch told where it stands, its streams' memory saved."""
+"""fairseq's epoch iterator for streams: serves blocks in order, and saves and restores the memory of streams."""
 
-from typing import List, Optional
+from typing import Iterable, Iterator, List, Optional
 
 import torch
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.layout import StreamDataset
+from fb_fairseq.streams.dataset import StreamDataset
 from fb_fairseq.streams.memory_files import MemoryFiles
-from fb_fairseq.streams.state import BlockPlace, StateStore
+from fb_fairseq.streams.position import START_ANEW, StreamPosition
+from fb_fairseq.streams.resume import SavesMemory
+from fb_fairseq.streams.state import StateHandle, StateStore
 
 
-def with_places(batches, split: str, epoch: int, store: StateStore):
-    """The batches, each with its ``BlockPlace``.
+def attach_handles(batches: Iterable[dict], store: StateStore) -> Iterator[dict]:
+    """Give each batch a ``StateHandle`` as ``net_input["stream"]``.
 
-    (No method of the iterator: that would tie iterator and data loader into a cycle and keep old states alive.)
+    When a batch is requested, the block before it is finished: its old states are dropped.
+
+    This is not a method of ``StreamBatchIterator``, because the generator would then refer to the iterator that refers
+    to it, and the states of past epochs would stay in memory until Python's garbage collector finds the cycle.
     """
     for batch in batches:
         if batch:
-            place = BlockPlace(store, split, epoch, **batch["place"])
-            batch = {**batch, "net_input": {**batch["net_input"], "stream": place}}
+            handle = StateHandle(store, **batch["block"])
+            store.drop_before(handle.cohorts, handle.offset)
+            batch = {**batch, "net_input": {**batch["net_input"], "stream": handle}}
         yield batch
 
 
-class StreamBatchIterator(EpochBatchIterator):
-    """Serves the blocks of a split in order and carries its streams' states.
+class StreamBatchIterator(SavesMemory, EpochBatchIterator):
+    """Serves the blocks of a split in order and carries the memory of its streams.
 
-    Each batch gets a ``BlockPlace`` as ``net_input["stream"]``: the model reads the state there and writes it
-    back. States live as long as one pass over the split. At a checkpoint in mid-epoch they are saved by
-    ``save_memory``, which every process calls; at an epoch's end there is nothing to save.
+    Each batch comes with a ``StateHandle`` as ``net_input["stream"]``, with which the model reads the streams' state
+    and writes it back. States live for one pass over the split (terms: see ``StreamLayout``). A checkpoint in mid-epoch
+    needs them too, see ``save_memory``; at the end of an epoch there is nothing to save.
+
+    Args:
+        dataset: an arranged ``StreamDataset``.
+        memory_files: where memory is saved to and loaded from; needed only for training.
+        **kwargs: of fairseq's ``EpochBatchIterator``.
     """
 
     def __init__(self, dataset: StreamDataset, memory_files: Optional[MemoryFiles] = None, **kwargs):
@@ -45,89 +56,83 @@ class StreamBatchIterator(EpochBatchIterator):
         self.store = StateStore()
 
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
+        """Begin a pass, at batch ``offset`` of this process.
+
+        Overrides a private method of fairseq, because it is the one place where both ``next_epoch_itr`` and
+        ``load_state_dict`` create the iterator of a pass. Handles must be attached outside of what fairseq returns:
+        inside, its ``BufferedIterator`` requests batches ahead of time, when earlier blocks are not finished. The new
+        ``CountingIterator`` counts like the one that it wraps.
+        """
         self.store = StateStore()
         itr = super()._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus, offset)
-        if itr is not None:
-            itr._itr = with_places(itr._itr, self.dataset.split, epoch, self.store)
-        return itr
+        if itr is None:  # fairseq's sign that the epoch has no batch left
+            return None
+        return CountingIterator(attach_handles(itr, self.store), start=itr.n, total=len(itr))
 
     @property
-    def _groups_here(self) -> int:
+    def _groups_per_process(self) -> int:
         return self.layout.groups // self.num_shards
 
     @property
-    def _cohorts_here(self) -> List[int]:
-        groups = range(self.shard_id, self.layout.groups, self.num_shards)
-        return [part * self.layout.groups + group for part in range(self.layout.parts) for group in groups]
+    def _cohorts(self) -> List[int]:
+        """The cohorts that this process serves."""
+        return self.layout.cohorts_of_process(self.shard_id, self.num_shards)
 
-    def _place(self):
-        """What tells this point of this run from others."""
-        turns = self.iterations_in_epoch // self._groups_here
-        return {
-            "epoch": self.epoch,
-            "turns": turns,
-            "offsets": self.layout.offsets(turns),
-            "streams": self.layout.streams,
-            "tokens": self.layout.tokens,
-            "fingerprint": self.dataset.corpus.fingerprint(),
-        }
+    def _position(self) -> StreamPosition:
+        turns = self.iterations_in_epoch // self._groups_per_process  # fairseq counts the batches of this process
+        return StreamPosition(
+            epoch=self.epoch,
+            turns=turns,
+            offsets=self.layout.offsets(turns),
+            streams=self.layout.streams,
+            tokens=self.layout.tokens,
+            fingerprint=self.dataset.corpus.fingerprint(),
+        )
 
     def save_memory(self, folder: str) -> None:
-        """Save the states of this process's streams beside the checkpoint that is about to be made."""
+        """Save the memory of this process's streams, unless the epoch is at its end."""
         if self.end_of_epoch():
             return
-        place = self._place()
-        offsets = {cohort: place["offsets"][cohort // self.layout.groups] for cohort in self._cohorts_here}
-        states = self.store.at(offsets)
-        states = [(self.layout.cohort(cohort), state.memory_KCBD) for cohort, state in states.items()]
-        self.memory_files.save(folder, place, self.shard_id, self.num_shards, states)
+        position = self._position()
+        states = self.store.read_all({c: position.offsets[self.layout.part_of(c)] for c in self._cohorts})
+        memory = [(self.layout.cohort(cohort), state.memory_KCBD) for cohort, state in states.items()]
+        self.memory_files.save(folder, position, self.shard_id, self.num_shards, memory)
 
     def state_dict(self):
+        """fairseq's state, and in mid-epoch the position of the streams."""
         state = super().state_dict()
         if state["iterations_in_epoch"] > 0:
-            state["streams"] = self._place()
+            state["streams"] = self._position().as_dict()
         return state
 
     def load_state_dict(self, state_dict):
-        """Go on where a checkpoint was made.
-
-        Batch size, processes and ``--update-freq`` may share the streams out differently as long as their product
-        is the same.
+        """Resume where a checkpoint was saved, with the memory saved there.
 
         Raises:
-            UserError: the checkpoint's streams cannot be continued by these.
+            UserError: streams or data differ, see ``StreamPosition.check``; or a memory file cannot be read.
         """
-        saved = state_dict.get("streams")
         if state_dict.get("iterations_in_epoch", 0) == 0:
             super().load_state_dict(state_dict)
             return
-        self._check(saved)
-        turns = self.layout.turns_until(saved["offsets"])
-        super().load_state_dict({**state_dict, "iterations_in_epoch": turns * self._groups_here})
-        cohorts = {cohort: self.layout.cohort(cohort) for cohort in self._cohorts_here}
-        begun = [c for c, streams in cohorts.items() if streams and saved["offsets"][c // self.layout.groups]]
-        memory = self.memory_files.load(saved, self.shard_id, [s for c in begun for s in cohorts[c]])
-        for cohort in begun if memory else []:
-            state = StreamState(torch.stack([memory[stream] for stream in cohorts[cohort]], 2))
-            self.store.write(cohort, saved["offsets"][cohort // self.layout.groups], state)
+        if state_dict.get("streams") is None:
+            raise UserError(
+                f"--task: the checkpoint was saved in mid-epoch by another task; use that task, {START_ANEW}"
+            )
+        position = StreamPosition(**state_dict["streams"])
+        position.check(self.layout, self.dataset.split, self.dataset.corpus.fingerprint())
+        turns = self.layout.turns_until(position.offsets)
+        super().load_state_dict({**state_dict, "iterations_in_epoch": turns * self._groups_per_process})
+        self._load_memory(position)
 
-    def _check(self, saved):
-        anew = "or start the epoch anew with --reset-dataloader"
-        if saved is None:
-            raise UserError(f"--task: the checkpoint was made in mid-epoch by another task; give that one, {anew}")
-        if saved["streams"] != self.layout.streams:
-            raise UserError(
-                f"--batch-size x processes x --update-freq{self.layout.warmup_factor} is {self.layout.streams} "
-                f"streams; the checkpoint was made in mid-epoch with {saved['streams']}; give the same product, {anew}"
-            )
-        if (saved["tokens"], saved["fingerprint"]) != (self.layout.tokens, self.dataset.corpus.fingerprint()):
-            raise UserError(
-                f"the {self.dataset.split} split ({self.layout.tokens} tokens) is not the one that the checkpoint was "
-                f"made with in mid-epoch ({saved['tokens']} tokens); give the same data, {anew}"
-            )
-        if self.layout.turns_until(saved["offsets"]) is None:
-            raise UserError(
-                f"--tokens-per-sample {self.layout.lengths.full} (or the BPTT warm-up) makes no blocks that continue "
-                f"those of the epoch that the checkpoint has done (to step {max(saved['offsets'])}); give the same as "
-                f"before, {anew}"
-            )
+    def _load_memory(self, position: StreamPosition) -> None:
+        """Put the memory saved at a position into the store, for the streams that this process serves now."""
+        offsets = {cohort: position.offsets[self.layout.part_of(cohort)] for cohort in self._cohorts}
+        streams = {cohort: self.layout.cohort(cohort) for cohort in self._cohorts}
+        started = [cohort for cohort in self._cohorts if streams[cohort] and offsets[cohort]]
+        needed = [stream for cohort in started for stream in streams[cohort]]
+        memory = self.memory_files.load(position, self.shard_id, needed)
+        if not memory:
+            return
+        for cohort in started:
+            state = StreamState(torch.stack([memory[stream] for stream in streams[cohort]], 2))
+            self.store.write(cohort, offsets[cohort], state)

@@ -1,39 +1,52 @@
-"""Aligned labels: an input stream, and the label of each of its symbols.
+"""Labelled sequences: a stream of input symbols, and a label for each of them.
 
-The data are ``fairseq-preprocess``'s of two languages, ``input`` and ``label``: a line of inputs is a sequence, and its
-line of labels has as many symbols. The label ``_`` counts for nothing.
+The data are prepared with ``fairseq-preprocess`` as two languages, ``input`` and ``label``. One line of inputs is a
+sequence; the same line of labels has as many symbols. The label ``_`` is ignored.
 """
 
 import os
+from typing import Tuple
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.layout import Corpus
+from fb_fairseq.streams.corpus import Corpus
 
 INPUT, LABEL = "input", "label"
 IGNORED = "_"
 
 
 def file_prefix(split: str, side: str) -> str:
-    """Under which name ``fairseq-preprocess`` puts a split's inputs or labels."""
+    """The name, without extension, that ``fairseq-preprocess`` gives to the inputs or labels of a split."""
     return f"{split}.{INPUT}-{LABEL}.{side}"
 
 
 def load_dictionary(folder: str, side: str) -> Dictionary:
+    """Load the dictionary of inputs or labels.
+
+    Raises:
+        UserError: there is none.
+    """
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
         raise UserError(
-            f"{path}: no such file; --labels needs data that were prepared with fairseq-preprocess --source-lang {INPUT} "
+            f"{path}: no such file; --labels needs data prepared with fairseq-preprocess --source-lang {INPUT} "
             f"--target-lang {LABEL}"
         )
     return Dictionary.load(path)
 
 
 class LabelledCorpus:
-    """A split's inputs and labels, end to end. Before each sequence the models read ``</s>``; streams begin with one.
+    """The concatenated inputs of a split, and their labels.
+
+    Models read ``</s>`` before each sequence, so a block may span several sequences, and a stream begins with ``</s>``.
+
+    Args:
+        path: names the split in error messages.
+        inputs, labels: each sequence ends with ``</s>``.
+        dictionary: the dictionary of labels.
 
     Raises:
         UserError: a sequence has more or fewer labels than inputs.
@@ -42,35 +55,43 @@ class LabelledCorpus:
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
         self.pad, self.unknown = dictionary.pad(), dictionary.unk()
-        self.ignored = torch.tensor([dictionary.eos(), dictionary.index(IGNORED)])
-        if IGNORED not in dictionary:
-            self.ignored = self.ignored[:1]
-        sizes, others = (np.asarray(corpus.dataset.sizes) for corpus in (inputs, labels))
-        if len(sizes) != len(others):
+        ignored = [dictionary.eos()]
+        if IGNORED in dictionary:
+            ignored.append(dictionary.index(IGNORED))
+        self.ignored = torch.tensor(ignored)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        input_sizes, label_sizes = (np.asarray(corpus.dataset.sizes) for corpus in (self.inputs, self.labels))
+        if len(input_sizes) != len(label_sizes):
             raise UserError(
-                f"{path}: {len(sizes)} lines of inputs, but {len(others)} of labels; each line needs its labels"
+                f"{self.path}: {len(input_sizes)} lines of inputs, but {len(label_sizes)} of labels; each line of "
+                "inputs needs a line of labels"
             )
-        for line in np.flatnonzero(sizes != others)[:1]:
+        for line in np.flatnonzero(input_sizes != label_sizes)[:1]:
             raise UserError(
-                f"{path}: line {line + 1} has {sizes[line] - 1} inputs, but {others[line] - 1} labels; give each symbol a "
-                f"label ({IGNORED} where none is wanted)"
+                f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
+                f"give each symbol a label ({IGNORED} if it has none)"
             )
 
     @property
-    def ends(self):
+    def ends(self) -> np.ndarray:
+        """Where each sequence ends (exclusive), as in ``Corpus``."""
         return self.inputs.ends
 
     @property
     def dataset(self):
+        """fairseq's indexed dataset of the inputs."""
         return self.inputs.dataset
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def block(self, first: int, last: int):
-        """The inputs before the positions first + 1 … last, and their labels: padding where they count for nothing.
+    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The inputs and targets of the positions ``first`` to ``last - 1``; ignored labels become padding.
 
-        A sequence's own ``</s>`` comes after it, so all is read one position later.
+        In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
+        to the right: position p holds token p - 1 and its own label.
 
         Raises:
             UserError: a label is not in the dictionary.
@@ -78,9 +99,11 @@ class LabelledCorpus:
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
             raise UserError(
-                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare it with the training labels' dictionary"
+                f"{self.path}: a label is not in dict.{LABEL}.txt; prepare the split with the dictionary of the "
+                "training labels"
             )
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:
+        """As of ``Corpus``."""
         return self.inputs.fingerprint() ^ self.labels.fingerprint()

@@ -1,8 +1,9 @@
-"""Files that hold the streams' memory beside a checkpoint, so that a resumed run equals an uninterrupted one.
+"""Files that hold the memory of streams beside a checkpoint, so that a resumed run equals an uninterrupted one.
 
-One file a process and place: ``stream_memory.<epoch>.<iterations>.rank<r>.pt``. (Not named by update: after a gradient
-overflow fairseq saves the same update again, one block further.) They hold plain tensors and numbers only. The newest
-and the one before it stay: whenever the run is killed, ``checkpoint_last.pt`` finds its own.
+Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
+the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
+hold only plain tensors and numbers. The newest two are kept, so that whenever a run is killed, the files of
+``checkpoint_last.pt`` exist.
 """
 
 import glob
@@ -13,84 +14,101 @@ from typing import Dict, List, Sequence, Tuple
 import torch
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
+from fb_fairseq.streams.position import StreamPosition
+from fb_fairseq.streams.resume import ResumeInfo
 
 logger = logging.getLogger(__name__)
 
-# Value of --save-stream-memory: floating type on disk. "exact" keeps the model's own.
-TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Value of --save-stream-memory: floating-point type in the file ("exact": that of the model).
+STORAGE_TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+FILES_KEPT = 2  # the newest, and the one before: checkpoint_last.pt still belongs to it until fairseq has replaced it
 
 
 class MemoryFiles:
-    """Saves and loads.
+    """Saves and loads the memory of streams.
 
     Args:
-        task: ``task.restored_from`` is the checkpoint that a run goes on from.
-        kind: a key of ``TYPES``, or ``none`` to save nothing.
+        resume: tells which checkpoint the run resumes from.
+        storage: ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing.
     """
 
-    def __init__(self, task, kind: str):
-        self.task = task
-        self.kind = kind
+    def __init__(self, resume: ResumeInfo, storage: str):
+        self.resume = resume
+        self.storage = storage
 
     def save(
-        self, folder: str, place: Dict, rank: int, ranks: int, states: Sequence[Tuple[List[int], torch.Tensor]]
+        self,
+        folder: str,
+        position: StreamPosition,
+        rank: int,
+        processes: int,
+        states: Sequence[Tuple[List[int], torch.Tensor]],
     ) -> None:
-        """Save memory at a place and remove what no checkpoint needs any more.
+        """Save the memory of a process's streams, and remove the files that no checkpoint needs any more.
 
         Args:
-            place: with ``epoch`` and ``turns``, and whatever else must be the same when it is loaded again.
-            states: streams and their memory [K, C, B, D], of this process.
+            folder: where the checkpoint is going to be saved.
+            states: pairs of B streams and their memory [K, C, B, D].
         """
-        if self.kind == "none" or not states:
+        if self.storage == "none" or not states:
             return
         os.makedirs(folder, exist_ok=True)
-        # Copied one by one: views would be saved with all that they are views of.
-        copies = [torch.empty_like(memory, device="cpu", dtype=TYPES[self.kind]).copy_(memory) for _, memory in states]
-        states = [(torch.tensor(ids), copy) for (ids, _), copy in zip(states, copies)]
-        path = self._path(folder, place, rank)
-        torch.save({"place": place, "states": states}, path + ".tmp")
-        os.replace(path + ".tmp", path)
-        saved = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*.rank*.pt"))
-        own = sorted((p for p in saved if p.endswith(f".rank{rank}.pt")), key=os.path.getmtime)
-        # Files of more processes than there are now are an earlier run's.
-        others = [p for p in saved if rank == 0 and int(p.rsplit("rank", 1)[1][:-3]) >= ranks]
-        for old in own[:-2] + others:
-            os.remove(old)
+        dtype = STORAGE_TYPES[self.storage]
+        # Copied one by one: torch.save would write all of the tensor that a view belongs to.
+        copies = [torch.empty_like(memory, device="cpu", dtype=dtype).copy_(memory) for _, memory in states]
+        content = [(torch.tensor(streams), copy) for (streams, _), copy in zip(states, copies)]
+        with atomic_write(_path(folder, position, rank)) as temporary:
+            torch.save({"place": position.as_dict(), "states": content}, temporary)
+        self._remove_old_files(folder, rank, processes)
 
-    def load(self, place: Dict, rank: int, streams: List[int]) -> Dict[int, torch.Tensor]:
-        """The memory [K, C, D] of these streams at a place, whichever processes saved it; none, with a warning, if it
-        is not there.
+    @staticmethod
+    def _remove_old_files(folder: str, rank: int, processes: int) -> None:
+        files = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*.rank*.pt"))
+        own = sorted((path for path in files if _rank(path) == rank), key=os.path.getmtime)
+        # An earlier run with more processes left files that no process of this one owns.
+        orphans = [path for path in files if _rank(path) >= processes] if rank == 0 else []
+        for path in own[:-FILES_KEPT] + orphans:
+            os.remove(path)
+
+    def load(self, position: StreamPosition, rank: int, streams: List[int]) -> Dict[int, torch.Tensor]:
+        """Load the memory of streams at a position, whichever processes saved it.
+
+        Returns:
+            The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
 
         Raises:
-            UserError: a file is there but cannot be read.
+            UserError: a file cannot be read.
         """
-        folder = os.path.dirname(self.task.restored_from)
         memory: Dict[int, torch.Tensor] = {}
-        # This process's own file first: it has all, unless the streams are shared out differently now.
-        for path in sorted(
-            glob.glob(self._path(glob.escape(folder), place, "*")),
-            key=lambda path: not path.endswith(f".rank{rank}.pt"),
-        ):
+        paths = glob.glob(_path(glob.escape(self.resume.folder), position, "*"))
+        # Our own file first: it suffices, unless the streams are divided differently among processes now.
+        for path in sorted(paths, key=lambda path: _rank(path) != rank):
             if all(stream in memory for stream in streams):
                 break
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:
                 raise UserError(
-                    f"{path}: the streams' memory cannot be read; remove the file to go on with an empty memory"
+                    f"{path}: the streams' memory cannot be read; remove the file to resume with an empty memory"
                 ) from error
-            if content["place"] == place:
+            if content["place"] == position.as_dict():
                 for ids, states in content["states"]:
                     memory.update(zip(ids.tolist(), states.unbind(2)))
         if all(stream in memory for stream in streams):
             return memory
         logger.warning(
-            f"no memory of the streams beside {self.task.restored_from} ({self._path('', place, '*')}): they go on with "
-            "an empty one. Their next steps are predicted with less context, and the run will differ from an "
-            "uninterrupted one."
+            f"no memory of the streams was found beside {self.resume.restored_from} ({_path('', position, '*')}): they "
+            "resume with an empty memory. Their next steps are predicted with less context, and the run will differ "
+            "from an uninterrupted one."
         )
         return {}
 
-    @staticmethod
-    def _path(folder: str, place: Dict, rank) -> str:
-        return os.path.join(folder, f"stream_memory.{place['epoch']}.{place['turns']}.rank{rank}.pt")
+
+def _path(folder: str, position: StreamPosition, rank) -> str:
+    return os.path.join(folder, f"stream_memory.{position.epoch}.{position.turns}.rank{rank}.pt")
+
+
+def _rank(path: str) -> int:
+    """The rank of the process that wrote a memory file, from its name."""
+    return int(path.rsplit("rank", 1)[1][: -len(".pt")])

@@ -1,55 +1,66 @@
-"""Where a stream's state is kept between blocks."""
+"""Where the memory of streams is kept between two blocks."""
 
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from fb_fairseq.modules.state import StreamState
 
 
-@dataclass(frozen=True)
-class BlockPlace:
-    """Where in its split a block of streams stands, and where its state is kept.
-
-    fairseq hands this object through ``net_input`` untouched, where it rebuilds dicts and tuples.
-    """
-
-    store: "StateStore" = field(repr=False)
-    split: str
-    epoch: int
-    cohorts: Tuple[int, ...]  # the streams: cohorts of equal size, side by side
-    offset: int  # steps of these streams before this block
-
-    def read(self) -> Optional[StreamState]:
-        """The state before this block; None at the start of a stream, and where it was lost: memory starts empty."""
-        states = [self.store.read(cohort, self.offset) for cohort in self.cohorts]
-        return None if any(state is None for state in states) else StreamState.joined(states)
-
-    def write(self, state: StreamState, steps: int) -> None:
-        """Keep the state after this block, of that many steps, for the next one."""
-        for cohort, part in zip(self.cohorts, state.split(len(self.cohorts))):
-            self.store.write(cohort, self.offset + steps, part)
-
-
 class StateStore:
-    """The states of one pass over one split, by cohort (streams that never part) and offset.
+    """The states of all streams during one pass over a split.
 
-    The state before a block stays until the next block is read: a block that is run twice (gradient overflow,
-    out of memory) starts twice from the same state.
+    A state is stored under its cohort (streams that are always in the same batch, see ``StreamLayout``) and offset (how
+    many steps of the streams were read before). The state before a block is kept until ``drop_before`` is called for
+    the next block. Until then a block can be run again, for example after a gradient overflow, from the same state.
     """
 
     def __init__(self):
         self._states: Dict[int, Dict[int, StreamState]] = {}
 
     def read(self, cohort: int, offset: int) -> Optional[StreamState]:
-        states = self._states.get(cohort, {})
-        for passed in [o for o in states if o < offset]:
-            del states[passed]
-        return states.get(offset)
+        """The state of a cohort before the block at ``offset``; None if it is not stored."""
+        return self._states.get(cohort, {}).get(offset)
 
     def write(self, cohort: int, offset: int, state: StreamState) -> None:
+        """Store the state of a cohort before the block at ``offset``."""
         self._states.setdefault(cohort, {})[offset] = state
 
-    def at(self, offsets: Dict[int, int]) -> Dict[int, StreamState]:
-        """The states of cohorts before the blocks at their offsets, for a checkpoint; those that are there."""
-        found = {cohort: self._states.get(cohort, {}).get(offset) for cohort, offset in offsets.items()}
-        return {cohort: state for cohort, state in found.items() if state is not None}
+    def drop_before(self, cohorts: Sequence[int], offset: int) -> None:
+        """Drop the states of these cohorts before earlier blocks, which will not be run again."""
+        for cohort in cohorts:
+            states = self._states.get(cohort, {})
+            for earlier in [o for o in states if o < offset]:
+                del states[earlier]
+
+    def read_all(self, offsets: Dict[int, int]) -> Dict[int, StreamState]:
+        """The states of several cohorts, by cohort, each before the block at its offset; without those not stored."""
+        states = {cohort: self.read(cohort, offset) for cohort, offset in offsets.items()}
+        return {cohort: state for cohort, state in states.items() if state is not None}
+
+
+@dataclass(frozen=True)
+class StateHandle:
+    """Through which a model reads the state before one block, and writes the state after it.
+
+    ``StreamBatchIterator`` passes it to the model as the argument ``stream``. It is a class of its own because fairseq,
+    when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone.
+
+    Attributes:
+        store: where the states are kept.
+        cohorts: the streams in the batch: cohorts of equal size, one after the other.
+        offset: how many steps of these streams were read before this block.
+    """
+
+    store: StateStore = field(repr=False)
+    cohorts: Tuple[int, ...]
+    offset: int
+
+    def read(self) -> Optional[StreamState]:
+        """The state before this block; None (start with an empty memory) at the start of streams or if it was lost."""
+        states = [self.store.read(cohort, self.offset) for cohort in self.cohorts]
+        return None if any(state is None for state in states) else StreamState.joined(states)
+
+    def write(self, state: StreamState, steps: int) -> None:
+        """Store the state after this block of ``steps`` steps, for the next block."""
+        for cohort, part in zip(self.cohorts, state.split(len(self.cohorts))):
+            self.store.write(cohort, self.offset + steps, part)

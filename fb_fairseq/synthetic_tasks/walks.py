@@ -1,24 +1,26 @@
-"""Walks on a grid: the inputs are actions, the label of each is the cell where the agent is after it."""
+"""Random walks on a grid: the inputs are an agent's actions; the label of an action is the cell that it leads to."""
 
-from typing import List, Sequence, Tuple
+from typing import List, Sequence
 
-from fb_fairseq.synthetic_tasks.draw import Draw
+from fb_fairseq.synthetic_tasks.seeded_random import SeededRandom
+from fb_fairseq.synthetic_tasks.sequence import LabelledSequence
 
-Labelled = Tuple[List[str], List[str]]
+ACTIONS = ("forward", "left", "right")  # of the random walk: a step ahead, or a quarter turn
+HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
 
-ACTIONS = ("forward", "left", "right")  # of the random walk: one step, or a quarter turn
-MOVES = ("up", "down", "west", "east")  # of the blocked random walk
-HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # clockwise from the top, in rows and columns
-BLOCKS = ("C", "G")  # the paper shows which cells are brown in a figure that its text does not have
-
-
-def cell_name(row: int, column: int) -> str:
-    return f"{row},{column}"
+MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
+MAZE = ("ABC", "DEF", "GHI")
+BLOCKS = ("C", "G")  # our choice: v1 shows the blocked cells only in a figure
 
 
-def walk(actions: Sequence[str], size: int) -> List[str]:
-    """Cells after each action (v3 §7.1). The agent starts in the upper left corner, heading right; a step out of the grid
-    is ignored."""
+def simulate_walk(actions: Sequence[str], size: int) -> List[str]:
+    """Names ``row,column`` of the cells after each action (v3 §7.1).
+
+    The agent starts in the upper left corner, heading right. A step out of the grid is ignored.
+
+    Args:
+        size: number of rows, and of columns.
+    """
     row, column, heading, cells = 0, 0, 1, []
     for action in actions:
         if action == "forward":
@@ -26,29 +28,34 @@ def walk(actions: Sequence[str], size: int) -> List[str]:
             if 0 <= row + down < size and 0 <= column + right < size:
                 row, column = row + down, column + right
         else:
-            heading = (heading + (1 if action == "right" else -1)) % 4
-        cells.append(cell_name(row, column))
+            heading = (heading + (1 if action == "right" else -1)) % len(HEADINGS)
+        cells.append(f"{row},{column}")
     return cells
 
 
-def blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) -> List[str]:
-    """Cells A to I after each move (v1 B.1). The agent starts in the middle, E. The maze repeats itself in all
-    directions; a move into a block is ignored."""
+def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) -> List[str]:
+    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
+
+    The agent starts in the middle, at E. The maze is a torus: whoever leaves it on one side enters on the other. A move
+    into a blocked cell is ignored.
+    """
     row, column, cells = 1, 1, []
     for move in moves:
-        down, right = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}[move]
-        there = (row + down) % 3, (column + right) % 3
-        if "ABCDEFGHI"[3 * there[0] + there[1]] not in blocks:
-            row, column = there
-        cells.append("ABCDEFGHI"[3 * row + column])
+        down, right = MOVES[move]
+        next_row, next_column = (row + down) % 3, (column + right) % 3
+        if MAZE[next_row][next_column] not in blocks:
+            row, column = next_row, next_column
+        cells.append(MAZE[row][column])
     return cells
 
 
-def random_walk(draw: Draw, size: int = 8, steps: int = 100) -> Labelled:
-    actions = [draw.one_of(ACTIONS) for _ in range(steps)]
-    return actions, walk(actions, size)
+def random_walk(rng: SeededRandom, size: int = 8, steps: int = 100) -> LabelledSequence:
+    """A walk of random ``ACTIONS`` on a grid of ``size`` x ``size`` cells."""
+    actions = [rng.choice(ACTIONS) for _ in range(steps)]
+    return LabelledSequence(actions, simulate_walk(actions, size))
 
 
-def blocked_random_walk(draw: Draw, steps: int = 100) -> Labelled:
-    moves = [draw.one_of(MOVES) for _ in range(steps)]
-    return moves, blocked_walk(moves)
+def blocked_random_walk(rng: SeededRandom, steps: int = 100) -> LabelledSequence:
+    """A walk of random ``MOVES`` through the ``MAZE``."""
+    moves = [rng.choice(tuple(MOVES)) for _ in range(steps)]
+    return LabelledSequence(moves, simulate_blocked_walk(moves))

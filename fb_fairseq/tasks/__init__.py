@@ -1,6 +1,6 @@
-"""Language modeling on streams, for fairseq's trainer and evaluation.
+"""``--task streaming_lm``: language modeling on streams, with fairseq's trainer, evaluation and generation.
 
-Importing this folder registers the task, and what fairseq does not import by itself of a ``--user-dir``.
+Importing this folder registers the task, and the criterions, which fairseq does not find by itself in a ``--user-dir``.
 """
 
 from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used

@@ -1,10 +1,11 @@
-"""The benchmark's commands: what they print, without a look at the clock."""
+"""The benchmark's commands: the JSON that they print, whatever the times in it."""
 
 import json
 
 import pytest
 import torch
 
+from fb_fairseq.benchmark import train
 from fb_fairseq.benchmark.command import main
 from fb_fairseq.benchmark.measure import peak_bytes, saved_bytes
 from fb_fairseq.ops import buffers
@@ -67,7 +68,7 @@ def test_attention(capsys):
 
 
 def test_peak_bytes():
-    """What is there at once, not what was ever made."""
+    """The peak, not the sum of all allocations."""
 
     def function():
         x = torch.ones(1000)
@@ -78,16 +79,27 @@ def test_peak_bytes():
     assert peak_bytes(function, "cpu") == pytest.approx(8000, abs=64)
 
 
-def test_train_stops_where_the_loops_differ(capsys, monkeypatch):
-    from fb_fairseq.ops import feedback_fast_tile
+def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
+    build_model = train.build_model
 
-    monkeypatch.setattr(feedback_fast_tile.Gradients, "add_linear", lambda *args: None)
-    with pytest.raises(RuntimeError, match="the gradients of .*'fast'.* are not the plain loop's"):
+    def build_with_wrong_fast_loop(*args, **options):
+        model = build_model(*args, **options)
+        run_block = model.run_block
+
+        def wrong_run_block(x_TBD, state):
+            out_TBD, state = run_block(x_TBD, state)
+            return (1.1 * out_TBD if model.options.step_loop == "fast" else out_TBD), state
+
+        monkeypatch.setattr(model, "run_block", wrong_run_block)
+        return model
+
+    monkeypatch.setattr(train, "build_model", build_with_wrong_fast_loop)
+    with pytest.raises(RuntimeError, match="the gradients of .*'fast'.* differ from the reference loop's by 10.0%"):
         results(capsys, "train", "--block", "10", "--repeats", "1")
 
 
 def test_saved_bytes():
-    """Each tensor once; parameters, and views of them, not at all."""
+    """Each tensor counts once; parameters, and views of them, do not count."""
     x = torch.randn(10, 10, requires_grad=True)
     layer = torch.nn.Linear(10, 10)
     assert saved_bytes(lambda: (x * 2).exp().exp(), layer) == 2 * 400  # each exp keeps its result
@@ -100,7 +112,7 @@ def test_saved_bytes():
         (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
         (["span", "--span", "0"], "--span 0: give 1 or more"),
         (["decode", "--device", "foo"], "--device foo: unknown"),
-        (["decode", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
+        (["decode", "--device", "cuda"], "--device cuda: torch finds no GPU"),
     ],
 )
 def test_bad_input(capsys, monkeypatch, arguments, message):

@@ -50,7 +50,7 @@ def test_missing_and_empty_data(byte_data, tmp_path):
 
 
 def test_dictionary_of_another_size(byte_data, tmp_path):
-    """In evaluation and when a run goes on: the same line, not a list of shapes."""
+    """In evaluation and when a run is resumed: the same line, not a list of shapes."""
     train(byte_data, tmp_path / "ck", max_update=3)
     data = tmp_path / "data"
     shutil.copytree(byte_data, data)
@@ -90,7 +90,7 @@ def test_evaluation_options(byte_data, tmp_path_factory, arguments, message):
         )
 
 
-def test_argparse_names_what_is_no_choice(byte_data, tmp_path, capsys):
+def test_argparse_names_an_invalid_choice(byte_data, tmp_path, capsys):
     with pytest.raises(SystemExit):
         train(byte_data, tmp_path, memory_projections="none")
     assert "--memory-projections" in capsys.readouterr().err.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""BPTT warm-up in fairseq-train: every target once, resumed anywhere, equal to a run cut by hand."""
+"""BPTT warm-up in fairseq-train: every target once, resumed anywhere, equal to hand-written training."""
 
 import pytest
 import torch
@@ -56,12 +56,12 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
         [(range(8), 2)] * 5
         + [(range(4), 4), (range(4, 8), 4)] * 2
         + [(range(4), 4)]
-        + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind go on first
+        + [(range(b, b + 2), 8) for b in (4, 6, 0, 2, 4, 6)]  # those that are behind come first
     )
     assert len(cuts) == 16
     done, memory = [0] * 8, [None] * 8
 
-    class Place:
+    class Handle:
         def read(self):
             old = [memory[b] for b in self.rows]
             return None if old[0] is None else StreamState(torch.stack(old, 2))
@@ -71,10 +71,10 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
                 memory[b] = rows
 
     for rows, steps in cuts:
-        place = Place()
-        place.rows, place.offset = rows, done[rows[0]]
+        handle = Handle()
+        handle.rows, handle.offset = rows, done[rows[0]]
         tokens = torch.stack([streams[b][done[b] : done[b] + steps + 1] for b in rows])
-        logits = model(tokens[:, :-1], stream=place)[0]
+        logits = model(tokens[:, :-1], stream=handle)[0]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         model.zero_grad()
         loss.backward()
@@ -102,7 +102,7 @@ def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
 
 
 def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path):
-    """Resumed in the second epoch, within the warm-up, with one shard an epoch and another --update-freq."""
+    """Resumed in the second epoch, within the warm-up, with one shard per epoch and another --update-freq."""
     from fb_fairseq.commands import preprocess_bytes
 
     preprocess_bytes.binarise(
@@ -131,8 +131,8 @@ def test_two_processes_equal_update_freq_two(byte_data, tmp_path, stops):
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
 
 
-def test_streams_may_be_shared_out_differently(byte_data, tmp_path):
-    """Stopped while one half of the streams is ahead; then batch size x update frequency is made up otherwise."""
+def test_streams_may_be_divided_differently(byte_data, tmp_path):
+    """Stopped while half of the streams are ahead; then resumed with other factors of batch size x update frequency."""
     train(byte_data, tmp_path, **WARMUP, max_update=8, update_freq=2)
     log = train(byte_data, tmp_path, **{**WARMUP, "batch_size": 1}, max_update=16, update_freq=4)
     assert "no memory of the streams" not in log

@@ -1,4 +1,5 @@
-"""Labelled streams through fairseq's commands: it learns, accuracy is logged and chooses checkpoints, and is evaluated."""
+"""Labelled streams through fairseq's commands: a model learns, accuracy is logged, chooses the best checkpoint, and is
+evaluated by ``evaluate-labels``."""
 
 import json
 
@@ -65,7 +66,7 @@ def evaluate(capsys, *arguments):
 
 
 def test_accuracy(walks, trained, capsys, tmp_path):
-    """Of the validation split it is the one that training logged; blocks and streams do not matter."""
+    """On the validation split it equals what training logged, whatever the length of blocks."""
     folder, log = trained
     logged = [float(entry["valid_accuracy"]) for entry in json_logs(log, "valid")]
     accuracy = [float(entry["accuracy"]) for entry in json_logs(log, "train_inner")]
@@ -94,7 +95,7 @@ def test_accuracy(walks, trained, capsys, tmp_path):
 
 
 def test_context(walks, tmp_path, capsys):
-    """With a sequence before them, streams are read as one: this Transformer sees no further than 2 · 4 steps back."""
+    """With a sequence of context, the number of streams has no effect: this Transformer sees only 2 · 4 steps back."""
     train(walks, tmp_path, **{**SETTING, "arch": "relative_transformer_lm", "attention_span": 4, "max_update": 60})
     arguments = (walks, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--streams")
     one = evaluate(capsys, *arguments, 1)
@@ -140,8 +141,8 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
     for arguments, message in [
         (["--path", tmp_path / "none.pt"], "none.pt: no such file; give a checkpoint"),
         (["--path", checkpoint, "--gen-subset", "other"], "the split is missing"),
-        (["--path", checkpoint, "--streams", 0], "--streams 0: give 1 or more"),
-        (["--path", checkpoint, "--context-sequences", -1], "--context-sequences -1: give 0 or more"),
+        (["--path", checkpoint, "--streams", 0], "--streams 0: must be 1 or more"),
+        (["--path", checkpoint, "--context-sequences", -1], "--context-sequences -1: must be 0 or more"),
     ]:
         with pytest.raises(SystemExit):
             evaluate_labels.main([str(walks), *map(str, arguments), "--cpu"])
@@ -149,7 +150,7 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
 
 
 def test_streams_of_different_length(tmp_path):
-    """A line with a label too few."""
+    """A line that has one label too few is refused."""
     make_task(["random_walk", "--out", str(tmp_path), "--steps", "5", "--train", "9", "--valid", "3", "--test", "3"])
     lines = (tmp_path / "valid.label").read_text().splitlines()
     lines[1] = lines[1].rsplit(" ", 1)[0]

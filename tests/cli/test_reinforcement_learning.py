@@ -1,4 +1,4 @@
-"""The scripts of examples/reinforcement_learning."""
+"""The scripts in examples/reinforcement_learning."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def test_scripts(tmp_path, name, scale):
     again = recipe(f"reinforcement_learning/{name}.sh", scale, "--seeds", "1 2 1", "--out", out, *spans, *tiny)
     assert again.returncode == 0 and json.loads((out / "results.json").read_text()) == results
     assert logs == {path: path.read_text() for path in out.glob("*/log.jsonl")}, (
-        "nothing is trained twice: the same speeds"
+        "no run is trained again: the logged speeds are the same"
     )
 
 
@@ -44,7 +44,7 @@ def test_scripts(tmp_path, name, scale):
         (["--seeds", "one"], "error: --seeds one: give a number, 1 or more"),
         (["--spans", "0"], "error: --spans 0: give a number, 1 or more"),
         (["--epochs", "3"], "error: --epochs: unknown option; give --small"),
-        (["data"], "error: data: there are no data; give --small"),
+        (["data"], "error: data: unexpected argument, the environments need no data; give --small"),
     ],
 )
 def test_bad_input(tmp_path, arguments, message):

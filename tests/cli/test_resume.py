@@ -60,25 +60,25 @@ def test_killed_and_resumed_many(byte_data, tmp_path, uninterrupted, seed):
 
 
 def test_killed_while_checkpoint_last_is_copied(byte_data, tmp_path, monkeypatch):
-    """fairseq copies checkpoint_last.pt; what stood there before survives a copy that breaks off."""
+    """fairseq copies checkpoint_last.pt; the old file survives an interrupted copy."""
     import shutil
 
     train(byte_data, tmp_path, max_update=4, save_interval_updates=2, disable_validation=True)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
 
-    def break_off(source, target):
+    def interrupted_copy(source, target):
         with open(target, "wb") as file:
             file.write(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shutil, "copyfile", break_off)
+    monkeypatch.setattr(shutil, "copyfile", interrupted_copy)
     with pytest.raises(KeyboardInterrupt):
         train(byte_data, tmp_path, max_update=6, save_interval_updates=2, disable_validation=True)
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
 def test_epochs_start_with_an_empty_memory(byte_data, tmp_path):
-    """Stopped at an epoch's end, nothing of the streams is needed: the number of streams may change."""
+    """Stopped at an epoch's end, no memory is needed: the number of streams may change."""
     common = dict(disable_validation=True, no_epoch_checkpoints=True)
     train(byte_data, tmp_path / "a", max_epoch=2, batch_size=16, **common)
     train(byte_data, tmp_path / "b", max_epoch=1, batch_size=16, **common)
@@ -93,7 +93,7 @@ STOPPED = dict(max_update=20, disable_validation=True, no_epoch_checkpoints=True
 RESUMED = {**STOPPED, "max_update": 30}
 
 
-def test_streams_may_be_shared_out_differently(byte_data, tmp_path):
+def test_streams_may_be_divided_differently(byte_data, tmp_path):
     """Batch size x update frequency is what counts; blocks of another length may continue where they fit."""
     train(byte_data, tmp_path / "a", **STOPPED, batch_size=6)
     train(byte_data, tmp_path / "b", **STOPPED, batch_size=6)
@@ -138,7 +138,7 @@ def test_reset_dataloader_starts_the_epoch_anew(byte_data, tmp_path):
 
 
 def test_span_without_parameters_may_change(byte_data, tmp_path):
-    """With absolute positions the span has no parameters: memory is cut, or grows."""
+    """With absolute positions the span has no parameters: the memory is cut, or grows."""
     train(byte_data, tmp_path, **STOPPED, relative_positions="none")
     for updates, span in ((24, 4), (28, 25)):
         changes = dict(relative_positions="none", attention_span=span, max_update=updates)
@@ -171,18 +171,18 @@ def test_unreadable_memory_file(byte_data, tmp_path):
 
 def test_lost_memory_fills_again(byte_data, tmp_path, monkeypatch):
     """Without a file the first block starts empty, and those after it do not."""
-    from fb_fairseq.streams.state import BlockPlace
+    from fb_fairseq.streams.state import StateHandle
 
     train(byte_data, tmp_path, **STOPPED, save_stream_memory="none")
     found = []
-    read = BlockPlace.read
-    monkeypatch.setattr(BlockPlace, "read", lambda place: found.append(read(place)) or found[-1])
+    read = StateHandle.read
+    monkeypatch.setattr(StateHandle, "read", lambda handle: found.append(read(handle)) or found[-1])
     train(byte_data, tmp_path, **RESUMED)
     assert [state is not None for state in found] == [False] + [True] * 9
     assert [state.memory_KCBD.shape[1] for state in found[1:]] == [7] + [10] * 8
 
 
-def test_another_runs_memory_is_not_taken(byte_data, tmp_path):
+def test_another_runs_memory_is_not_loaded(byte_data, tmp_path):
     """A file of the same name that belongs to other text."""
     train(byte_data, tmp_path, **STOPPED)
     path = tmp_path / "stream_memory.1.20.rank0.pt"
@@ -192,7 +192,7 @@ def test_another_runs_memory_is_not_taken(byte_data, tmp_path):
     assert "no memory of the streams" in train(byte_data, tmp_path, **RESUMED)
 
 
-def test_files_of_processes_that_are_no_more_are_removed(byte_data, tmp_path):
+def test_files_of_a_larger_number_of_processes_are_removed(byte_data, tmp_path):
     (tmp_path / "stream_memory.1.10.rank1.pt").write_bytes(b"of an earlier run")
     train(byte_data, tmp_path, **STOPPED)
     assert [path.name for path in tmp_path.glob("stream_memory.*")] == ["stream_memory.1.20.rank0.pt"]

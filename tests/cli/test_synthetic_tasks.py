@@ -22,7 +22,7 @@ def results_of(folder):
 
 
 def test_recipe(tmp_path):
-    """From the data to results.json; started again, it does nothing twice."""
+    """From the data to results.json and the curves."""
     arguments = ["--out", tmp_path / "out", "--updates", 2, "--seed", 3, "--span", 20, *SMALL]
     script, model = "synthetic_tasks/blocked_random_walk.sh", "feedback_transformer_lm"
     run(script, *arguments, "--models", model)
@@ -56,7 +56,7 @@ def test_resumes(tmp_path):
 @pytest.mark.parametrize("task", ["copy", "reverse", "counting", "random_walk", "blocked_random_walk", "algorithmic"])
 @pytest.mark.parametrize("scale", ["--small", "--full"])
 def test_each_task(tmp_path, task, scale):
-    """At full size one tiny update, to see that its options go together."""
+    """The full settings with a tiny model, to check that their options are compatible."""
     shape = []
     if scale == "--full":
         shape = ["--layers", 1, "--", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--batch-size", 4]
@@ -131,9 +131,9 @@ def test_memory_composition(tmp_path):
     [
         ("random_walk.sh", ["--updates", "0"], "error: --updates 0: give a number, 1 or more"),
         ("random_walk.sh", ["--size", "0"], "error: --size 0: give a number, 1 or more"),
-        ("random_walk.sh", ["--size", "1"], "error: --size 1: give 2 to 1000000"),
+        ("random_walk.sh", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
         ("random_walk.sh", ["--longest", "9"], "error: .*--longest"),
-        ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give 1 to 6"),
+        ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give a number from 1 to 6"),
         ("copy.sh", ["text"], "error: text: unexpected argument, the data are generated; give --small"),
         ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
         ("copy.sh", ["--seed", "one"], "error: --seed one: give a number, 1 or more"),
@@ -152,4 +152,4 @@ def test_bad_input(tmp_path, script, arguments, message):
     done = recipe(f"synthetic_tasks/{script}", *arguments)
     assert done.returncode != 0
     assert re.search(message, done.stderr.splitlines()[-1])
-    assert not list((tmp_path / "out").glob("**/*")), "nothing half-written"
+    assert not list((tmp_path / "out").glob("**/*")), "no incomplete files"

@@ -197,7 +197,7 @@ def test_life_cycle_of_initialisation(data, trained, tmp_path):
     assert (saved.init_from_transformer, saved.init_layers) == ("", "")
     train(data, tmp_path / "whole", **run, max_update=16)
     start.write_text("no longer a checkpoint")
-    assert "wins over --init-from-transformer" in train(data, tmp_path / "a", **run, max_update=12)
+    assert "takes precedence over --init-from-transformer" in train(data, tmp_path / "a", **run, max_update=12)
     start.unlink()
     train(data, tmp_path / "a", **run, max_update=16)
     if not FAIRSEQ_FIXED:

@@ -1,4 +1,4 @@
-"""python -m fb_fairseq average-checkpoints: means, types, ties, and which files."""
+"""python -m fb_fairseq average-checkpoints: means, types, tied weights, and the choice of files."""
 
 import pytest
 import torch
@@ -30,8 +30,8 @@ def test_the_last_two(folder, choice, mean, last):
     saved = torch.load(folder / "out.pt")
     assert saved["model"]["a"].unique().item() == mean and saved["extra_state"]["n"] == last
     assert saved["model"]["half"].dtype == torch.float16 and saved["model"]["half"][0] == mean
-    assert saved["model"]["count"].item() == last, "integers are the last one's"
-    assert saved["model"]["a"].data_ptr() == saved["model"]["b"].data_ptr(), "ties stay"
+    assert saved["model"]["count"].item() == last, "integers are those of the last checkpoint"
+    assert saved["model"]["a"].data_ptr() == saved["model"]["b"].data_ptr(), "tied weights stay tied"
     assert not list(folder.glob("*.tmp"))
 
 
@@ -44,11 +44,18 @@ def test_named_files(folder):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--inputs", "{f}", "--num-epoch-checkpoints", "5"], "4 checkpoints by epoch lie there, 5 are asked for"),
-        (["--inputs", "{f}/checkpoint1.pt", "{f}/other.pt"], "not of one model"),
+        (
+            ["--inputs", "{f}", "--num-epoch-checkpoints", "5"],
+            "--num-epoch-checkpoints 5: {f} has 4; give a smaller number",
+        ),
+        (
+            ["--inputs", "{f}/checkpoint1.pt", "{f}/other.pt"],
+            "the names or shapes of parameters differ between the checkpoints",
+        ),
         (["--inputs", "{f}/none.pt"], "none.pt: No such file"),
-        (["--inputs", "{f}/text.pt"], "no whole checkpoint"),
-        (["--inputs", "{f}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "give one folder"),
+        (["--inputs", "{f}/text.pt"], "text.pt: is not a complete fairseq checkpoint"),
+        (["--inputs", "{f}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "give 1 or more, and one folder"),
+        (["--inputs", "{f}", "--num-epoch-checkpoints", "0"], "give 1 or more, and one folder"),
     ],
 )
 def test_bad_input(folder, capsys, arguments, message):
@@ -56,4 +63,4 @@ def test_bad_input(folder, capsys, arguments, message):
     (folder / "text.pt").write_text("text")
     with pytest.raises(SystemExit):
         main([argument.format(f=folder) for argument in arguments] + ["--output", str(folder / "out.pt")])
-    assert message in capsys.readouterr().err.splitlines()[-1] and not (folder / "out.pt").exists()
+    assert message.format(f=folder) in capsys.readouterr().err.splitlines()[-1] and not (folder / "out.pt").exists()

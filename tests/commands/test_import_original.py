@@ -1,5 +1,5 @@
-"""Checkpoints of the papers' own programs as fairseq checkpoints: the same log-probabilities (FB_FAIRSEQ_DATA), and what
-is refused."""
+"""import-original: converted checkpoints compute the same log-probabilities as the papers' original programs (where
+FB_FAIRSEQ_DATA is set), and what is refused."""
 
 import copy
 import re
@@ -10,8 +10,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.commands.import_original.command import main
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.state import BlockPlace, StateStore
-from tests.cli.conftest import byte_data  # noqa: F401
+from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.modules.test_original_checkpoints import FILES as PLAIN
 
@@ -87,7 +86,7 @@ def log_probabilities(model, tokens, carried):
     store = StateStore()
     store.write(0, 12, StreamState(carried))
     with torch.no_grad():
-        output = model(tokens, stream=BlockPlace(store, "test", 1, (0,), 12))
+        output = model(tokens, stream=StateHandle(store, (0,), 12))
         return model.get_normalized_probs(output, log_probs=True)
 
 
@@ -155,7 +154,7 @@ def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
     store = StateStore()
     store.write(0, 12, StreamState(carried_memory(content, ADAPTIVE)))
     with torch.no_grad():
-        features = model(content["tokens"], stream=BlockPlace(store, "test", 1, (0,), 12))[0]
+        features = model(content["tokens"], stream=StateHandle(store, (0,), 12))[0]
     torch.testing.assert_close(adaptive_losses_by_hand(content, features), content["output"], atol=1e-5, rtol=1e-5)
     ours = log_probabilities(model, content["tokens"], carried_memory(content, ADAPTIVE))
     expected = adaptive_losses_by_hand({**content, "checkpoint": zeroed}, features)
@@ -246,7 +245,11 @@ def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
     path = convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
     assert torch.load(path, weights_only=True)["cfg"]["model"]["adaptive_span_ramp"] == 4
     said = capsys.readouterr().out
-    assert "--arch all_attention_lm" in said and "--persistent-memory-size 4" in said and "ramp is taken as 4" in said
+    assert (
+        "--arch all_attention_lm" in said
+        and "--persistent-memory-size 4" in said
+        and "ramp of adaptive spans; 4 is assumed" in said
+    )
 
 
 def without(*patterns):
@@ -270,7 +273,7 @@ def with_more(checkpoint):
         (without("layers.1.attn.proj_val"), "layers.1.attn.proj_val.weight is missing"),
         (without("key_pe"), "has neither key_pe nor layers.0.attn.attn.key_pe"),
         (without(r"layers\."), "layers.0 is missing"),
-        (with_more, "layers.0.gate.weight: no such parameter is known"),
+        (with_more, "layers.0.gate.weight: unknown parameters, which cannot be imported"),
         (lambda checkpoint: {"weights": 3}, "holds no model"),
         (lambda checkpoint: [1, 2], "holds no model"),
     ],
@@ -287,9 +290,9 @@ def test_foreign_checkpoints(tmp_path, capsys, change, message):
     "symbols,more,message",
     [
         (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
-        (["a"] * 257, [], "'a' stands there twice"),
-        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is no byte"),
-        ([f"w{i}" for i in range(257)], ["--span-ramp", "0"], "--span-ramp 0: give the steps"),
+        (["a"] * 257, [], "contains 'a' more than once"),
+        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is not a byte"),
+        ([f"w{i}" for i in range(257)], ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
         ([f"w{i}" for i in range(257)], ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
     ],
 )
@@ -304,7 +307,10 @@ def test_missing_and_broken_files(tmp_path, capsys):
     (tmp_path / "broken.pt").write_bytes(b"PK broken")
     for arguments, message in (
         ([tmp_path / "no.pt", "--dict", "x"], "no.pt: No such file"),
-        ([tmp_path / "broken.pt", "--dict", "x"], "broken.pt: no checkpoint that torch.load reads"),
+        (
+            [tmp_path / "broken.pt", "--dict", "x"],
+            "broken.pt: torch.load(weights_only=True) cannot read it (UnpicklingError); give a checkpoint",
+        ),
     ):
         with pytest.raises(SystemExit):
             main([*map(str, arguments), "--out", str(tmp_path / "out.pt")])
@@ -313,4 +319,7 @@ def test_missing_and_broken_files(tmp_path, capsys):
     (tmp_path / "imported/dict.txt").write_text("other 3\n")
     with pytest.raises(SystemExit):
         convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
-    assert "another dictionary lies there" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "is the dictionary of another model; give an --out in another folder"
+        in capsys.readouterr().err.splitlines()[-1]
+    )

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from fb_fairseq.commands import plot
+from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
+from fb_fairseq.commands.plot.command import main
+from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.figures import mean_and_range
 
 pytest.importorskip("matplotlib")
 
@@ -16,11 +19,11 @@ LOG = """2026-11-20 10:00:00 | INFO | fairseq_cli.train | {'_name': None, 'loss'
 
 @pytest.mark.parametrize("log", [LOG, "".join(line.split(" | ")[-1] + "\n" for line in LOG.splitlines())])
 def test_json_log(tmp_path, log):
-    """As the terminal shows it, and as ``--log-file`` has it."""
+    """As on the terminal, and as in the file of ``--log-file``."""
     path = tmp_path / "train.log"
     path.write_text(log)
-    assert plot.read_log(str(path), "bpb") == {"train_inner": [(10, 7.25), (20, 5.25)], "valid": [(20, 5.75)]}
-    assert plot.read_log(str(path), "accuracy") == {}
+    assert read_log(str(path), "bpb") == {"train_inner": [(10, 7.25), (20, 5.25)], "valid": [(20, 5.75)]}
+    assert read_log(str(path), "accuracy") == {}
 
 
 def test_tensorboard(tmp_path):
@@ -28,7 +31,7 @@ def test_tensorboard(tmp_path):
     for tag in ("train_inner", "valid"):
         with tensorboard.SummaryWriter(str(tmp_path / tag)) as writer:
             writer.add_scalar("bpb", 2.5, 10)
-    assert plot.read_log(str(tmp_path), "bpb") == {"train_inner": [(10, 2.5)], "valid": [(10, 2.5)]}
+    assert read_log(str(tmp_path), "bpb") == {"train_inner": [(10, 2.5)], "valid": [(10, 2.5)]}
 
 
 def checkpoint(path, logits):
@@ -40,9 +43,9 @@ def test_figure(tmp_path, capsys):
     log = tmp_path / "train.log"
     log.write_text(LOG)
     weights = checkpoint(tmp_path / "a.pt", torch.tensor([0.0, 1.0, 2.0]))
-    assert plot.layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
+    assert layer_weights(weights) == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
     out = tmp_path / "figure.png"
-    plot.main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
+    main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
@@ -52,27 +55,32 @@ def test_spans(tmp_path):
         f"decoder.layers.{l}.self_attn.adaptive_span.z": torch.tensor(z) for l, z in enumerate([[0.0, 0.5], [1.0, 0.1]])
     }
     torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
-    assert plot.spans(path) == [[8, 58], [100, 18]]
-    plot.main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.png")])
+    assert adaptive_spans(path) == [[8, 58], [100, 18]]
+    main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.png")])
     assert (tmp_path / "spans.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mean_and_range():
+    means, error_bars = mean_and_range([[1.0, 3.0], [5.0]])
+    assert means == [2, 5] and error_bars == [[1, 0], [1, 0]]
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
         (["--curves", "nowhere"], "nowhere: no such file"),
-        (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: no ppl"),
+        (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: ppl is not logged"),
         (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
         ([], "--curves, --layer-weights"),
         (["--spans", "{}/plain.pt"], "plain.pt: its spans are fixed"),
         (["--persistent-shares", "{}/plain.pt"], "--persistent-shares: give the text to measure them on with --data"),
-        (["--persistent-shares", "{}/plain.pt", "--data", "{}"], "no binarised valid split lies there"),
+        (["--persistent-shares", "{}/plain.pt", "--data", "{}"], "has no binarised valid split"),
     ],
 )
 def test_bad_input(tmp_path, capsys, arguments, message):
     (tmp_path / "train.log").write_text(LOG)
     torch.save({"model": {}, "cfg": {"model": {}}}, tmp_path / "plain.pt")
     with pytest.raises(SystemExit):
-        plot.main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])
+        main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "x.png").exists()

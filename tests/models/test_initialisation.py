@@ -228,7 +228,7 @@ def test_files_that_are_none(tmp_path):
     torch.save({"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {}}}, tmp_path / "other.pt")
     with pytest.raises(UserError, match="no Transformer"):
         initialise(build(), str(tmp_path / "other.pt"))
-    problem = build(init_from_transformer=str(tmp_path / "other.pt")).init_problem
+    problem = build(init_from_transformer=str(tmp_path / "other.pt")).initialisation_problem
     assert "no Transformer" in problem, "raised by the trainer, unless it goes on from a checkpoint of its own"
     with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
         build(init_layers="0")

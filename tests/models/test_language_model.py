@@ -14,7 +14,7 @@ from fb_fairseq.models.feedback_transformer_lm import (
     FeedbackTransformerLMConfig,
 )
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
-from fb_fairseq.streams.state import BlockPlace, StateStore
+from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.modules.options import randomise
 
 MODELS = {
@@ -115,7 +115,7 @@ def test_cutting_a_stream_changes_nothing(model, positions):
     for cuts in ([7, 7, 7, 2], [1] * 23):
         store, offset, outputs = StateStore(), 0, []
         for block in batch.split(cuts, 1):
-            outputs.append(decoder(block, stream=BlockPlace(store, "train", 1, (0,), offset))[0])
+            outputs.append(decoder(block, stream=StateHandle(store, (0,), offset))[0])
             offset += block.shape[1]
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-5, rtol=1e-5)
 

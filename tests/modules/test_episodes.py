@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, step_graph
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.ops import fallbacks
 from tests.modules.options import random_options, randomise
@@ -64,10 +64,10 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
     if captured:
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
-        monkeypatch.setattr(ring, "CudaGraph", RecordedGraph)
-        monkeypatch.setattr(ring, "CAPTURE_AT", 3)
+        monkeypatch.setattr(step_graph, "CudaGraph", RecordedGraph)
+        monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
         monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-        monkeypatch.setattr(fallbacks, "_failed", False)
+        monkeypatch.setattr(fallbacks, "_capturing_failed", False)
     reach_TB = reach()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fb_fairseq.commands.import_original.parameters import Source, import_layers
+from fb_fairseq.commands.import_original.layers import import_layers
+from fb_fairseq.commands.import_original.source import Source
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 
 FILES = [

@@ -6,7 +6,7 @@ There is no GPU here: ``RecordedGraph`` stands in for CUDA's graphs.
 import pytest
 import torch
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring, step_graph
 from fb_fairseq.ops import fallbacks
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import RecordedGraph
@@ -18,11 +18,11 @@ STEPS, B = 40, 3
 def captures(monkeypatch):
     """Captured steps on a CPU; how many graphs were made."""
     made = []
-    monkeypatch.setattr(ring, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
+    monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_failed", False)
-    monkeypatch.setattr(ring, "CAPTURE_AT", 3)
+    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
     fallbacks.log_once.cache_clear()
     return made
 
@@ -86,8 +86,7 @@ def test_new_weights_are_seen(captures):
     assert again().equal(before) and captures
     model.layers[0].fc1.weight.mul_(-1)
     after = again()
-    memory.graph = None
-    memory.captured = False
+    memory.capture = None
     torch.testing.assert_close(after, again(), atol=1e-12, rtol=1e-12)
     assert not after.allclose(before)
 
@@ -100,7 +99,7 @@ def test_a_capture_that_fails(monkeypatch, captures, caplog):
         captures.append(1)
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(ring, "CudaGraph", fail)
+    monkeypatch.setattr(step_graph, "CudaGraph", fail)
     model, x = stack_and_stream(FeedbackTransformer, 0)
     for _ in range(2):
         memory = model.new_ring("keys-values")
@@ -113,7 +112,7 @@ def test_gradients_and_autocast_between_captured_steps(captures):
     """Steps run as they must, and the graph's next one sees them."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
     memory, plain = model.new_ring("keys-values"), model.new_ring("keys-values")
-    plain.captured = False
+    plain.capture = None
     for t, x_BD in enumerate(x):
         for m in (memory, plain):
             with torch.set_grad_enabled(t in (14, 15)):
@@ -142,4 +141,4 @@ def test_without_a_gpu():
     memory = model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
-    assert memory.graph is None
+    assert memory.capture.graph is None

@@ -96,5 +96,5 @@ def test_penalty_and_clamping():
     model.layers[0].self_attn.adaptive_span.z.data = torch.tensor([0.1, 0.2, 0.6])
     model.layers[1].self_attn.adaptive_span.z.data = torch.tensor([-0.1, 1.7, 0.5])
     assert model.span_penalty().item() == pytest.approx(0.01 * S * (0.3 + 0.7))
-    model.clamp_spans()
+    model.clamp()
     assert model.layers[1].self_attn.adaptive_span.z.tolist() == [0, 1, 0.5]

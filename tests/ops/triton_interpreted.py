@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, ring
+from fb_fairseq.modules import FeedbackTransformer, step_graph
 from fb_fairseq.ops import fallbacks, triton_attention
 from fb_fairseq.ops.attention import Positions, span_terms, step_attention
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
@@ -88,7 +88,7 @@ def test_slots_in_a_circle(seen):
         for slots_of_ring, slots in zip(circle, (step.keys, step.values)):
             slots_of_ring[:, (seen - distance) % 7] = slots[:, -distance]
     p, out = torch.empty(G, step.S, dtype=torch.double), torch.empty_like(step.q)
-    attend(step.q, step.slots(*circle, seen=torch.tensor([seen])), None, p, out)
+    attend(step.q, step.slots(*circle, seen_1=torch.tensor([seen])), None, p, out)
     newest = slice(7 - there, 7)
     expected = step.plain(
         step.q, step.keys[:, newest], step.values[:, newest], step.key_positions, step.value_positions, step.d_out
@@ -135,7 +135,7 @@ def test_decoding_with_it(monkeypatch):
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     ran = counted(monkeypatch)
-    monkeypatch.setattr(ring, "CAPTURE_AT", 3)
+    monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
 
     class Again:
         """In place of a graph: the captured step itself."""
@@ -144,11 +144,11 @@ def test_decoding_with_it(monkeypatch):
             self.function = function
 
         def replay(self):
-            memory.static = True
+            memory._static = True
             self.result = self.function()
-            memory.static = False
+            memory._static = False
 
-    monkeypatch.setattr(ring, "CudaGraph", Again)
+    monkeypatch.setattr(step_graph, "CudaGraph", Again)
     options = random_options(
         4,
         decoder_layers=2,

@@ -20,8 +20,8 @@ def steps(optimizer, own):
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.03])
-def test_it_is_adagrad_with_clipped_gradients(clip):
-    """The sum by hand, with a clip for each parameter."""
+def test_adagrad_with_clipped_gradients(clip):
+    """Compared with the update rule written by hand."""
     own = [torch.nn.Parameter(p) for p in parameters()]
     steps(ClippedAdagrad(own, lr=0.07, clip=clip), own)
     for i, (p, ours) in enumerate(zip(parameters(), own)):
@@ -35,14 +35,14 @@ def test_it_is_adagrad_with_clipped_gradients(clip):
         torch.testing.assert_close(ours.data, p)
 
 
-def test_a_gradient_of_zero_and_none():
+def test_zero_and_missing_gradients():
     own = [torch.nn.Parameter(p) for p in parameters()]
     own[0].grad = torch.zeros_like(own[0])
     ClippedAdagrad(own, lr=0.1, clip=0.03).step()
     assert own[0].equal(parameters()[0]) and own[1].equal(parameters()[1])
 
 
-def test_fairseqs_side():
+def test_fairseq_optimizer():
     own = [torch.nn.Parameter(p) for p in parameters()]
     optimizer = FairseqClippedAdagrad(ClippedAdagradConfig(lr=[0.07]), own)
     assert not optimizer.supports_flat_params and optimizer.get_lr() == 0.07

@@ -1,4 +1,4 @@
-"""fp32 copies are clamped wherever fairseq keeps them."""
+"""fp32 master copies are clamped in each of the forms in which fairseq keeps them."""
 
 import argparse
 

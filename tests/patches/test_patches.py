@@ -1,17 +1,26 @@
-"""What the compatibility module mends."""
+"""Each patch corrects what it is for."""
 
 import argparse
 import io
+import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from fb_fairseq.patches import fairseq_patches
+from fb_fairseq import patches
+from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT
 
 weights_only = pytest.mark.skipif(
-    not fairseq_patches.LOADS_WEIGHTS_ONLY, reason="this torch does not load weights only"
+    not WEIGHTS_ONLY_BY_DEFAULT, reason="torch.load of this version does not load weights only"
 )
+
+
+@pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
+def test_docstrings_say_when_a_patch_can_go(patch):
+    assert patch.__name__.startswith("patch_")
+    assert "Affects: fairseq" in patch.__doc__ and "Remove when: " in patch.__doc__
 
 
 @weights_only
@@ -30,7 +39,7 @@ def test_fairseqs_own_classes_load_as_weights_only():
 
 
 @weights_only
-def test_other_classes_do_not():
+def test_other_classes_do_not_load_as_weights_only():
     file = io.BytesIO()
     torch.save({"x": pytest.Mark}, file)
     file.seek(0)
@@ -45,6 +54,12 @@ def test_length_buckets_work_on_this_numpy():
     items = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
     blocks = TokenBlockDataset(items, [3, 2], block_size=None, pad=1, eos=2, break_mode="eos")
     assert [block.tolist() for block in blocks] == [[5, 6, 2], [7, 2]]
+
+
+def test_another_plugins_numpy_compat_is_completed(monkeypatch):
+    monkeypatch.setattr(np, "compat", SimpleNamespace(unicode=str), raising=False)
+    patches.patch_numpy_long()
+    assert np.compat.long is int and np.compat.unicode is str
 
 
 def test_encoder_stays_off_the_fused_path():
@@ -68,6 +83,16 @@ def test_encoder_stays_off_the_fused_path():
     assert out.shape == (4, 2, 8) and out[1:].isfinite().all()
 
 
+@pytest.mark.parametrize("size,blocked", [(1, [3, 4, 5]), (2, [4]), (3, [])])
+def test_repeated_ngrams_are_blocked(size, blocked):
+    """Generated so far: </s> 3 4 5 3. The rest of the buffer is padding."""
+    from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+    tokens = torch.tensor([[2, 3, 4, 5, 3, 1, 1]])
+    lprobs = NGramRepeatBlock(size, use_extension=False)(tokens, torch.zeros(1, 8), bsz=1, beam_size=1, step=4)
+    assert lprobs[0].isinf().nonzero().flatten().tolist() == blocked
+
+
 def test_unknown_words_take_hard_and_soft_alignments():
     """(fairseq-interactive itself prints hard ones only.)"""
     from fairseq import utils
@@ -76,3 +101,28 @@ def test_unknown_words_take_hard_and_soft_alignments():
     for alignment in (hard, soft):
         assert utils.replace_unk("<unk> <unk>", "ba ce", alignment, {"ba": "X"}, "<unk>") == "ce X"
     assert utils.load_align_dict("@@ ") == {} and utils.load_align_dict(None) is None
+
+
+def test_log_file_is_opened_once(tmp_path):
+    from fairseq.logging import progress_bar
+
+    before = list(progress_bar.logger.handlers)
+    for _ in range(3):
+        progress_bar.progress_bar([], log_format="none", log_file=str(tmp_path / "log"))
+    opened = [handler for handler in progress_bar.logger.handlers if handler not in before]
+    for handler in opened:
+        progress_bar.logger.removeHandler(handler)
+        handler.close()
+    assert len(opened) == 1 and isinstance(opened[0], logging.FileHandler)
+
+
+def test_processes_of_torchrun_form_one_group_without_gpus(monkeypatch):
+    from fairseq.distributed import utils
+
+    for name, value in dict(MASTER_ADDR="localhost", MASTER_PORT="1", WORLD_SIZE="2", RANK="1").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    cfg = SimpleNamespace(distributed_init_method=None, distributed_world_size=1, tpu=False)
+    utils.infer_init_method(cfg)
+    assert (cfg.distributed_world_size, cfg.distributed_rank, cfg.distributed_init_method) == (2, 1, "env://")
+    assert cfg.distributed_no_spawn

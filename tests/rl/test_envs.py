@@ -1,4 +1,4 @@
-"""The worlds, against replays by hand and by independent rules."""
+"""The environments: episodes checked by hand, and properties checked independently."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ pytest.importorskip("gymnasium")
 import gymnasium  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
-from fb_fairseq.rl.envs import WORLDS  # noqa: E402
-from fb_fairseq.rl.envs.gymnasium_api import NAMES  # noqa: E402
-from fb_fairseq.rl.envs.maze import kruskal_maze  # noqa: E402
+from fb_fairseq.rl.envs import ENVS  # noqa: E402
+from fb_fairseq.rl.envs.gymnasium_api import ENV_IDS  # noqa: E402
+from fb_fairseq.rl.envs.maze import generate_maze  # noqa: E402
 
 SIZES = {
     "corridor": {"length": 6},
@@ -19,28 +19,28 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVS)
 @pytest.mark.filterwarnings("ignore:.*use `gymnasium.vector.VectorEnv`.*")
 def test_gymnasium_checks(name):
     for mode in ("rgb_array", "ansi"):
-        check_env(gymnasium.make(NAMES[name], render_mode=mode).unwrapped)
-    environments = gymnasium.make_vec(NAMES[name], num_envs=3, render_mode="ansi")
+        check_env(gymnasium.make(ENV_IDS[name], render_mode=mode).unwrapped)
+    environments = gymnasium.make_vec(ENV_IDS[name], num_envs=3, render_mode="ansi")
     environments.reset(seed=1)
     texts = environments.render()
     assert len(texts) == 3 and all(sum(text.count(agent) for agent in "@^>v<") == 1 for text in texts)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVS)
 def test_seeds_and_restarts(name):
-    """The same seed gives the same episodes; all that is seen is in the space; a state goes on as it was."""
+    """The same seed gives the same episodes; observations are in the space; a restored state continues identically."""
 
     def run(seed, steps, state=None):
         environments = gymnasium.make_vec(
-            NAMES[name], num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name]
+            ENV_IDS[name], num_envs=5, vectorization_mode="vector_entry_point", **SIZES[name]
         )
         seen = [environments.reset(seed=seed)[0]]
         if state is not None:
-            environments.unwrapped.world.load_state(state)
+            environments.unwrapped.batched_env.load_state_dict(state)
         environments.action_space.seed(7)
         for action in [environments.action_space.sample() for _ in range(60)][60 - steps :]:
             observation, rewards, terminated, truncated, infos = environments.step(action)
@@ -51,10 +51,10 @@ def test_seeds_and_restarts(name):
                 assert (infos["_final_obs"] == ended).all()
                 same = (infos["final_obs"] == observation).all(1)
                 assert same[~ended].all()
-                assert (environments.unwrapped.world.steps[ended] == 0).all()
+                assert (environments.unwrapped.batched_env.steps[ended] == 0).all()
             seen.append(np.concatenate([observation.ravel(), rewards, ended]))
             if len(seen) == 31:
-                halfway = environments.unwrapped.world.state()
+                halfway = environments.unwrapped.batched_env.state_dict()
         return seen[1:], halfway if steps > 30 else None
 
     first, halfway = run(3, 60)
@@ -67,41 +67,41 @@ def test_seeds_and_restarts(name):
 
 
 def start(name, **sizes):
-    world = WORLDS[name](1, **sizes)
-    world.rng = np.random.default_rng(5)
-    world.start(np.array([0]))
-    return world
+    env = ENVS[name](1, **sizes)
+    env.rng = np.random.default_rng(5)
+    env.reset(np.array([0]))
+    return env
 
 
-def act(world, action):
-    return tuple(value[0].item() for value in world.move(np.array([action])))
+def act(env, action):
+    return tuple(value[0].item() for value in env.step(np.array([action])))
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_corridor_by_hand(right):
-    world = start("corridor", length=3)
-    colour = world.observe()[0, 0]
-    assert act(world, 1 + colour) == (0, False, False), "there is no door yet"
+    env = start("corridor", length=3)
+    colour = env.observe()[0, 0]
+    assert act(env, 1 + colour) == (0, False, False), "there is no door here"
     seen = []
     for _ in range(3):
-        assert act(world, 0) == (0, False, False)
-        seen.append(world.observe()[0, 0])
+        assert act(env, 0) == (0, False, False)
+        seen.append(env.observe()[0, 0])
     assert seen == [2, 2, 3]
-    assert act(world, 0) == (0, False, False) and world.observe()[0, 0] == 3, "it ends there"
-    assert act(world, 1 + (colour if right else 1 - colour)) == (float(right), True, False)
+    assert act(env, 0) == (0, False, False) and env.observe()[0, 0] == 3, "the corridor ends here"
+    assert act(env, 1 + (colour if right else 1 - colour)) == (float(right), True, False)
 
 
 def test_corridor_ends():
-    world = start("corridor", length=3)
+    env = start("corridor", length=3)
     for _ in range(11):
-        assert act(world, 1) == (0, False, False)
-    assert act(world, 1) == (0, False, True)
+        assert act(env, 1) == (0, False, False)
+    assert act(env, 1) == (0, False, True)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_mazes(seed):
     """All free cells are connected, and each has two free neighbours or more."""
-    maze = kruskal_maze(np.random.default_rng(seed), 9)
+    maze = generate_maze(np.random.default_rng(seed), 9)
     free = {tuple(cell) for cell in np.argwhere(maze == 0)}
     assert len(free) >= 25 + 24, "a spanning tree of the rooms"
     neighbours = {(r, c): {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)} & free for r, c in free}
@@ -116,65 +116,65 @@ def test_mazes(seed):
 
 
 def test_mazes_differ():
-    assert len({kruskal_maze(np.random.default_rng(seed), 5).tobytes() for seed in range(30)}) > 5
+    assert len({generate_maze(np.random.default_rng(seed), 5).tobytes() for seed in range(30)}) > 5
 
 
 def test_maze_by_hand():
-    world = start("maze", size=5)
+    env = start("maze", size=5)
     cells = np.ones((7, 7), np.int64)
     cells[1:6, 1:6] = [[0, 0, 0, 0, 5], [0, 1, 1, 1, 0], [0, 1, 2, 3, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 9]]
-    world.cells[0], world.position[0], world.heading[0], world.target[0] = cells, (1, 3), 1, 3
-    seen = world.observe()[0]
-    # It looks to the right: there is the way, to its left the wall around, to its right a wall.
+    env.cells[0], env.position[0], env.heading[0], env.target[0] = cells, (1, 3), 1, 3
+    seen = env.observe()[0]
+    # The agent faces right, along the passage; the outer wall is on its left, a wall on its right.
     assert seen[:9].reshape(3, 3).tolist() == [[1, 0, 1], [1, 0, 1], [1, 0, 1]] and seen[9] == 3
-    assert act(world, 2)[0] == 0 and world.heading[0] == 2  # right: down
-    assert world.observe()[0, :9].reshape(3, 3).tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1]]
-    act(world, 0)
-    assert world.position[0].tolist() == [1, 3], "a wall"
-    act(world, 1)
-    act(world, 0)
-    assert world.position[0].tolist() == [1, 4]
-    seen = world.observe()[0]
+    assert act(env, 2)[0] == 0 and env.heading[0] == 2  # right: down
+    assert env.observe()[0, :9].reshape(3, 3).tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1]]
+    act(env, 0)
+    assert env.position[0].tolist() == [1, 3], "a wall"
+    act(env, 1)
+    act(env, 0)
+    assert env.position[0].tolist() == [1, 4]
+    seen = env.observe()[0]
     assert seen[:9].reshape(3, 3).tolist() == [[1, 5, 0], [1, 0, 1], [1, 0, 1]], (
-        "an object ahead, and a way to its right"
+        "an object ahead, and a passage to the right of it"
     )
-    assert act(world, 0)[0] == 1, "colour 3 is cell 5"
-    assert world.target[0] != 3
-    world.target[0] = 0
-    assert act(world, 0)[0] == 0, "it stays before the wall, on an object that is no target"
+    assert act(env, 0)[0] == 1, "colour 3 is cell 5"
+    assert env.target[0] != 3
+    env.target[0] = 0
+    assert act(env, 0)[0] == 0, "a wall ahead, and the object here is not the target"
 
 
 def test_easy_maze_by_hand():
-    world = start("maze_easy", size=5)
-    world.cells[0, 1:6, 1:6] = 0
-    world.cells[0, 2, 3] = 4
-    world.position[0], world.target[0] = (3, 3), 2
-    assert world.observe()[0, :9].tolist() == [0, 4, 0, 0, 0, 0, 0, 0, 0]
-    assert act(world, 0)[0] == 1 and world.position[0].tolist() == [2, 3]
-    for action, there in (1, [2, 4]), (2, [3, 4]), (3, [3, 3]):
-        act(world, action)
-        assert world.position[0].tolist() == there
+    env = start("maze_easy", size=5)
+    env.cells[0, 1:6, 1:6] = 0
+    env.cells[0, 2, 3] = 4
+    env.position[0], env.target[0] = (3, 3), 2
+    assert env.observe()[0, :9].tolist() == [0, 4, 0, 0, 0, 0, 0, 0, 0]
+    assert act(env, 0)[0] == 1 and env.position[0].tolist() == [2, 3]
+    for action, position in (1, [2, 4]), (2, [3, 4]), (3, [3, 3]):
+        act(env, action)
+        assert env.position[0].tolist() == position
 
 
 def test_water_maze_by_hand():
-    world = start("water_maze", size=4)
-    names = world.names[0].reshape(4, 4)
+    env = start("water_maze", size=4)
+    names = env.names[0].reshape(4, 4)
     assert sorted(names.ravel()) == list(range(16))
-    world.position[0], world.goal[0] = (0, 0), (1, 2)
-    assert world.observe()[0].tolist() == [names[0, 0], names[1, 2], 0]
-    assert act(world, 0)[0] == 0 and world.position[0].tolist() == [0, 0], "the wall"
-    act(world, 1)
-    assert world.observe()[0].tolist() == [names[0, 1], names[1, 2], 1]
-    act(world, 2)
-    assert act(world, 1)[0] == 1
-    assert world.position[0].tolist() != [1, 2] and world.goal[0].tolist() == [1, 2], "it is put elsewhere"
-    assert (world.names[0].reshape(4, 4) == names).all()
+    env.position[0], env.goal[0] = (0, 0), (1, 2)
+    assert env.observe()[0].tolist() == [names[0, 0], names[1, 2], 0]
+    assert act(env, 0)[0] == 0 and env.position[0].tolist() == [0, 0], "the wall"
+    act(env, 1)
+    assert env.observe()[0].tolist() == [names[0, 1], names[1, 2], 1]
+    act(env, 2)
+    assert act(env, 1)[0] == 1
+    assert env.position[0].tolist() != [1, 2] and env.goal[0].tolist() == [1, 2], "the agent is moved elsewhere"
+    assert (env.names[0].reshape(4, 4) == names).all()
 
 
 def test_episodes_end():
     for name in ("maze", "maze_easy", "water_maze"):
-        world = start(name, limit=3)
-        assert [act(world, 1)[1:] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+        env = start(name, limit=3)
+        assert [act(env, 1)[1:] for _ in range(3)] == [(False, False), (False, False), (False, True)]
 
 
 @pytest.mark.parametrize(
@@ -184,23 +184,23 @@ def test_episodes_end():
         ("maze", {"size": 8}, "--size 8: give an odd number"),
         ("maze", {"size": 3}, "--size 3: give 5 or more"),
         ("water_maze", {"limit": 0}, "--limit 0: give 1 or more"),
-        ("water_maze", {"render_mode": "spam"}, "render_mode spam: unknown, give one of rgb_array, ansi"),
+        ("water_maze", {"render_mode": "spam"}, "render_mode spam: unknown; choose from rgb_array, ansi"),
     ],
 )
 def test_bad_sizes(name, arguments, message):
     for make in gymnasium.make, gymnasium.make_vec:
         with pytest.raises(ValueError, match=message):
-            make(NAMES[name], **arguments)
+            make(ENV_IDS[name], **arguments)
 
 
 def test_bad_actions():
-    environments = gymnasium.make_vec(NAMES["maze"], num_envs=2)
+    environments = gymnasium.make_vec(ENV_IDS["maze"], num_envs=2)
     environments.reset(seed=1)
-    with pytest.raises(ValueError, match=r"action 3: give 0 to 2 \(forward, turn left, turn right\)"):
+    with pytest.raises(ValueError, match=r"action 3: must be between 0 and 2 \(forward, turn left, turn right\)"):
         environments.step(np.array([0, 3]))
-    with pytest.raises(ValueError, match="give 2 whole numbers"):
+    with pytest.raises(ValueError, match="give 2 integers"):
         environments.step(np.array([0]))
-    with pytest.raises(ValueError, match="action 9: give 0 to 3"):
-        one = gymnasium.make(NAMES["maze_easy"]).unwrapped
+    with pytest.raises(ValueError, match="action 9: must be between 0 and 3"):
+        one = gymnasium.make(ENV_IDS["maze_easy"]).unwrapped
         one.reset(seed=1)
         one.step(9)

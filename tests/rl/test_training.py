@@ -1,4 +1,4 @@
-"""Agents act as they learn, the losses are what they should be, and training goes on as if it had never stopped."""
+"""Acting and learning agree, the losses are correct, and resumed training equals uninterrupted training."""
 
 import json
 import math
@@ -11,24 +11,29 @@ import torch
 
 pytest.importorskip("gymnasium")
 
-from fb_fairseq.rl import a2c  # noqa: E402
-from fb_fairseq.rl.agent import AGENTS, Agent, AgentMemory, AgentOptions, ages  # noqa: E402
+from fb_fairseq.rl.a2c import a2c_loss, discounted_returns  # noqa: E402
+from fb_fairseq.rl.agent import Agent, AgentMemory, ages  # noqa: E402
 from fb_fairseq.rl.command import main  # noqa: E402
+from fb_fairseq.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
+from fb_fairseq.rl.trainer import Trainer  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
 CPU = torch.device("cpu")
 TINY = dict(layers=2, width=12, heads=2, span=7)
+STATE_KEYS = (
+    "settings options agent optimizer frames memory age previous world observation starts rewards recent rng device"
+).split()
 
 
 @pytest.mark.parametrize("previous_action", [True, False])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_acting_and_learning_agree(agent, previous_action):
-    """Step by step and in blocks: the same logits and values, across episodes' ends and blocks."""
+    """Step by step and in blocks: the same logits and values, across ends of episodes and blocks."""
     torch.manual_seed(1)
     T, B = 17, 4
     model = Agent((5, 3), 3, AgentOptions(agent, **TINY, previous_action=previous_action))
     torch.nn.init.normal_(model.policy.weight)
-    memory = AgentMemory.empty(B)
+    memory = AgentMemory.initial(B)
     for block in range(3):
         observations = torch.stack([torch.randint(5, (T, B)), torch.randint(3, (T, B))], -1)
         starts, actions = torch.rand(T, B) < 0.1, torch.randint(3, (T, B))
@@ -36,7 +41,7 @@ def test_acting_and_learning_agree(agent, previous_action):
         actor, steps = model.actor(memory), []
         for t in range(T):
             steps.append(actor.step(observations[t], starts[t]))
-            actor.acted(actions[t])
+            actor.record_actions(actions[t])
         logits, values, memory = model(observations, actions, starts, memory)
         torch.testing.assert_close(torch.stack([step[0] for step in steps]), logits.detach(), atol=1e-5, rtol=0)
         torch.testing.assert_close(torch.stack([step[1] for step in steps]), values.detach(), atol=1e-5, rtol=0)
@@ -50,7 +55,7 @@ def test_ages():
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_an_agent_remembers(agent):
-    """The first observation of this episode, not those of the one before; a Transformer no further than L S steps."""
+    """The first observation of this episode, not those of the previous one; a Transformer at most L S steps back."""
     torch.manual_seed(2)
     model = Agent((9,), 3, AgentOptions(agent, layers=2, width=12, heads=2, span=3))
     T = 12
@@ -62,7 +67,7 @@ def test_what_an_agent_remembers(agent):
         other = observations.clone()
         other[changed] = (other[changed] + 1) % 9
         with torch.no_grad():
-            return model(other, actions, starts, AgentMemory.empty(1))[1][:, 0]
+            return model(other, actions, starts, AgentMemory.initial(1))[1][:, 0]
 
     same = values([])
     differs = values(2).ne(same)
@@ -73,46 +78,47 @@ def test_what_an_agent_remembers(agent):
 
 def test_returns_by_hand():
     rewards, ended = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[False], [True], [False]])
-    returns = a2c.returns_of(rewards, ended, torch.tensor([10.0]), 0.5)
+    returns = discounted_returns(rewards, ended, torch.tensor([10.0]), 0.5)
     assert returns.tolist() == [[1.0], [0.0], [7.0]]
 
 
 def test_loss_by_hand():
-    """One step, two actions of equal probability, the first was taken; advantage 3."""
-    options = a2c.TrainingOptions(entropy_cost=0.1, value_cost=0.5)
+    """One step, two equally probable actions, the first was taken; advantage 3."""
+    options = TrainingOptions(entropy_cost=0.1, value_cost=0.5)
     logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
-    loss, logged = a2c.loss_of(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
+    loss, logged = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
     expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
     assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
     loss.backward()
-    assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "the advantage is no way to the value"
+    assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "no gradient through the advantage"
     assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_trainer_goes_on(agent):
-    """Ten blocks at once, or five and, from the state, five more: the same parameters."""
+def test_trainer_resumes(agent):
+    """Ten blocks, or five and, from the state, five more: the same parameters."""
 
     def trainer():
-        options = a2c.TrainingOptions("maze", {"size": 5, "limit": 13}, environments=3, block=8, lr=0.01, seed=4)
-        return a2c.Trainer(options, AgentOptions(agent, **TINY), CPU)
+        options = TrainingOptions("maze", {"size": 5, "limit": 13}, environments=3, block=8, lr=0.01, seed=4)
+        return Trainer(options, AgentOptions(agent, **TINY), CPU)
 
     def blocks(trainer, number):
-        return [trainer.block() for _ in range(number)][-1]
+        return [trainer.train_block() for _ in range(number)][-1]
 
     whole, first, second = trainer(), trainer(), trainer()
     blocks(first, 5)
-    second.load_state(first.state())
+    second.load_state_dict(first.state_dict())
     assert blocks(whole, 10) == blocks(second, 5)
+    assert list(first.state_dict()) == STATE_KEYS, "checkpoints of earlier versions can be read"
     for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
         assert torch.equal(a, b), name
-    assert whole.frames == second.frames == 240 and list(whole.recent) == list(second.recent)
+    assert whole.frames == second.frames == 240 and list(whole.recent_rewards) == list(second.recent_rewards)
 
 
 @pytest.mark.not_fast
 @pytest.mark.parametrize("agent", AGENTS)
 def test_learns(agent, tmp_path, capsys):
-    """A corridor of one step; from half a success by chance to nearly always."""
+    """A corridor of one step: success rises from chance (half) to nearly always."""
     out = tmp_path / "run"
     arguments = ["--agent", agent, "--small", "--length", "1", "--environments", "32", "--block", "16", "--lr", "0.01"]
     main(["train", *arguments, "--out", str(out), "--frames", "40000", "--log-interval", "5", "--cpu"])
@@ -129,7 +135,7 @@ def test_learns(agent, tmp_path, capsys):
 
 
 def test_commands(tmp_path, capsys):
-    """Stopped and started again; curves; speed; TensorBoard; a picture."""
+    """Interrupted and resumed training; curves; speed; TensorBoard; recordings."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
     arguments = [
@@ -150,7 +156,7 @@ def test_commands(tmp_path, capsys):
     frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert frames == [40, 80, 120, 160, 200]
     with open(out / "log.jsonl", "a") as file:
-        file.write('{"frames": 240, "ent')  # stopped while it wrote
+        file.write('{"frames": 240, "ent')  # interrupted while writing
     main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
     assert list((tmp_path / "tb").iterdir())
@@ -179,18 +185,18 @@ def test_commands(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["train", "--environment", "desert"], "--environment desert: unknown, choose of corridor, maze"),
-        (["train", "--agent", "parrot"], "--agent parrot: unknown, choose of feedback, transformer, lstm"),
+        (["train", "--environment", "desert"], "--environment desert: unknown; choose from corridor, maze"),
+        (["train", "--agent", "parrot"], "--agent parrot: unknown; choose from feedback, transformer, lstm"),
         (["train", "--span", "0"], "--span 0: give 1 or more"),
         (["train", "--heads", "3"], "--heads 3: does not divide --width 256"),
-        (["train", "--size", "5"], "--size: --environment corridor has none"),
+        (["train", "--size", "5"], "--size: not an option of --environment corridor; leave it out"),
         (["train", "--length", "0"], "--length 0: give 1 or more"),
-        (["train", "--lr", "-1"], "--lr -1.0: give more than 0"),
+        (["train", "--lr", "-1"], "--lr -1.0: must be greater than 0"),
         (["train", "--frames", "0"], "--frames 0: give 1 or more"),
-        (["train", "--optimizer", "sgd"], "--optimizer sgd: unknown, choose of adam, rmsprop"),
-        (["train", "--discount", "2"], "--discount 2.0: give 0 to 1"),
+        (["train", "--optimizer", "sgd"], "--optimizer sgd: unknown; choose from adam, rmsprop"),
+        (["train", "--discount", "2"], "--discount 2.0: must be between 0 and 1"),
         (["evaluate", "--path", "/nowhere"], "--path /nowhere: no such file; give a checkpoint.pt of train"),
-        (["evaluate", "--path", __file__], "no checkpoint of an agent"),
+        (["evaluate", "--path", __file__], "not a checkpoint of an agent"),
         (
             ["evaluate", "--path", __file__, "--record", "e.mp4"],
             "--record e.mp4: give a file name that ends in .gif or .png",
@@ -199,7 +205,7 @@ def test_commands(tmp_path, capsys):
         (["train", "--log-interval", "0"], "--log-interval 0: give 1 or more"),
         (["evaluate", "--path", __file__, "--seed", "-1"], "--seed -1: give 0 or more"),
         (["evaluate", "--path", __file__, "--episodes", "0"], "--episodes 0: give 1 or more"),
-        (["plot", "A=/nowhere", "--out", "x.png"], "/nowhere: no log.jsonl lies there; give the --out of train"),
+        (["plot", "A=/nowhere", "--out", "x.png"], "/nowhere: contains no log.jsonl; give an --out folder of train"),
     ],
 )
 def test_bad_input(tmp_path, capsys, arguments, message):
@@ -211,7 +217,7 @@ def test_bad_input(tmp_path, capsys, arguments, message):
     assert not (tmp_path / "run").exists(), "nothing half-written"
 
 
-def test_checkpoint_of_another(tmp_path, capsys):
+def test_checkpoint_of_other_options(tmp_path, capsys):
     arguments = ["--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
     main(["train", *arguments, "--frames", "6"])
     before = (tmp_path / "checkpoint.pt").read_bytes()
@@ -232,14 +238,14 @@ def test_checkpoint_of_another(tmp_path, capsys):
             with pytest.raises(SystemExit):
                 main(command)
             assert (
-                "checkpoint.pt: no checkpoint of an agent; give a checkpoint.pt"
+                "checkpoint.pt: not a checkpoint of an agent; give a checkpoint.pt"
                 in capsys.readouterr().err.splitlines()[-1]
             )
 
 
 @pytest.mark.not_fast
 def test_needs_no_fairseq():
-    """In an interpreter that cannot import it."""
+    """The commands run in an interpreter that cannot import fairseq."""
     code = (
         "import sys; sys.modules['fairseq'] = None\n"
         "from fb_fairseq.rl.command import main\n"
@@ -249,22 +255,22 @@ def test_needs_no_fairseq():
     assert done.returncode == 0, done.stderr[-1000:]
 
 
-def test_acting_seconds_are_not_of_the_past():
-    """An actor keeps no more than the span, however long an episode gets."""
+def test_acting_memory_is_bounded():
+    """An actor keeps no more than the span, however long an episode is."""
     model = Agent((2,), 2, AgentOptions("feedback", layers=1, width=8, heads=2, span=5))
-    actor = model.actor(AgentMemory.empty(3))
+    actor = model.actor(AgentMemory.initial(3))
     sizes = set()
     for t in range(200):
         actor.step(torch.zeros(3, 1, dtype=torch.long), torch.full((3,), t == 0))
-        actor.acted(torch.zeros(3, dtype=torch.long))
+        actor.record_actions(torch.zeros(3, dtype=torch.long))
         sizes.add(actor.ring.nbytes())
     assert len(sizes) == 1
 
 
-def test_observation_of_numpy():
-    """What gymnasium gives goes in as it is."""
+def test_numpy_observations():
+    """Observations of gymnasium can be used directly."""
     model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
-    logits, _ = model.actor(AgentMemory.empty(1)).step(
+    logits, _ = model.actor(AgentMemory.initial(1)).step(
         torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
     )
     assert logits.shape == (1, 2)

@@ -1,4 +1,4 @@
-"""Aligned labels: what is read, what counts, where streams begin; refused data."""
+"""Labelled sequences: what is read, what counts, where streams begin; refused data."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,10 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.corpus import Corpus
+from fb_fairseq.streams.dataset import StreamDataset
 from fb_fairseq.streams.labels import LabelledCorpus
-from fb_fairseq.streams.layout import Corpus, StreamDataset, StreamLayout
+from fb_fairseq.streams.layout import StreamLayout
 
 EOS, PAD = 2, 1
 
@@ -86,6 +88,6 @@ def test_refused():
 
 
 def test_labels_without_a_blank():
-    """Where every symbol has a label, _ need not be known; unknown labels still are not."""
+    """Where every symbol has a label, _ need not be in the dictionary."""
     known = dictionary("a", "b")
     assert corpus([[9, 9]], [[4, 5]], known).block(0, 3)[1].tolist() == [PAD, 4, 5]

@@ -6,7 +6,9 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.layout import Corpus, StreamDataset, StreamLayout
+from fb_fairseq.streams.corpus import Corpus
+from fb_fairseq.streams.dataset import StreamDataset
+from fb_fairseq.streams.layout import StreamLayout
 
 EOS, PAD = 2, 1
 
@@ -57,7 +59,7 @@ def test_every_target_once_and_in_order(tokens, streams, block, groups):
 @pytest.mark.parametrize("every", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("start", [0, 4])
 def test_every_target_once_through_all_doublings(tokens, rows, groups, every, start):
-    lengths = BlockLengths(full=8, first=1, every=every)
+    lengths = BlockLengths(full=8, initial=1, double_every=every)
     layout = StreamLayout(tokens, rows, groups, lengths, start)
     if layout.streams > tokens:
         return
@@ -90,7 +92,7 @@ def serve(tokens, layout):
             real = outputs.ne(PAD)
             assert real.equal(real.sort(descending=True)[0]), "padding is on the right"
             history = seen.setdefault(stream, [])
-            assert len(history) == sample["place"]["offset"] or not real.any()
+            assert len(history) == sample["block"]["offset"] or not real.any()
             for i, o in zip(inputs[real].tolist(), outputs[real].tolist()):
                 expected = history[-1] if history else (o - 1 if o > 10 else EOS)
                 assert i == expected, "the input is the token before the target"
@@ -100,7 +102,7 @@ def serve(tokens, layout):
     return len(seen)
 
 
-def test_groups_share_the_streams_out_alike_for_any_number_of_processes():
+def test_groups_have_the_same_streams_for_any_number_of_processes():
     """Group g of one process with update frequency 4 is group g of four processes: fairseq deals them round robin."""
     layout = StreamLayout(100, 12, 4, BlockLengths(5))
     assert [layout.cohort(g) for g in range(4)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
@@ -111,7 +113,7 @@ def test_groups_share_the_streams_out_alike_for_any_number_of_processes():
 
 
 def test_an_iteration_serves_the_same_streams_for_any_number_of_groups():
-    """So that batch size, processes and --update-freq may share them out differently in mid-epoch, in a warm-up too."""
+    """So that batch size, processes and --update-freq may change in mid-epoch, in a warm-up too."""
     lengths = BlockLengths(8, 2, 3)
     layouts = [StreamLayout(1000, 12, groups, lengths) for groups in (1, 2, 4)]
     for turn in range(len(layouts[0].turns)):

@@ -1,4 +1,4 @@
-"""The tasks' data: replayed by checkers that share nothing with the generators, and cases written by hand."""
+"""The tasks' data, checked by simulators that share no code with the generators, and against cases written by hand."""
 
 import hashlib
 import itertools
@@ -9,17 +9,24 @@ import pytest
 from fb_fairseq.synthetic_tasks.algorithmic import algorithmic
 from fb_fairseq.synthetic_tasks.command import main
 from fb_fairseq.synthetic_tasks.copying import copy, counting, reverse
-from fb_fairseq.synthetic_tasks.draw import Draw
+from fb_fairseq.synthetic_tasks.seeded_random import SeededRandom
 from fb_fairseq.synthetic_tasks.tasks import TASKS
-from fb_fairseq.synthetic_tasks.walks import blocked_random_walk, blocked_walk, random_walk, walk
+from fb_fairseq.synthetic_tasks.walks import (
+    blocked_random_walk,
+    random_walk,
+    simulate_blocked_walk,
+    simulate_walk,
+)
 
 
 def many(make, number=200, **sizes):
-    return [make(Draw(1, make.__name__, i), **sizes) for i in range(number)]
+    return [make(SeededRandom(1, make.__name__, i), **sizes) for i in range(number)]
 
 
 def test_walk_by_hand():
-    assert walk(["left", "forward", "right", "forward", "right", "forward", "forward", "left", "forward"], 3) == [
+    assert simulate_walk(
+        ["left", "forward", "right", "forward", "right", "forward", "forward", "left", "forward"], 3
+    ) == [
         "0,0",
         "0,0",
         "0,0",
@@ -33,14 +40,22 @@ def test_walk_by_hand():
 
 
 def test_blocked_walk_by_hand():
-    """A B C / D E F / G H I; C and G are blocks; beyond the edge is the other side."""
-    assert blocked_walk(["up", "east", "up", "west", "west", "up", "down"]) == ["B", "B", "H", "H", "H", "E", "H"]
-    assert blocked_walk(["east", "east", "up"]) == ["F", "D", "A"]
+    """The maze is A B C / D E F / G H I, a torus; C and G are blocked."""
+    assert simulate_blocked_walk(["up", "east", "up", "west", "west", "up", "down"]) == [
+        "B",
+        "B",
+        "H",
+        "H",
+        "H",
+        "E",
+        "H",
+    ]
+    assert simulate_blocked_walk(["east", "east", "up"]) == ["F", "D", "A"]
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_walks_replayed(size):
-    """With complex numbers: a heading is a factor i."""
+    """In complex numbers: a quarter turn multiplies the heading by i or -i."""
     for actions, cells in many(random_walk, size=size):
         place, heading = 0j, 1 + 0j
         assert len(actions) == len(cells) == 100
@@ -91,7 +106,7 @@ def test_copy_reverse_and_counting():
 
 
 def execute(inputs, labels, highest):
-    """Run a program's text; returns its statements' kinds. Asserts what it prints, and its values' range."""
+    """Run a program and return the kinds of its statements; asserts the labels and the range of the values."""
     text = " ".join(inputs)
     labelled = iter(label for label in labels if label != "_")
     values, kinds = {}, []
@@ -112,7 +127,7 @@ def execute(inputs, labels, highest):
                 continue
             words = words[5:]
         if words[1] == "=":
-            assert words[0] not in values, "once"
+            assert words[0] not in values, "initialised once"
             values[words[0]] = int(words[2])
             kinds.append("=")
         else:
@@ -145,7 +160,7 @@ SMALL = ["--train", "30", "--valid", "5", "--test", "6"]
 
 @pytest.mark.parametrize("task", TASKS)
 def test_files(task, tmp_path, capsys):
-    """The same from the same seed; others from another; no training sequence elsewhere."""
+    """The same seed gives the same files, another seed gives others; no sequence occurs in two splits."""
     digests = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         main([task, "--out", str(tmp_path / name), "--seed", str(seed), *SMALL])
@@ -165,10 +180,28 @@ def test_files(task, tmp_path, capsys):
 
 
 def test_the_same_on_every_machine():
-    """Written down: Python promises ``random.random``, and nothing else here is its own."""
-    assert [Draw(1, "a", 0).number(0, 99) for _ in range(2)] == [Draw(1, "a", 0).number(0, 99)] * 2
-    draw = Draw(7, "algorithmic", "train", 0)
-    assert [draw.number(1, 10) for _ in range(8)] == [7, 1, 6, 4, 6, 7, 8, 4]
+    """The numbers are written down: they may depend neither on the machine nor on the Python version."""
+    assert [SeededRandom(1, "a", 0).randint(0, 99) for _ in range(2)] == [SeededRandom(1, "a", 0).randint(0, 99)] * 2
+    rng = SeededRandom(7, "algorithmic", "train", 0)
+    assert [rng.randint(1, 10) for _ in range(8)] == [7, 1, 6, 4, 6, 7, 8, 4]
+
+
+DIGESTS = {  # of the six files in the order of their names, with seed 1 and the sizes of SMALL
+    "copy": "0639b7996707e934dfb747c48c0d12ce",
+    "reverse": "f6290c0768303fa0397083d764aef5ac",
+    "counting": "51741dd3af6ac8374000c76bc2225819",
+    "random_walk": "255d8dcf37f5cc4daa05e603d5db12ee",
+    "blocked_random_walk": "e97a50a06321989f107c9a21f0e04107",
+    "algorithmic": "9e27206b1dbeccb139ce3aa1c34ceac5",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_data_do_not_change(task, tmp_path, capsys):
+    """Results of different versions of this package can be compared only if they are measured on the same data."""
+    main([task, "--out", str(tmp_path), "--seed", "1", *SMALL])
+    content = b"".join(file.read_bytes() for file in sorted(tmp_path.iterdir()))
+    assert hashlib.md5(content).hexdigest() == DIGESTS[task]
 
 
 def test_longer_tests(tmp_path, capsys):
@@ -180,12 +213,12 @@ def test_longer_tests(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["copy", "--length", "0"], "--length 0: give 1 to"),
-        (["copy", "--test-length", "0"], "--test-length 0: give 1 to"),
-        (["random_walk", "--size", "1"], "--size 1: give 2 to"),
+        (["copy", "--length", "0"], "--length 0: give a number from 1 to"),
+        (["copy", "--test-length", "0"], "--test-length 0: give a number from 1 to"),
+        (["random_walk", "--size", "1"], "--size 1: give a number from 2 to"),
         (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
-        (["algorithmic", "--variables", "7"], "--variables 7: give 1 to 6"),
-        (["algorithmic", "--highest", "1"], "--highest 1: give 2 to"),
+        (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),
+        (["algorithmic", "--highest", "1"], "--highest 1: give a number from 2 to"),
         (["copy", "--length", "1"], "too few different sequences"),
         (["swim"], "invalid choice: 'swim'"),
     ],
@@ -194,7 +227,7 @@ def test_bad_input(tmp_path, capsys, arguments, message):
     with pytest.raises(SystemExit) as stop:
         main([*arguments, "--out", str(tmp_path / "data")])
     assert message in capsys.readouterr().err + str(stop.value)
-    assert not list(tmp_path.rglob("*.*")), "nothing half-written"
+    assert not list(tmp_path.rglob("*.*")), "no incomplete files"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):

@@ -11,7 +11,8 @@ import sys
 
 import matplotlib
 
-from fb_fairseq.commands.plot import read_log
+from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.figures import save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -59,8 +60,7 @@ def draw(out: str) -> None:
         left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
     for axes in (left, right):
         axes.grid(alpha=0.3, axis="y")
-    figure.tight_layout()
-    figure.savefig(os.path.join(out, "figure2.png"), dpi=120)
+    save_figure(figure, os.path.join(out, "figure2.png"))
     print(f"Wrote {os.path.join(out, 'figure2.png')}")
 
 

@@ -1,1 +1,1 @@
-"""``python -m fb_fairseq import-original``: checkpoints of the papers' own programs as fairseq checkpoints."""
+"""``python -m fb_fairseq import-original``: convert checkpoints of the papers' original programs."""

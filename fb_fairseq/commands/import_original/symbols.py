@@ -1,100 +1,141 @@
-"""The vocabulary of a published program's checkpoint, and where its symbols stand in a fairseq dictionary."""
+"""Match the vocabulary of an original checkpoint with a fairseq dictionary.
+
+The original programs save no vocabulary. They number symbols in the order in which they build it; a file with the
+symbols in this order is given with ``--dict``.
+"""
 
 import os
-from typing import List, Tuple
+from collections import Counter
+from typing import List, NamedTuple
+
+from fairseq.data import Dictionary
 
 from fb_fairseq import byte_codec
+from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
 
+# fairseq's special symbols, by their name in a vocabulary
 SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pad>": "<pad>"}
 
 
+class Match(NamedTuple):
+    """A fairseq dictionary for an original vocabulary.
+
+    Attributes:
+        dictionary: the fairseq dictionary.
+        indices: index in it of each symbol of the vocabulary.
+    """
+
+    dictionary: Dictionary
+    indices: List[int]
+
+
 def read_symbols(path: str) -> List[str]:
-    """One symbol a line, as the program numbers them; or fairseq's ``symbol count``.
+    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``.
 
     Raises:
-        UserError: the file cannot be read, or a symbol stands there twice.
+        UserError: the file cannot be read, or contains a symbol more than once.
     """
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no UTF-8 text"
-        raise UserError(f"--dict {path}: {reason}; give the vocabulary's symbols, one a line") from None
+    except OSError as error:
+        raise UserError(f"--dict {path}: {error.strerror}; give the vocabulary, one symbol per line") from None
+    except UnicodeDecodeError:
+        raise UserError(f"--dict {path}: is not UTF-8 text; give the vocabulary, one symbol per line") from None
     symbols = []
     for line in lines:
         symbol, _, count = line.rpartition(" ")
         symbols.append(symbol if symbol and count.isdigit() else line)
-    twice = {symbol for symbol in symbols if symbols.count(symbol) > 1} if len(set(symbols)) < len(symbols) else set()
-    if twice:
-        raise UserError(f"--dict {path}: {sorted(twice)[0]!r} stands there twice; give each symbol once")
+    repeated = sorted(symbol for symbol, times in Counter(symbols).items() if times > 1)
+    if repeated:
+        raise UserError(f"--dict {path}: contains {repeated[0]!r} more than once; give each symbol once")
     return symbols
 
 
-def match_dictionary(path: str, vocabulary: int, as_bytes: bool) -> Tuple[object, List[int]]:
-    """The fairseq dictionary, and where each symbol of the vocabulary stands in it.
+def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
+    """Match a vocabulary with a fairseq dictionary.
+
+    - With ``as_bytes``, symbols are bytes (see ``byte_of``), and the dictionary is that of ``preprocess-bytes``.
+    - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
+      model was trained with fairseq's indices, and keeps them.
+    - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
 
     Args:
-        vocabulary: how many symbols the checkpoint knows.
-        as_bytes: symbols are bytes, see ``byte_of``; the dictionary is that of ``fb_fairseq.commands.preprocess_bytes``.
+        path: file with the vocabulary.
+        vocabulary_size: number of symbols that the checkpoint knows.
+        as_bytes: whether symbols are bytes.
 
     Raises:
-        UserError: the numbers do not match.
+        UserError: the file has another number of symbols, or a symbol is not a byte.
     """
-    from fairseq.data import Dictionary
-
-    from fb_fairseq.commands.preprocess_bytes import byte_dictionary
-
     symbols = read_symbols(path)
     if as_bytes:
-        check_number(path, len(symbols), vocabulary)
+        check_size(path, len(symbols), vocabulary_size)
         numbers = all(symbol.isdigit() for symbol in symbols if symbol not in SPECIAL)
         dictionary = byte_dictionary()
-        return dictionary, [dictionary.index(byte_of(path, symbol, numbers)) for symbol in symbols]
+        return Match(dictionary, [dictionary.index(byte_of(path, symbol, numbers)) for symbol in symbols])
     dictionary = Dictionary()
-    if len(symbols) + dictionary.nspecial == vocabulary and not set(symbols) & set(SPECIAL):
-        for symbol in symbols:  # a model that was trained with fairseq's numbers
+    if len(symbols) + dictionary.nspecial == vocabulary_size and not set(symbols) & set(SPECIAL):
+        for symbol in symbols:
             dictionary.add_symbol(symbol)
-        return dictionary, list(range(vocabulary))
-    check_number(path, len(symbols), vocabulary)
-    return dictionary, [dictionary.add_symbol(SPECIAL.get(symbol, symbol)) for symbol in symbols]
+        return Match(dictionary, list(range(vocabulary_size)))
+    check_size(path, len(symbols), vocabulary_size)
+    return Match(dictionary, [dictionary.add_symbol(SPECIAL.get(symbol, symbol)) for symbol in symbols])
 
 
-def check_number(path: str, found: int, wanted: int) -> None:
-    if found != wanted:
+def check_size(path: str, found: int, expected: int) -> None:
+    """Check that a vocabulary has as many symbols as the checkpoint.
+
+    Raises:
+        UserError: it does not.
+    """
+    if found != expected:
         raise UserError(
-            f"--dict {path}: has {found} symbols, the checkpoint {wanted}; give those that it was trained with, in its order"
+            f"--dict {path}: has {found} symbols, the checkpoint {expected}; give those of its training, in its order"
         )
 
 
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
-    """The byte codec's symbol for one of the program's: ``<eos>`` is a newline, ``_`` a blank; bytes are numbers (as
-    the programs read enwik8) or characters (text8)."""
+    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary.
+
+    Args:
+        path: file with the vocabulary, for the error message.
+        symbol: ``<eos>``, which stands for a newline; or a byte.
+        numbers: whether bytes are numbers (as the programs prepare enwik8), else characters with ``_`` for a space
+            (text8).
+
+    Raises:
+        UserError: the symbol is not a byte.
+    """
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
     if numbers and symbol.isdigit() and int(symbol) < 256:
         return byte_codec.SYMBOLS[int(symbol)]
     if not numbers and len(symbol) == 1 and ord(symbol) < 128:
         return byte_codec.SYMBOLS[ord(" " if symbol == "_" else symbol)]
-    raise UserError(f"--dict {path}: {symbol!r} is no byte; leave --bytes out")
+    raise UserError(f"--dict {path}: {symbol!r} is not a byte; omit --bytes")
 
 
-def write_dictionary(dictionary, folder: str) -> str:
-    """Write ``dict.txt`` to a folder, where data can be prepared with it (``fairseq-preprocess --srcdict``).
+def write_dictionary(dictionary: Dictionary, folder: str) -> str:
+    """Write ``dict.txt``, with which data can be prepared (``fairseq-preprocess --srcdict``).
+
+    Returns:
+        Its path.
 
     Raises:
-        UserError: another one lies there.
+        UserError: the folder has a ``dict.txt`` with other symbols.
     """
     path = os.path.join(folder, "dict.txt")
-    own = "".join(
-        f"{symbol} {count}\n" for symbol, count in zip(dictionary.symbols, dictionary.count) if symbol not in SPECIAL
-    )
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
-            there = [line.rpartition(" ")[0] or line.strip() for line in file]
-        if there != dictionary.symbols[dictionary.nspecial :]:
-            raise UserError(f"{path}: another dictionary lies there; give an --out in another folder")
+            present = [line.rpartition(" ")[0] or line.strip() for line in file]
+        if present != dictionary.symbols[dictionary.nspecial :]:
+            raise UserError(f"{path}: is the dictionary of another model; give an --out in another folder")
         return path
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(own)
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for symbol, count in zip(dictionary.symbols, dictionary.count):
+            if symbol not in SPECIAL:
+                file.write(f"{symbol} {count}\n")
     return path

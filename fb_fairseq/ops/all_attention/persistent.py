@@ -1,12 +1,9 @@
-"""Attention over persistent vectors: keys and values that do not depend on the input (All-attention §4.1–4.2).
+"""Attention to persistent vectors: keys and values that do not depend on the input (All-attention §4.1–4.2).
 
 ``Σ_n softmax_n(q · k_n / sqrt(E)) v_n`` with ``k_n = sqrt(E) k'_n`` and ``v_n = sqrt(N) v'_n``, where k' and v' are the
-parameters: scores are ``q · k'_n``. Each group of queries (a head, or all of them) has N vectors of its own. The
-softmax's sum goes out too: with it the result joins that of attention over the context in one softmax (``joined``).
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; here
-
-    G  groups                       R  rows of queries (steps and streams)
-    N  persistent vectors
+parameters: so the scores are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its
+own. The sum of the softmax is returned too: with it the result is combined with that of attention to the context, as one
+softmax over both (``combine``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import Iterator, NamedTuple, Optional, Tuple
@@ -15,114 +12,112 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
+from fb_fairseq.ops.layers import Dropout, add_product, at_least_fp32, dropout
 
-# Entries of the weights that are computed at a time: on a CPU they stay in its cache, on a GPU they fill it.
-CHUNK = {"cpu": 2**18, "cuda": 2**26}
+# Attention weights that are computed at a time: few enough to stay in a CPU's cache, enough to keep a GPU busy.
+CHUNK_ENTRIES = {"cpu": 2**18, "cuda": 2**26}
 
 
 class PersistentVectors(NamedTuple):
     """The parameters k' and v'."""
 
-    key_GNE: Tensor
-    value_GNE: Tensor
+    key_UNE: Tensor
+    value_UNE: Tensor
 
 
 def persistent_attention_reference(
-    q_GRE: Tensor, vectors: PersistentVectors, mask_GRN: Optional[Dropout] = None
+    q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
 ) -> Tuple[Tensor, Tensor]:
     """The plain twin of ``persistent_attention``."""
-    scores_GRN = at_least_fp32(q_GRE @ vectors.key_GNE.transpose(1, 2))
-    weights_GRN = dropout(torch.softmax(scores_GRN, -1).to(q_GRE.dtype), mask_GRN)
-    out_GRE = weights_GRN @ vectors.value_GNE * vectors.value_GNE.shape[1] ** 0.5
-    return out_GRE, scores_GRN.logsumexp(-1, keepdim=True)
+    scores_URN = at_least_fp32(q_URE @ vectors.key_UNE.transpose(1, 2))
+    weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
+    out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
+    return out_URE, scores_URN.logsumexp(-1, keepdim=True)
 
 
 def persistent_attention(
-    q_GRE: Tensor, vectors: PersistentVectors, mask_GRN: Optional[Dropout] = None
+    q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
 ) -> Tuple[Tensor, Tensor]:
-    """Attention of R rows over N vectors, [G, R, E], and the logarithms of the softmax's sums, [G, R, 1].
+    """Attention of R rows of queries over N vectors each.
 
-    Neither pass ever holds all weights [G, R, N]: they are made chunk by chunk, and again in the backward pass.
+    Neither pass holds all weights [U, R, N] at once: they are computed chunk by chunk, and again in the backward pass.
 
     Args:
-        mask_GRN: dropout of the weights.
-    """
-    keep, scale = mask_GRN if mask_GRN is not None else (None, 1.0)
-    with torch.autocast(q_GRE.device.type, enabled=False):
-        key_GNE, value_GNE = (vector.to(q_GRE.dtype) for vector in vectors)
-        return PersistentAttention.apply(q_GRE, key_GNE, value_GNE, keep, scale)
-
-
-def joined(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> Tuple[Tensor, Tensor]:
-    """One softmax of two: the results [..., E] of attention over two sets of slots, weighted by their softmaxes' sums.
+        mask_URN: dropout of the weights.
 
     Returns:
-        The result over both sets, and the share of the second one [..., 1].
+        What is attended to [U, R, E], and the logarithms of the softmax's sums [U, R, 1].
+    """
+    keep, scale = mask_URN if mask_URN is not None else (None, 1.0)
+    with torch.autocast(q_URE.device.type, enabled=False):
+        key_UNE, value_UNE = (vector.to(q_URE.dtype) for vector in vectors)
+        return PersistentAttention.apply(q_URE, key_UNE, value_UNE, keep, scale)
+
+
+def combine(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> Tuple[Tensor, Tensor]:
+    """Combine attention over two sets of slots [..., E] as if it were one softmax over both.
+
+    Args:
+        lse, other_lse: logarithms of the two softmaxes' sums [..., 1].
+
+    Returns:
+        The result over both sets, and the second set's share of the attention [..., 1].
     """
     share = torch.sigmoid(other_lse - lse)
     return torch.lerp(out, other_out, share.to(out.dtype)), share
 
 
 def chunks(groups: int, rows: int, vectors: int, device: torch.device) -> Iterator[Tuple[slice, slice]]:
-    """Slices of groups and rows: as many rows at a time as fit, of one group on a CPU, of all on a GPU."""
+    """Slices of groups and rows that are computed at a time: one group on a CPU, all groups on a GPU."""
     together = 1 if device.type == "cpu" else groups
-    size = max(1, CHUNK.get(device.type, CHUNK["cuda"]) // (vectors * together))
+    size = max(1, CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"]) // (vectors * together))
     for g in range(0, groups, together):
         for r in range(0, rows, size):
             yield slice(g, g + together), slice(r, r + size)
 
 
 class PersistentAttention(torch.autograd.Function):
-    """With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ = log Σ exp s:
+    """The passes of ``persistent_attention``. With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ = log Σ exp s:
 
     ``ds = p (dp + dℓ - Σ p dp)`` with ``dp = dropout · sqrt(N) dy v'ᵀ``, and ``Σ p dp = y · dy``;
     ``dq = ds k'``, ``dk' = dsᵀ q``, ``dv' = sqrt(N) p̂ᵀ dy``.
     """
 
     @staticmethod
-    def forward(ctx, q_GRE, key_GNE, value_GNE, keep_GRN, scale):
-        (G, R, _), N = q_GRE.shape, key_GNE.shape[1]
-        out_GRE, lse_GR1 = torch.empty_like(q_GRE), at_least_fp32(q_GRE.new_empty(G, R, 1))
-        for g, r in chunks(G, R, N, q_GRE.device):
-            scores = at_least_fp32(q_GRE[g, r] @ key_GNE[g].transpose(1, 2))
+    def forward(ctx, q_URE, key_UNE, value_UNE, keep_URN, scale):
+        (U, R, _), N = q_URE.shape, key_UNE.shape[1]
+        out_URE, lse_UR1 = torch.empty_like(q_URE), at_least_fp32(q_URE.new_empty(U, R, 1))
+        for u, r in chunks(U, R, N, q_URE.device):
+            scores = at_least_fp32(q_URE[u, r] @ key_UNE[u].transpose(1, 2))
             top = scores.amax(-1, keepdim=True)
             weights = scores.sub_(top).exp_()
             total = weights.sum(-1, keepdim=True)
-            lse_GR1[g, r] = total.log().add_(top)
-            if keep_GRN is not None:
-                weights = weights.mul_(keep_GRN[g, r])
-            out_GRE[g, r] = (weights.to(q_GRE.dtype) @ value_GNE[g]).mul_(total.reciprocal_().mul_(scale * N**0.5))
-        ctx.save_for_backward(q_GRE, key_GNE, value_GNE, keep_GRN, out_GRE, lse_GR1)
+            lse_UR1[u, r] = total.log().add_(top)
+            if keep_URN is not None:
+                weights = weights.mul_(keep_URN[u, r])
+            out_URE[u, r] = (weights.to(q_URE.dtype) @ value_UNE[u]).mul_(total.reciprocal_().mul_(scale * N**0.5))
+        ctx.save_for_backward(q_URE, key_UNE, value_UNE, keep_URN, out_URE, lse_UR1)
         ctx.scale = scale
-        return out_GRE, lse_GR1
+        return out_URE, lse_UR1
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_out_GRE, d_lse_GR1):
-        q_GRE, key_GNE, value_GNE, keep_GRN, out_GRE, lse_GR1 = ctx.saved_tensors
-        (G, R, _), N, dtype = q_GRE.shape, key_GNE.shape[1], q_GRE.dtype
-        constant_GR1 = at_least_fp32(d_lse_GR1 - (out_GRE * d_out_GRE).sum(-1, keepdim=True, dtype=lse_GR1.dtype))
-        d_out_GRE = d_out_GRE * (ctx.scale * N**0.5)
-        dq_GRE = torch.empty_like(q_GRE)
+    def backward(ctx, d_out_URE, d_lse_UR1):
+        q_URE, key_UNE, value_UNE, keep_URN, out_URE, lse_UR1 = ctx.saved_tensors
+        (U, R, _), N, dtype = q_URE.shape, key_UNE.shape[1], q_URE.dtype
+        constant_UR1 = at_least_fp32(d_lse_UR1 - (out_URE * d_out_URE).sum(-1, keepdim=True, dtype=lse_UR1.dtype))
+        d_out_URE = d_out_URE * (ctx.scale * N**0.5)
+        dq_URE = torch.empty_like(q_URE)
         # Sums over all rows: fp32 at least.
-        d_key_GNE, d_value_GNE = (torch.zeros_like(at_least_fp32(x)) for x in (key_GNE, value_GNE))
-        for g, r in chunks(G, R, N, q_GRE.device):
-            weights = at_least_fp32(q_GRE[g, r] @ key_GNE[g].transpose(1, 2)).sub_(lse_GR1[g, r]).exp_()
-            d_weights = at_least_fp32(d_out_GRE[g, r] @ value_GNE[g].transpose(1, 2))
+        d_key_UNE, d_value_UNE = (torch.zeros_like(at_least_fp32(x)) for x in (key_UNE, value_UNE))
+        for u, r in chunks(U, R, N, q_URE.device):
+            weights = at_least_fp32(q_URE[u, r] @ key_UNE[u].transpose(1, 2)).sub_(lse_UR1[u, r]).exp_()
+            d_weights = at_least_fp32(d_out_URE[u, r] @ value_UNE[u].transpose(1, 2))
             kept = weights
-            if keep_GRN is not None:
-                d_weights, kept = d_weights.mul_(keep_GRN[g, r]), weights * keep_GRN[g, r]
-            add_product(d_value_GNE[g], kept.to(dtype).transpose(1, 2), d_out_GRE[g, r])
-            d_scores = d_weights.add_(constant_GR1[g, r]).mul_(weights).to(dtype)
-            dq_GRE[g, r] = d_scores @ key_GNE[g]
-            add_product(d_key_GNE[g], d_scores.transpose(1, 2), q_GRE[g, r])
-        return dq_GRE, d_key_GNE.to(dtype), d_value_GNE.to(dtype), None, None
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add the products of matrices to a total that may be of a wider type."""
-    if total.dtype == a.dtype:
-        total.baddbmm_(a, b)
-    else:
-        total.add_(a @ b)
+            if keep_URN is not None:
+                d_weights, kept = d_weights.mul_(keep_URN[u, r]), weights * keep_URN[u, r]
+            add_product(d_value_UNE[u], kept.to(dtype).transpose(1, 2), d_out_URE[u, r])
+            d_scores = d_weights.add_(constant_UR1[u, r]).mul_(weights).to(dtype)
+            dq_URE[u, r] = d_scores @ key_UNE[u]
+            add_product(d_key_UNE[u], d_scores.transpose(1, 2), q_URE[u, r])
+        return dq_URE, d_key_UNE.to(dtype), d_value_UNE.to(dtype), None, None

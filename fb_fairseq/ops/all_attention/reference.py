@@ -43,7 +43,7 @@ def all_attention_layer_reference(
 def step(x_D, context, layer, projection, positions, heads, normalize_before) -> Tensor:
     width = layer.query.weight.shape[0] // heads
     query = linear(layer_norm(x_D, layer.attn_norm) if normalize_before else x_D, layer.query)
-    N = 0 if layer.persistent is None else layer.persistent.key_GNE.shape[1]
+    N = 0 if layer.persistent is None else layer.persistent.key_UNE.shape[1]
     attended = []
     for h in range(heads):
         own = slice(h * width, (h + 1) * width)
@@ -86,7 +86,7 @@ class Slot:
 
 def vectors(layer: AllAttentionWeights, group: int) -> List[Slot]:
     """A group's persistent vectors: k = sqrt(E) k', v = sqrt(N) v'."""
-    keys_NE, values_NE = layer.persistent.key_GNE[group], layer.persistent.value_GNE[group]
+    keys_NE, values_NE = layer.persistent.key_UNE[group], layer.persistent.value_UNE[group]
     N, E = keys_NE.shape
     return [Slot(math.sqrt(E) * key_E, math.sqrt(N) * value_E) for key_E, value_E in zip(keys_NE, values_NE)]
 

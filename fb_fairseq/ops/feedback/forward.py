@@ -1,69 +1,52 @@
-"""The fast step loop, forward: the mathematics of ``feedback_reference`` in buffers that are made once a block.
+"""The fast loop's forward pass: the mathematics of ``reference.py``, in buffers that are made once per block.
 
-Rows are steps and streams, step by step: R = steps x B. Only what is sequential is in the loop; nothing is
-concatenated: a view of the last slots slides over keys and values. Shape suffixes: see ``fb_fairseq/ops/__init__.py``;
-here
-
-    R  rows (steps x B)             G  B x H
-    X  H x E                        I  sets of keys and values: one, or one a layer
+Only what is sequential is in the loop. Rows are steps and streams, step by step. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.attention import span_terms
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.fallbacks import attention_kernels
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.feedback.block import (
+    BlockInputs,
+    KeyValueSlots,
+    block_sizes,
+    compute_weights,
+    encoder_slots,
+    pieces,
+)
+from fb_fairseq.ops.feedback.types import FeedbackDropouts
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32, dropout, layer_norm, linear
 
+NO_DROPOUTS = FeedbackDropouts()
 
-class Record:
-    """Activations of some steps, for the backward pass. What belongs to an attention is by step and layer, so that steps
-    and layers are one dimension of its products.
 
-    p is aligned by distance: column S - d for distance d; what a step does not reach is zero.
+class StepTensor:
+    """A tensor with a part for each step and layer.
+
+    The views of all parts are made at once, because a view made in Python costs as much time as a small product.
+
+    Attributes:
+        whole: [T, L, …] if ``steps_first``, else [L, T, …].
+        at: ``at[t][l]`` is the part of step t and layer l.
+        heads: ``heads[t][l]`` is a part [B, X] by head, [G, 1, E]; only if ``sizes`` are given.
     """
 
-    def __init__(self, block: "Block", steps: int):
-        b = block
-        new, half, fp32 = b.new, b.new_half, at_least_fp32(b.x[:0]).dtype
-        L, B, D, X = b.L, b.B, b.D, b.H * b.E
-        self.x_NTBD = new(L + 1, steps, B, D)
-        self.attended_x_LTBD = new(L, steps, B, D)  # after self-attention
-        self.q_TLBX, self.a_TLBX = half(steps, L, B, X), half(steps, L, B, X)
-        self.p_TLGS = (b.buffers.zeros if b.ragged else b.buffers.empty)(steps, L, b.G, b.S, dtype=fp32)
-        self.hidden_LTBF = half(L, steps, B, b.F)  # after a ReLU, before any other activation
-        if not b.options.normalize_before:
-            self.attention_sum_LTBD, self.ffn_sum_LTBD = new(L, steps, B, D), new(L, steps, B, D)
-        if b.cross:
-            self.crossed_x_LTBD = new(L, steps, B, D)  # after attention to the encoder
-            self.cross_q_TLBX, self.cross_a_TLBX = half(steps, L, B, X), half(steps, L, B, X)
-            self.cross_p_TLGC = b.buffers.empty(steps, L, b.G, b.cross_slots, dtype=fp32)
-            if not b.options.normalize_before:
-                self.cross_sum_LTBD = new(L, steps, B, D)
-        self.views = Views(vars(self), block)
+    def __init__(self, whole: Tensor, steps_first: bool, heads: Optional[Tuple[int, int]] = None):
+        self.whole = whole
+        self.at = parts(whole, steps_first)
+        self.heads: List[Sequence[Tensor]] = []
+        if heads is not None:
+            G, E = heads
+            self.heads = parts(whole.view(*whole.shape[:2], G, 1, E), steps_first)
 
 
-class Views:
-    """Tensors by step and layer: ``views.q[t][l]``. Made all at once, because a view made in Python costs as much time as
-    a small product. Attention's vectors are also there by head, [G, 1, E].
-    """
-
-    def __init__(self, tensors: dict, block: "Block"):
-        for name, x in tensors.items():
-            short, _, shape = name.rpartition("_")
-            if "T" not in shape or shape[0] in "IK" or shape.endswith("W"):
-                continue
-            setattr(self, short, nested(x, shape.startswith("TL")))
-            if shape == "TLBX":
-                setattr(self, f"{short}_heads", nested(x.view(*x.shape[:2], block.G, 1, block.E), True))
-
-
-def nested(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
-    """``[t][l]``: the views of [T, L, …] or [L, T, …]."""
+def parts(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
+    """``[t][l]``: the views of a tensor [T, L, …] if ``steps_first``, else [L, T, …]."""
     if not x.is_contiguous():
         by_step = x if steps_first else x.transpose(0, 1)
         return [step.unbind(0) for step in by_step.unbind(0)]
@@ -72,347 +55,266 @@ def nested(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
     return [flat[t * L : (t + 1) * L] if steps_first else flat[t::T] for t in range(T)]
 
 
-class Windows:
-    """The slots that each step of a block reaches, of one set of keys and values, and a layer's reach.
+class Record:
+    """Activations of some steps, for the backward pass.
 
-    Lists by step of views: ``keys_GnE``, ``values_GnE`` and their transposes; ``n`` is the number of slots.
+    What belongs to an attention has steps before layers, so that both together are one dimension of its products.
+
+    Attributes:
+        x: representations [A, T, B, D]: the embedding and each layer's output.
+        attended_x: after self-attention [L, T, B, D]; ``crossed_x``: after attention to the encoder.
+        q, a: queries, and what they attend to [T, L, B, X]; ``cross_q``, ``cross_a``: the same for the encoder.
+        p: attention weights before dropout [T, L, G, S], column S - d for distance d; zero where a step does not reach.
+            ``cross_p`` [T, L, G, C]: the same for the encoder.
+        hidden: of the feed-forward sublayer [L, T, B, F]: after a ReLU, before any other activation.
+        attention_sum, cross_sum, ffn_sum: inputs of the norms of post-norm layers [L, T, B, D].
     """
 
-    def __init__(self, keys_GCE: Tensor, values_GCE: Tensor, carried: int, steps: int, reach: int):
-        self.n = [min(carried + t, reach) for t in range(steps)]
-        short = max(0, min(steps, reach - carried))  # the first steps reach all there is
-        for name, slots_GCE in (("keys", keys_GCE), ("values", values_GCE)):
-            transposed = [slots_GCE[:, : carried + t].transpose(1, 2) for t in range(short)]
-            if short < steps:
-                first = carried + short - reach
-                transposed += slots_GCE[:, first : carried + steps - 1].unfold(1, reach, 1).unbind(1)
-            setattr(self, f"{name}_GEn", transposed)
-            setattr(self, f"{name}_GnE", [x.transpose(1, 2) for x in transposed])
+    def __init__(self, block: "Block", steps: int):
+        s, post_norm = block.sizes, not block.inputs.options.normalize_before
+        L, B, heads = s.L, s.B, (s.G, s.E)
 
+        def by_layer(count: int, width: int, half: bool = False) -> StepTensor:
+            make = block.new_half if half else block.new
+            return StepTensor(make(count, steps, B, width), steps_first=False)
 
-class CrossContext(NamedTuple):
-    keys_GCE: Tensor
-    values_GCE: Tensor
-    padding_BC: Optional[Tensor]
-    padding_G1C: Optional[Tensor]
+        def of_heads() -> StepTensor:
+            return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
+
+        def weights(width: int, zeros: bool) -> StepTensor:
+            make = block.buffers.zeros if zeros else block.buffers.empty
+            return StepTensor(make(steps, L, s.G, width, dtype=block.wide), steps_first=True)
+
+        self.x, self.attended_x = by_layer(L + 1, s.D), by_layer(L, s.D)
+        self.q, self.a, self.p = of_heads(), of_heads(), weights(s.S, zeros=block.ragged)
+        self.hidden = by_layer(L, s.F, half=True)
+        self.attention_sum, self.ffn_sum = (by_layer(L, s.D) if post_norm else None for _ in range(2))
+        if block.encoder:
+            self.crossed_x = by_layer(L, s.D)
+            self.cross_q, self.cross_a = of_heads(), of_heads()
+            self.cross_p = weights(block.encoder[0].keys_GCE.shape[1], zeros=False)
+            self.cross_sum = by_layer(L, s.D) if post_norm else None
 
 
 class Block:
-    """A block's inputs, weights and memory. See ``feedback_reference.feedback_block`` for the arguments."""
+    """A block's forward pass, with all that its backward pass needs but the record of activations.
 
-    def __init__(
-        self,
-        x_TBD: Tensor,
-        memory_KCBD: Tensor,
-        weights: FeedbackWeights,
-        options: FeedbackOptions,
-        dropouts: FeedbackDropouts,
-        active: Sequence[bool],
-        encoder: Sequence[EncoderContext],
-        reach_TB: Optional[Tensor],
-        dtype: torch.dtype,
-    ):
-        self.x, self.carried_KCBD, self.options, self.dropouts, self.dtype = (
-            x_TBD,
-            memory_KCBD,
-            options,
-            dropouts,
-            dtype,
-        )
-        self.weights, self.active = weights, active
-        self.T, self.B, self.D = x_TBD.shape
-        self.L, self.H = len(weights.layers), options.heads
-        self.E = weights.layers[0].query.weight.shape[0] // self.H
-        self.F = weights.layers[0].fc1.weight.shape[0]
-        self.K, self.C = memory_KCBD.shape[:2]
-        self.S = min(options.span, max(1, self.C + self.T - 1))  # as far as a step of this block can reach
-        self.G, self.I, self.scale = self.B * self.H, max(self.K, len(weights.projections)), self.E**-0.5
-        # Which memory, and which projection, each set of keys and values is made of.
-        self.memory_of = [i if self.K > 1 else 0 for i in range(self.I)]
-        self.projection_of = [i if len(weights.projections) > 1 else 0 for i in range(self.I)]
-        self.reaches = [
-            self.S if layer.span_mask_HS is None else min(self.S, layer.span_mask_HS.shape[1])
-            for layer in weights.layers
-        ]
-        # Some steps reach fewer than S slots.
-        self.ragged = self.C < self.S or min(self.reaches) < self.S or not all(active)
-        self.mix_KN = weights.mix_KN.to(x_TBD.dtype)
-        self.layers = [self._cast_layer(layer) for layer in weights.layers]
-        self.kv = [
-            self._cast(Affine(torch.cat([p.key.weight, p.value.weight]), joined_bias(p))) for p in weights.projections
-        ]
-        self.key_positions, self.value_positions = (
-            None if table is None else table[: self.S].flip(0).to(dtype) for table in weights.positions
-        )
-        self.spans = [
-            None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, : self.S].flip(1))
-            for layer in weights.layers
-        ]
-        self.reach_TB, self.far_TBS = reach_TB, None
-        if reach_TB is not None:  # distances of the columns
-            self.far_TBS = torch.arange(self.S, 0, -1, device=x_TBD.device) > reach_TB[..., None]
-        self.cross = bool(encoder)
-        self.encoder = [
-            CrossContext(
-                *(slots.to(dtype).permute(1, 2, 0, 3).reshape(self.G, -1, self.E) for slots in context[:2]),
-                context.padding_BC,
-                context.padding_BC
-                if context.padding_BC is None
-                else context.padding_BC.repeat_interleave(self.H, 0)[:, None],
-            )
-            for context in encoder
-        ]
-        self.cross_slots = self.encoder[0].keys_GCE.shape[1] if encoder else 0
-        self.encoder_dtype = encoder[0].keys_CBHE.dtype if encoder else None
-        # Slots: the carried ones, then one a step.
-        self.buffers = Buffers(x_TBD.device)
-        slots = (self.I, self.G, self.C + self.T, self.E)
-        self.keys_IGCE, self.values_IGCE = (self.buffers.empty(*slots, dtype=dtype) for _ in range(2))
-        self.memory_KTBD = x_TBD.new_empty(self.K, self.T, self.B, self.D)
-        for slots in pieces(self.C, self.B):
-            self.project(memory_KCBD[:, slots].flatten(1, 2), slots.start, slots.stop - slots.start)
-        self.kernels = attention_kernels(options.kernel, x_TBD.device)
-        self.x_steps, self.relu = x_TBD.unbind(0), options.activation == "relu"
-        self.drops = any(mask is not None for mask in dropouts)
+    Attributes:
+        inputs, sizes, weights: what the block is given, and its weights in the compute type.
+        slots: keys and values of the carried memory and of the block's steps.
+        memory_KTBD: the memories that the steps leave.
+        reaches: how many steps back each layer reaches.
+        ragged: some steps or layers reach fewer than S slots.
+        wide: the type of softmax and of sums over steps, at least fp32.
+    """
 
-    def new(self, *shape, dtype=None) -> Tensor:
-        """A buffer; of zeros where layers may be left out."""
-        make = self.buffers.empty if all(self.active) else self.buffers.zeros
-        return make(*shape, dtype=dtype or self.x.dtype)
+    def __init__(self, inputs: BlockInputs):
+        self.inputs = inputs
+        self.sizes = s = block_sizes(inputs)
+        self.weights = compute_weights(inputs, s)
+        self.dtype, self.wide = inputs.dtype, at_least_fp32(inputs.x_TBD[:0]).dtype
+        self.scale = s.E**-0.5
+        spans = [layer.span_mask_HS for layer in inputs.weights.layers]
+        self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
+        self.ragged = s.C < s.S or min(self.reaches) < s.S or not all(inputs.active)
+        self.far_TBS = None  # columns that a stream does not reach
+        if inputs.reach_TB is not None:
+            distances_S = torch.arange(s.S, 0, -1, device=inputs.x_TBD.device)
+            self.far_TBS = distances_S > inputs.reach_TB[..., None]
+        self.encoder = [encoder_slots(context, s, self.dtype) for context in inputs.encoder]
+        self.buffers = Buffers(inputs.x_TBD.device)
+        self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
+        self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
+        for steps in pieces(s.C, s.B):
+            self.slots.project(inputs.memory_KCBD[:, steps].flatten(1, 2), steps.start, steps.stop - steps.start)
+        self.kernels = attention_kernels(inputs.options.kernel, inputs.x_TBD.device)
+        self._x_steps = inputs.x_TBD.unbind(0)
+        self._relu = inputs.options.activation == "relu"
+        self._drops = any(mask is not None for mask in inputs.dropouts)
 
-    def new_half(self, *shape) -> Tensor:
-        """The same in the type that is computed in."""
+    def new(self, *shape: int, dtype: Optional[torch.dtype] = None) -> Tensor:
+        """A buffer in the embeddings' type; zeros where LayerDrop leaves parts of it unwritten."""
+        make = self.buffers.empty if all(self.inputs.active) else self.buffers.zeros
+        return make(*shape, dtype=dtype or self.inputs.x_TBD.dtype)
+
+    def new_half(self, *shape: int) -> Tensor:
+        """A buffer in the compute type."""
         return self.new(*shape, dtype=self.dtype)
 
-    def _cast(self, affine: Affine) -> Affine:
-        return Affine(*(None if x is None else x.to(self.dtype) for x in affine))
-
-    def _cast_layer(self, layer):
-        cross = layer.cross
-        if cross is not None:
-            cross = cross._replace(query=self._cast(cross.query), out=self._cast(cross.out))
-        return layer._replace(
-            query=self._cast(layer.query),
-            out=self._cast(layer.out),
-            fc1=self._cast(layer.fc1),
-            fc2=self._cast(layer.fc2),
-            cross=cross,
-        )
-
-    def project(self, memory_KRD: Tensor, slot: int, steps: int) -> None:
-        """Keys and values of memories [K, steps x B, D], to the slots from ``slot`` on."""
-        for i in range(self.I):
-            projection = self.weights.projections[self.projection_of[i]]
-            normed = layer_norm(memory_KRD[self.memory_of[i]], projection.norm).to(self.dtype)
-            kv = linear(normed, self.kv[self.projection_of[i]]).view(steps, self.B, 2, self.H, self.E)
-            for slots_GCE, new in ((self.keys_IGCE[i], kv[:, :, 0]), (self.values_IGCE[i], kv[:, :, 1])):
-                slots_GCE.view(self.B, self.H, -1, self.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
-
     def run(self, keep: bool) -> Tuple[Tensor, Optional[Record], Optional[Tensor]]:
-        """All steps, one after the other.
+        """Run all steps, one after the other.
 
         Args:
-            keep: record the activations of all steps, for the backward pass.
+            keep: record the activations of all steps for the backward pass.
 
         Returns:
-            The top layer's output, the record, and the aligned attention to the encoder.
+            The top layer's output [T, B, D], the record, and the attention to the encoder [B, T, C] if one is asked for.
         """
-        o = self.options
-        record = Record(self, self.T if keep else 1)
-        views, queries_TBX = record.views, self.first_queries(0, self.T)
-        self.windows_of = self.windows()
-        out, aligned = [], []
-        for t in range(self.T):
+        s, o = self.sizes, self.inputs.options
+        record, queries_TBX = Record(self, s.T if keep else 1), self.first_queries(0, s.T)
+        self.windows = self.slots.windows(self.reaches)
+        outputs, aligned = [], []
+        for t in range(s.T):
             at = t if keep else 0
-            self.step(views, at, t, queries_TBX[t])
+            self.step(record, at, t, queries_TBX[t])
             if not keep:
-                out.append(views.x[at][-1].clone())
-            memory_KBD = (self.mix_KN @ record.x_NTBD[:, at].flatten(1)).view(self.K, self.B, self.D)
+                outputs.append(record.x.at[at][-1].clone())
+            memory_KBD = (self.weights.mix_KA @ record.x.whole[:, at].flatten(1)).view(s.K, s.B, s.D)
             self.memory_KTBD[:, t] = memory_KBD
-            if t + 1 < self.T:
-                self.project(memory_KBD, self.C + t, 1)
-            if o.alignment_layer is not None and self.cross:
-                weights_BHC = record.cross_p_TLGC[at, o.alignment_layer].view(self.B, self.H, -1)
+            if t + 1 < s.T:
+                self.slots.project(memory_KBD, s.C + t, 1)
+            if o.alignment_layer is not None and self.encoder:
+                weights_BHC = record.cross_p.at[at][o.alignment_layer].view(s.B, s.H, -1)
                 aligned.append(weights_BHC[:, : o.alignment_heads].mean(1).to(self.dtype))
-        del self.windows_of  # they would keep the slots
-        out_TBD = record.x_NTBD[-1].clone() if keep else torch.stack(out)
+        del self.windows  # views would keep the slots alive
+        out_TBD = record.x.whole[-1].clone() if keep else torch.stack(outputs)
         return out_TBD, record if keep else None, torch.stack(aligned, 1) if aligned else None
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
-        """Layer 1's queries of some steps: they depend on the embeddings alone."""
-        layer, queries = self.layers[0], []
-        for steps in pieces(last - first, self.B):
-            x = self.x[first + steps.start : first + steps.stop]
-            x = layer_norm(x, layer.attn_norm if self.options.normalize_before else None)
+        """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""
+        layer, queries = self.weights.layers[0], []
+        for steps in pieces(last - first, self.sizes.B):
+            x = self.inputs.x_TBD[first + steps.start : first + steps.stop]
+            x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
             queries += linear(x.to(self.dtype), layer.query).unbind(0)
         return queries
 
-    def windows(self) -> List[Windows]:
-        """Of each layer; layers with the same reach and keys share them."""
-        made = {}
-        for l, reach in enumerate(self.reaches):
-            i = l if self.I > 1 else 0
-            if (i, reach) not in made:
-                made[i, reach] = Windows(self.keys_IGCE[i], self.values_IGCE[i], self.C, self.T, reach)
-        return [made[l if self.I > 1 else 0, reach] for l, reach in enumerate(self.reaches)]
-
-    def step(self, views: Views, at: int, t: int, first_query_BX: Tensor) -> None:
-        """The layers on step t, whose memory is there; to the record's step ``at``."""
-        before = self.options.normalize_before
-        x = views.x[at][0]
-        x.copy_(self.x_steps[t])
-        for l, layer in enumerate(self.layers):
-            result = views.x[at][l + 1]
-            if not self.active[l]:
+    def step(self, record: Record, at: int, t: int, first_query_BX: Tensor) -> None:
+        """Run the layers on step t, whose slots are filled, and write its activations to the record at step ``at``."""
+        pre_norm, r = self.inputs.options.normalize_before, record
+        x = r.x.at[at][0]
+        x.copy_(self._x_steps[t])
+        for l, layer in enumerate(self.weights.layers):
+            result = r.x.at[at][l + 1]
+            if not self.inputs.active[l]:
                 x = result.copy_(x)
                 continue
             masks = self.masks(l, t)
             if l == 0:
-                views.q[at][0].copy_(first_query_BX)
+                r.q.at[at][0].copy_(first_query_BX)
             else:
-                addmm(views.q[at][l], layer_norm(x, layer.attn_norm if before else None).to(self.dtype), layer.query)
-            self.attend(views, at, t, l)
-            x = self.residual(
-                x,
-                dropout(linear(views.a[at][l], layer.out), masks.attention_residual_LTBD),
-                layer.attn_norm,
-                views.attended_x[at][l],
-                None if before else views.attention_sum[at][l],
-            )
-            if self.cross:
-                addmm(
-                    views.cross_q[at][l],
-                    layer_norm(x, layer.cross.attn_norm if before else None).to(self.dtype),
-                    layer.cross.query,
-                )
-                self.attend_encoder(views, at, t, l)
-                x = self.residual(
-                    x,
-                    dropout(linear(views.cross_a[at][l], layer.cross.out), masks.cross_residual_LTBD),
-                    layer.cross.attn_norm,
-                    views.crossed_x[at][l],
-                    None if before else views.cross_sum[at][l],
-                )
-            hidden = views.hidden[at][l]
-            addmm(hidden, layer_norm(x, layer.ffn_norm if before else None).to(self.dtype), layer.fc1)
-            # A ReLU in place: its result is enough for its gradient.
-            act = hidden.relu_() if self.relu else ACTIVATIONS[self.options.activation](hidden)
-            x = self.residual(
-                x,
-                dropout(linear(dropout(act, masks.hidden_LTBF), layer.fc2), masks.ffn_residual_LTBD),
-                layer.ffn_norm,
-                result,
-                None if before else views.ffn_sum[at][l],
-            )
+                addmm(r.q.at[at][l], self._normed(x, layer.attn_norm), layer.query)
+            self._attend(r, at, t, l)
+            attended = dropout(linear(r.a.at[at][l], layer.out), masks.attention_residual_LTBD)
+            summed = None if pre_norm else r.attention_sum.at[at][l]
+            x = add_residual(x, attended, layer.attn_norm, r.attended_x.at[at][l], summed)
+            if self.encoder:
+                addmm(r.cross_q.at[at][l], self._normed(x, layer.cross.attn_norm), layer.cross.query)
+                self._attend_encoder(r, at, t, l)
+                attended = dropout(linear(r.cross_a.at[at][l], layer.cross.out), masks.cross_residual_LTBD)
+                summed = None if pre_norm else r.cross_sum.at[at][l]
+                x = add_residual(x, attended, layer.cross.attn_norm, r.crossed_x.at[at][l], summed)
+            hidden = r.hidden.at[at][l]
+            addmm(hidden, self._normed(x, layer.ffn_norm), layer.fc1)
+            # A ReLU works in place: its gradient needs its result only.
+            act = hidden.relu_() if self._relu else ACTIVATIONS[self.inputs.options.activation](hidden)
+            out = dropout(linear(dropout(act, masks.hidden_LTBF), layer.fc2), masks.ffn_residual_LTBD)
+            x = add_residual(x, out, layer.ffn_norm, result, None if pre_norm else r.ffn_sum.at[at][l])
 
-    @staticmethod
-    def residual(x: Tensor, sublayer: Tensor, affine: Affine, result: Tensor, summed: Optional[Tensor]) -> Tensor:
-        """``x + sublayer`` to ``result``; with post-norm it goes to ``summed``, and its norm to ``result``."""
-        if summed is None:
-            return torch.add(x, sublayer, out=result)
-        return result.copy_(layer_norm(torch.add(x, sublayer, out=summed), affine))
+    def _normed(self, x: Tensor, norm: Affine) -> Tensor:
+        """A sublayer's input in the compute type: normalised with pre-norm."""
+        return layer_norm(x, norm if self.inputs.options.normalize_before else None).to(self.dtype)
 
     def masks(self, l: int, t: int) -> FeedbackDropouts:
         """A layer's dropout masks at one step."""
-        return self.dropouts.at(l, t) if self.drops else NO_DROPOUTS
+        return self.inputs.dropouts.at(l, t) if self._drops else NO_DROPOUTS
 
-    def attention_dropout(self, t: int, l: int, n: int) -> Optional[Dropout]:
-        """The mask of a step's attention weights [G, n]."""
-        mask = self.dropouts.attention_LTBHS
-        return mask and Dropout(mask.keep[l, t].view(self.G, -1)[:, -n:], mask.scale)
+    def attention_dropout(self, l: int, t: int, n: int) -> Optional[Dropout]:
+        """The mask [G, n] of a step's attention weights over its last n slots; all slots for n = 0."""
+        mask = self.inputs.dropouts.attention_LTBHS
+        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1)[:, -n:], mask.scale)
 
-    def attend(self, views: Views, at: int, t: int, l: int) -> None:
-        """One step's attention over the memory."""
-        window = self.windows_of[l]
-        n = window.n[t]
+    def cross_dropout(self, l: int, t: int) -> Optional[Dropout]:
+        """The mask [G, C] of a step's attention weights over the encoder's output."""
+        mask = self.inputs.dropouts.cross_LTBHC
+        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1), mask.scale)
+
+    def _attend(self, r: Record, at: int, t: int, l: int) -> None:
+        """One step's attention over the memory: weights to ``r.p``, the result to ``r.a``."""
+        s, window = self.sizes, self.windows[l]
+        n = window.lengths[t]
         if n == 0:
-            views.a[at][l].zero_()
+            r.a.at[at][l].zero_()
             return
-        q_G1E, p_Gn = views.q_heads[at][l], views.p[at][l]
+        q_G1E, p_Gn, a_G1E = r.q.heads[at][l], r.p.at[at][l], r.a.heads[at][l]
         if self.kernels is not None:
-            out_G1E, mask = views.a_heads[at][l], self.attention_dropout(t, l, 0)
-            self.kernels.attend(q_G1E[:, 0], self.slots(t, l), mask, p_Gn, out_G1E[:, 0])
+            mask = self.attention_dropout(l, t, 0)
+            self.kernels.attend(q_G1E[:, 0], self.kernel_slots(l, t), mask, p_Gn, a_G1E[:, 0])
             return
-        if n < self.S:
-            p_Gn = p_Gn[:, self.S - n :]
-        positions = self.key_positions
+        if n < s.S:
+            p_Gn = p_Gn[:, s.S - n :]
+        positions = self.weights.key_positions_SE
         if positions is None:
             scores_Gn = torch.bmm(q_G1E * self.scale, window.keys_GEn[t])[:, 0]
         else:
-            positions_ES = positions.t() if n == self.S else positions[self.S - n :].t()
+            positions_En = positions.t() if n == s.S else positions[s.S - n :].t()
             scores_Gn = torch.baddbmm(
-                q_G1E @ positions_ES, q_G1E, window.keys_GEn[t], beta=self.scale, alpha=self.scale
+                q_G1E @ positions_En, q_G1E, window.keys_GEn[t], beta=self.scale, alpha=self.scale
             )[:, 0]
         scores_Gn = at_least_fp32(scores_Gn)
         outside = None
-        if self.spans[l] is not None:
-            log_mask_HS, outside_HS = self.spans[l]
-            scores_Gn = (scores_Gn.view(self.B, self.H, n) + log_mask_HS[:, -n:]).view(self.G, n)
+        if self.weights.spans[l] is not None:
+            log_mask_HS, outside_HS = self.weights.spans[l]
+            scores_Gn = (scores_Gn.view(s.B, s.H, n) + log_mask_HS[:, -n:]).view(s.G, n)
             outside = outside_HS[:, -n:]
         if self.far_TBS is not None:
-            far = self.far_TBS[t, :, None, self.S - n :]
-            scores_Gn.view(self.B, -1, n).masked_fill_(far, torch.finfo(scores_Gn.dtype).min)
+            far = self.far_TBS[t, :, None, s.S - n :]
+            scores_Gn.view(s.B, -1, n).masked_fill_(far, torch.finfo(scores_Gn.dtype).min)
             outside = far if outside is None else far | outside
         torch.softmax(scores_Gn, -1, out=p_Gn)
         if outside is not None:  # attention over nothing is zero
-            p_Gn.view(self.B, self.H, n).masked_fill_(outside, 0)
-        p_Gn = dropout(p_Gn.to(self.dtype), self.attention_dropout(t, l, n))
-        torch.bmm(p_Gn[:, None], window.values_GnE[t], out=views.a_heads[at][l])
-        if self.value_positions is not None:
-            views.a_heads[at][l][:, 0] += p_Gn @ self.value_positions[self.S - n :]
+            p_Gn.view(s.B, s.H, n).masked_fill_(outside, 0)
+        p_Gn = dropout(p_Gn.to(self.dtype), self.attention_dropout(l, t, n))
+        torch.bmm(p_Gn[:, None], window.values_GnE[t], out=a_G1E)
+        if self.weights.value_positions_SE is not None:
+            a_G1E[:, 0] += p_Gn @ self.weights.value_positions_SE[s.S - n :]
 
-    def slots(self, t: int, l: int):
-        """What a step's queries see, for the kernels."""
-        window = self.windows_of[l]
+    def _attend_encoder(self, r: Record, at: int, t: int, l: int) -> None:
+        """One step's attention over the encoder's output."""
+        keys_GCE, values_GCE, _, padding_G1C = self.encoder[l]
+        q_G1E, p_GC, a_G1E = r.cross_q.heads[at][l], r.cross_p.at[at][l], r.cross_a.heads[at][l]
+        mask = self.cross_dropout(l, t)
+        if self.kernels is not None:
+            self.kernels.attend(q_G1E[:, 0], self.kernel_encoder_slots(l), mask, p_GC, a_G1E[:, 0])
+            return
+        scores_G1C = at_least_fp32(torch.bmm(q_G1E * self.scale, keys_GCE.transpose(1, 2)))
+        if padding_G1C is not None:
+            scores_G1C.masked_fill_(padding_G1C, float("-inf"))
+        torch.softmax(scores_G1C[:, 0], -1, out=p_GC)
+        torch.bmm(dropout(p_GC.to(self.dtype), mask)[:, None], values_GCE, out=a_G1E)
+
+    def kernel_slots(self, l: int, t: int):
+        """What a step's queries see, in the form of the Triton kernels."""
+        window, span, reach_TB = self.windows[l], self.weights.spans[l], self.inputs.reach_TB
         return self.kernels.Slots(
             window.keys_GnE[t],
             window.values_GnE[t],
-            self.H,
-            self.key_positions,
-            self.value_positions,
-            None if self.spans[l] is None else self.spans[l][0],
-            reach_B=None if self.reach_TB is None else self.reach_TB[t],
+            self.sizes.H,
+            self.weights.key_positions_SE,
+            self.weights.value_positions_SE,
+            None if span is None else span.log_mask_HS,
+            reach_B=None if reach_TB is None else reach_TB[t],
         )
 
-    def encoder_slots(self, l: int):
+    def kernel_encoder_slots(self, l: int):
+        """The encoder's output, in the form of the Triton kernels."""
         context = self.encoder[l]
-        return self.kernels.Slots(context.keys_GCE, context.values_GCE, self.H, padding_BC=context.padding_BC)
-
-    def attend_encoder(self, views: Views, at: int, t: int, l: int) -> None:
-        """One step's attention to the encoder's output."""
-        keys_GCE, values_GCE, _, padding_G1C = self.encoder[l]
-        if self.kernels is not None:
-            q_GE, out_GE = views.cross_q_heads[at][l][:, 0], views.cross_a_heads[at][l][:, 0]
-            self.kernels.attend(q_GE, self.encoder_slots(l), self.cross_dropout(t, l), views.cross_p[at][l], out_GE)
-            return
-        scores_G1C = at_least_fp32(torch.bmm(views.cross_q_heads[at][l] * self.scale, keys_GCE.transpose(1, 2)))
-        if padding_G1C is not None:
-            scores_G1C.masked_fill_(padding_G1C, float("-inf"))
-        p_GC = views.cross_p[at][l]
-        torch.softmax(scores_G1C[:, 0], -1, out=p_GC)
-        p_GC = dropout(p_GC.to(self.dtype), self.cross_dropout(t, l))
-        torch.bmm(p_GC[:, None], values_GCE, out=views.cross_a_heads[at][l])
-
-    def cross_dropout(self, t: int, l: int) -> Optional[Dropout]:
-        mask = self.dropouts.cross_LTBHC
-        return mask and Dropout(mask.keep[l, t].view(self.G, -1), mask.scale)
+        return self.kernels.Slots(context.keys_GCE, context.values_GCE, self.sizes.H, padding_BC=context.padding_BC)
 
 
-NO_DROPOUTS = FeedbackDropouts()
+def add_residual(x: Tensor, sublayer: Tensor, norm: Affine, result: Tensor, summed: Optional[Tensor]) -> Tensor:
+    """Write ``x + sublayer`` to ``result``; with post-norm, the sum to ``summed`` and its norm to ``result``.
 
-
-def pieces(steps: int, streams: int, rows: int = 512) -> List[slice]:
-    """Slices of steps with about so many rows: enough for a product, and no new memory for each."""
-    size = max(1, rows // streams)
-    return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
-
-
-def joined_bias(projection) -> Optional[Tensor]:
-    return None if projection.key.bias is None else torch.cat([projection.key.bias, projection.value.bias])
+    Args:
+        summed: None with pre-norm.
+    """
+    if summed is None:
+        return torch.add(x, sublayer, out=result)
+    return result.copy_(layer_norm(torch.add(x, sublayer, out=summed), norm))
 
 
 def addmm(out: Tensor, x: Tensor, affine: Affine) -> None:
-    """``x Wᵀ + b`` to ``out``."""
+    """Write ``x Wᵀ + b`` to ``out``."""
     if affine.bias is None:
         torch.mm(x, affine.weight.t(), out=out)
     else:

@@ -1,167 +1,199 @@
-"""What the fast step loop's backward pass works with: sums of gradients, and tiles of steps.
+"""Tiles of steps of the fast loop's backward pass.
 
-Shape suffixes: see ``fb_fairseq/ops/feedback/forward.py``.
+The backward pass goes through a block in tiles of some steps. Its loop computes gradients of activations only and leaves
+them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows (``gradients.py``).
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import math
-from typing import List, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.forward import Block, Record, Views
-from fb_fairseq.ops.layers import Affine, at_least_fp32
+from fb_fairseq.ops.feedback.forward import Block, Record, StepTensor
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 
-class Gradients:
-    """Sums of one weight's and bias's gradients over tiles."""
+class StepIndex(NamedTuple):
+    """The same step as counted in its tile, in its block, and in the record of activations."""
 
-    def __init__(self, affine: Affine):
-        self.weight = torch.zeros_like(at_least_fp32(affine.weight))
-        self.bias = None if affine.bias is None else torch.zeros_like(at_least_fp32(affine.bias))
+    in_tile: int
+    in_block: int
+    in_record: int
 
-    def add_linear(self, d_out_RY: Tensor, x_RX: Tensor) -> None:
-        """Of ``x Wᵀ + b``."""
-        add_product(self.weight, d_out_RY.t(), x_RX)
-        if self.bias is not None:
-            self.bias += d_out_RY.sum(0, dtype=self.bias.dtype)
 
-    def add_norm(self, d_normed_TBD: Tensor, normed: "Normed") -> None:
-        """Of a layer norm."""
-        _, weight, bias = normed.backward(d_normed_TBD, [False, True, True])
-        self.weight += weight
-        self.bias += bias
+class Side(NamedTuple):
+    """How the gradients of the slots' keys, or of their values, are made: ``scale Σ_steps,layers weights × vectors``.
 
-    def affine(self, like: Affine) -> Affine:
-        """The sums in the type of the weight and bias."""
-        return cast(Affine(self.weight, self.bias), like)
+    Attributes:
+        index: 0 for keys, 1 for values.
+        weights_TLGW: by step, layer and slot: the scores' gradients for keys, the attention weights for values.
+        vectors_TLBX: queries for keys, the attended vectors' gradients for values.
+    """
+
+    index: int
+    weights_TLGW: Tensor
+    vectors_TLBX: Tensor
+    scale: float
 
 
 class Normed:
-    """A layer norm of some steps: result and statistics.
+    """A layer norm over some steps: its result and the statistics that its gradient needs.
 
-    result_TBD: the input itself where there is no norm.
+    Attributes:
+        result_TBD: the normalised input; the input itself where there is no norm.
     """
 
-    def __init__(self, x_TBD: Tensor, affine: Optional[Affine]):
-        self.x, self.affine, self.result_TBD = x_TBD, affine, x_TBD
-        if affine is not None:
+    def __init__(self, x_TBD: Tensor, norm: Optional[Affine]):
+        self.x_TBD, self.norm, self.result_TBD = x_TBD, norm, x_TBD
+        if norm is not None:
             self.result_TBD, self.mean, self.rstd = torch.native_layer_norm(
-                x_TBD, x_TBD.shape[-1:], affine.weight, affine.bias, 1e-5
+                x_TBD, x_TBD.shape[-1:], norm.weight, norm.bias, LAYER_NORM_EPS
             )
-            self.steps = [x.unbind(0) for x in (self.x, self.mean, self.rstd)]
+            self._steps = list(zip(*(x.unbind(0) for x in (x_TBD, self.mean, self.rstd))))
 
     def rows(self, dtype: torch.dtype) -> Tensor:
-        """The result [R, D]."""
+        """The result of all steps, [R, D]."""
         return self.result_TBD.flatten(0, 1).to(dtype)
 
     def step_backward(self, d_normed_BD: Tensor, i: int) -> Tensor:
-        """The gradient of the input at one step."""
-        x, mean, rstd = (steps[i] for steps in self.steps)
-        weight, bias = self.affine
+        """The gradient of the input at the tile's step i, from that of the result."""
+        x, mean, rstd = self._steps[i]
+        weight, bias = self.norm
         return torch.ops.aten.native_layer_norm_backward(
             d_normed_BD, x, x.shape[-1:], mean, rstd, weight, bias, [True, False, False]
         )[0]
 
     def backward(self, d_normed_TBD: Tensor, wanted: List[bool]):
-        """Gradients of input, weight and bias."""
+        """Gradients of input, weight and bias; ``wanted`` says which, the others are None."""
+        x = self.x_TBD
         return torch.ops.aten.native_layer_norm_backward(
-            d_normed_TBD.to(self.x.dtype), self.x, self.x.shape[-1:], self.mean, self.rstd, *self.affine, wanted
+            d_normed_TBD.to(x.dtype), x, x.shape[-1:], self.mean, self.rstd, *self.norm, wanted
         )
-
-
-class Workspace:
-    """What the steps of a tile leave for its end; made once, used by all tiles.
-
-    Gradients at the outputs of the queries (dq), of attention (da), the output projections, fc1, fc2, and of norms, by
-    step and layer or by layer and step. ds and p are by slot: the window of a tile's step i begins in column i; ds is
-    the scores' gradient, p the weights after dropout.
-    """
-
-    def __init__(self, block: Block, steps: int):
-        b = block
-        L, B, D, X = b.L, b.B, b.D, b.H * b.E
-        self.dq_TLBX, self.da_TLBX = b.new_half(steps, L, B, X), b.new_half(steps, L, B, X)
-        self.d_attention_LTBD, self.d_ffn_LTBD = b.new_half(L, steps, B, D), b.new_half(L, steps, B, D)
-        self.d_hidden_LTBF = b.new_half(L, steps, B, b.F)
-        self.d_norm1_LTBD, self.d_norm2_LTBD = b.new(L, steps, B, D), b.new(L, steps, B, D)
-        self.d_kv_ITBX = b.new_half(b.I, steps, B, 2 * X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = b.new(b.I, steps, B, D), b.new(b.K, steps, B, D)
-        self.ds_TLGW = b.new_half(steps, L, b.G, b.S + steps - 1).zero_()
-        self.p_TLGW = b.new_half(*self.ds_TLGW.shape).zero_()
-        if b.cross:
-            self.dcq_TLBX, self.dca_TLBX = b.new_half(steps, L, B, X), b.new_half(steps, L, B, X)
-            self.d_crossed_LTBD, self.d_cross_norm_LTBD = b.new_half(L, steps, B, D), b.new(L, steps, B, D)
-            self.dcs_TLGC = b.new_half(steps, L, b.G, b.cross_slots)
-        self.weights, self.vectors, self.pushed = (
-            Scratch(b.new_half(size)) for size in (steps * L * b.G * b.S, steps * L * b.G * b.E, b.G * b.S * b.E)
-        )
-        self.ds_TLGS, self.p_TLGS = (by_distance(x, b.S) for x in (self.ds_TLGW, self.p_TLGW))
-        self.views = Views({name: x for name, x in vars(self).items() if torch.is_tensor(x)}, b)
 
 
 class Scratch:
-    """A flat buffer, in any shape that fits into it."""
+    """A flat buffer that is used in any shape that fits into it."""
 
     def __init__(self, buffer: Tensor):
         self.buffer = buffer
 
     def shaped(self, *shape: int) -> Tensor:
+        """The first elements in this shape."""
         return self.buffer[: math.prod(shape)].view(shape)
 
 
-def by_distance(x_TLGW: Tensor, span: int) -> Tensor:
-    """The view [T, L, G, S] of the windows of a tile's steps."""
+class Workspace:
+    """What the steps of a tile leave for its end. Made once per block, used by all tiles.
+
+    Attributes:
+        dq, da: gradients of queries and of attended vectors [T, L, B, X]; ``dcq``, ``dca``: of those of the encoder.
+        d_attention, d_ffn, d_crossed: gradients of the sublayers' outputs, after dropout [L, T, B, D].
+        d_hidden: gradient of the feed-forward sublayer's hidden vector, before its activation [L, T, B, F].
+        d_attn_norm, d_ffn_norm, d_cross_norm: gradients of the norms' results [L, T, B, D].
+        d_kv_ITBX: gradients of each step's keys and values, side by side, so that X is twice the width of all heads;
+            d_kv_normed_ITBD: of the normed memories.
+        d_memory_KTBD: gradients of the memories.
+        ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
+            step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
+        dcs: gradients of the scores of attention to the encoder [T, L, G, C].
+    """
+
+    def __init__(self, block: Block, steps: int):
+        s = block.sizes
+        L, B, heads = s.L, s.B, (s.G, s.E)
+
+        def of_heads() -> StepTensor:
+            return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
+
+        def by_layer(width: int, half: bool = False) -> StepTensor:
+            return StepTensor((block.new_half if half else block.new)(L, steps, B, width), steps_first=False)
+
+        self.dq, self.da = of_heads(), of_heads()
+        self.d_attention, self.d_ffn, self.d_hidden = by_layer(s.D, True), by_layer(s.D, True), by_layer(s.F, True)
+        self.d_attn_norm, self.d_ffn_norm = by_layer(s.D), by_layer(s.D)
+        self.d_kv_ITBX = block.new_half(s.I, steps, B, 2 * s.X)
+        self.d_kv_normed_ITBD, self.d_memory_KTBD = block.new(s.I, steps, B, s.D), block.new(s.K, steps, B, s.D)
+        self.ds_TLGW, self.p_TLGW = (block.new_half(steps, L, s.G, s.S + steps - 1).zero_() for _ in range(2))
+        self.ds = StepTensor(windows_by_distance(self.ds_TLGW, s.S), steps_first=True)
+        self.p_TLGS = windows_by_distance(self.p_TLGW, s.S)
+        if block.encoder:
+            self.dcq, self.dca = of_heads(), of_heads()
+            self.d_crossed, self.d_cross_norm = by_layer(s.D, True), by_layer(s.D)
+            slots = block.encoder[0].keys_GCE.shape[1]
+            self.dcs = StepTensor(block.new_half(steps, L, s.G, slots), steps_first=True)
+        # Operands in the order of the products over a tile's steps and layers.
+        self.weights = Scratch(block.new_half(steps * L * s.G * s.S))
+        self.vectors = Scratch(block.new_half(steps * L * s.G * s.E))
+        self.pushed = Scratch(block.new_half(s.G * s.S * s.E))
+
+
+def windows_by_distance(x_TLGW: Tensor, span: int) -> Tensor:
+    """The windows [T, L, G, S] of a tile's steps: step i's begins in column i."""
     T, L, G, W = x_TLGW.shape
     return x_TLGW.as_strided((T, L, G, span), (L * G * W + 1, G * W, W, 1))
 
 
 class Tile:
-    """Some steps of the block: n from ``first`` on, which stand in the record from ``at`` on."""
+    """Some consecutive steps of a block: first … last - 1.
+
+    Attributes:
+        at: where the tile begins in the record of activations.
+        attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
+        memory_norm: the norm before each set of key and value projections.
+        sides: how the gradients of keys and of values are made.
+    """
 
     def __init__(self, block: Block, record: Record, work: Workspace, first: int, last: int, at: int):
-        b = block
-        self.record, self.first, self.last, self.at, self.n = record, first, last, at, last - first
-        if b.ragged:
+        self.block, self.record, self.work = block, record, work
+        self.first, self.last, self.at, self.steps = first, last, at, last - first
+        if block.ragged:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
-        p_TLGS, mask = record.p_TLGS[at : at + self.n], b.dropouts.attention_LTBHS
-        if mask is not None:
-            p_TLGS = p_TLGS * mask.keep[:, first:last, ..., -b.S :].transpose(0, 1).flatten(2, 3) * mask.scale
-        work.p_TLGS[: self.n] = p_TLGS
-        # Keys get their gradients from the scores' and the queries, values from the weights and the attended's.
-        self.sides = ((0, work.ds_TLGW, record.q_TLBX[at : at + self.n], b.scale), (1, work.p_TLGW, work.da_TLBX, 1.0))
-        if b.options.normalize_before:
-            inputs = record.x_NTBD, record.attended_x_LTBD, record.crossed_x_LTBD if b.cross else record.attended_x_LTBD
-        else:
-            inputs = record.attention_sum_LTBD, record.cross_sum_LTBD if b.cross else None, record.ffn_sum_LTBD
-        steps = slice(at, at + self.n)
-        self.norm1 = [Normed(inputs[0][l, steps], layer.attn_norm) for l, layer in enumerate(b.layers)]
-        self.norm2 = [Normed(inputs[2][l, steps], layer.ffn_norm) for l, layer in enumerate(b.layers)]
-        if b.cross:
-            self.cross_norm = [Normed(inputs[1][l, steps], layer.cross.attn_norm) for l, layer in enumerate(b.layers)]
+        self._write_weights()
+        in_record = slice(at, at + self.steps)
+        self.sides = (
+            Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
+            Side(1, work.p_TLGW, work.da.whole, 1.0),
+        )
+        layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
+
+        def norms(pre: StepTensor, post: Optional[StepTensor], affines: List[Affine]) -> List[Normed]:
+            inputs = (pre if pre_norm else post).whole
+            return [Normed(inputs[l, in_record], affine) for l, affine in enumerate(affines)]
+
+        last_x = record.crossed_x if block.encoder else record.attended_x
+        self.attn_norm = norms(record.x, record.attention_sum, [layer.attn_norm for layer in layers])
+        self.ffn_norm = norms(last_x, record.ffn_sum, [layer.ffn_norm for layer in layers])
+        if block.encoder:
+            self.cross_norm = norms(record.attended_x, record.cross_sum, [layer.cross.attn_norm for layer in layers])
         self.memory_norm = [
-            Normed(b.memory_KTBD[memory, first:last], b.weights.projections[projection].norm)
-            for memory, projection in zip(b.memory_of, b.projection_of)
+            Normed(block.memory_KTBD[source.memory, first:last], block.weights.projections[source.projection].norm)
+            for source in block.weights.sources
         ]
 
-    def rows(self, x_LTBD: Tensor, l: int) -> Tensor:
-        """A layer's rows [R, D]."""
-        return x_LTBD[l, self.at : self.at + self.n].flatten(0, 1)
+    def _write_weights(self) -> None:
+        """Write the attention weights after dropout to the workspace, by slot."""
+        S, mask = self.block.sizes.S, self.block.inputs.dropouts.attention_LTBHS
+        p_TLGS = self.record.p.whole[self.at : self.at + self.steps]
+        if mask is not None:
+            keep_TLGS = mask.keep[:, self.first : self.last, ..., -S:].transpose(0, 1).flatten(2, 3)
+            p_TLGS = p_TLGS * keep_TLGS * mask.scale
+        self.work.p_TLGS[: self.steps] = p_TLGS
 
-    def vectors(self, x_TLBX: Tensor, l: int) -> Tensor:
-        return x_TLBX[self.at : self.at + self.n, l].flatten(0, 1)
+    def index(self, i: int) -> StepIndex:
+        """The tile's step i."""
+        return StepIndex(i, self.first + i, self.at + i)
 
+    def rows(self, x: StepTensor, l: int) -> Tensor:
+        """The tile's rows of a layer of a recorded tensor [L, T, B, …], [R, …]."""
+        return x.whole[l, self.at : self.at + self.steps].flatten(0, 1)
 
-def cast(affine: Affine, like: Affine) -> Affine:
-    return Affine(*(None if x is None else x.to(own.dtype) for x, own in zip(affine, like)))
+    def vectors(self, x: StepTensor, l: int) -> Tensor:
+        """The tile's rows of a layer of a recorded tensor [T, L, B, X], [R, X]."""
+        return x.whole[self.at : self.at + self.steps, l].flatten(0, 1)
 
-
-def add_product(total: Tensor, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
-    """Add ``factor a b``, matrices or batches of them, to a total that may be of a wider type."""
-    if total.dtype != a.dtype:
-        total.add_(a @ b, alpha=factor)
-    elif total.dim() == 2:
-        total.addmm_(a, b, alpha=factor)
-    else:
-        total.baddbmm_(a, b, alpha=factor)
+    def mask(self, mask: Dropout, l: int) -> Tensor:
+        """The kept entries of a dropout mask [L, T, …] for the tile's steps of a layer."""
+        return mask.keep[l, self.first : self.last]

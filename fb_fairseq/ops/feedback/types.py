@@ -1,81 +1,57 @@
-"""What goes into the Feedback Transformer's step loop and comes out of it.
+"""Arguments and results of the Feedback Transformer's step loop. Shape suffixes: see ``fb_fairseq/ops/__init__.py``."""
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+from typing import List, NamedTuple, Optional, Sequence
 
-from typing import NamedTuple, Optional, Sequence
-
+import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.layers import Dropout, Layer, Projection
+from fb_fairseq.ops.layers import Dropout, Layer, Projection, at_least_fp32, project_memory
 
 
 class FeedbackWeights(NamedTuple):
     """All weights of the loop.
 
-    mix_KN: memory k of a step is ``Σ_n mix[k, n] x^n``, with x^0 the embedding and x^n the output of layer n.
-    projections: one for all layers, or one a layer.
+    Attributes:
+        layers: the layers' weights, without key and value projections.
+        projections: key and value projections of the memory: one for all layers, or one per layer.
+        mix_KA: memory k of a step is ``Σ_a mix[k, a] x^a``, where x^0 is the embedding and x^a the output of layer a
+            (v3 §3.3, Eq. 1). The rows sum to 1.
+        positions: relative position embeddings, shared by all layers.
     """
 
     layers: Sequence[Layer]
     projections: Sequence[Projection]
-    mix_KN: Tensor
+    mix_KA: Tensor
     positions: Positions
 
 
 class FeedbackOptions(NamedTuple):
+    """Settings of the loop that are not tensors.
+
+    Attributes:
+        heads: number of attention heads H.
+        span: how many steps back attention reaches, S.
+        activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
+        normalize_before: pre-norm; else post-norm.
+        kernel: what computes attention in the fast loop: ``torch`` or ``triton``.
+        recompute: compute a step's activations again in the backward pass instead of keeping them.
+        alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
+        alignment_heads: average that attention over the first heads only; None: over all.
+    """
+
     heads: int
     span: int
     activation: str
     normalize_before: bool
-    kernel: str = "torch"  # of the fast loop's attention: torch's products, or "triton"
-    recompute: bool = False  # in the backward pass, instead of keeping a step's activations
-    alignment_layer: Optional[int] = None  # the layer whose attention to the encoder is reported
-    alignment_heads: Optional[int] = None  # the mean is over so many heads; None: all
-
-
-class Context(NamedTuple):
-    """Keys and values of C slots."""
-
-    keys_CBHE: Tensor
-    values_CBHE: Tensor
-
-
-class Window(NamedTuple):
-    """What a layer attends to: C slots in any order, and what goes by their distance from the query.
-
-    seen_1: where the slots are a circle that steps fill, how many there were (see ``triton_attention.Slots``).
-    """
-
-    keys_CBHE: Tensor
-    values_CBHE: Tensor
-    positions: Positions
-    span_mask_HC: Optional[Tensor]
-    seen_1: Optional[Tensor] = None
-
-
-class EncoderContext(NamedTuple):
-    """What a layer's attention to the encoder sees: the C positions of each source; padding_BC is True on padding.
-
-    Of fewer sources than there are streams each is that of n streams, one after the other (single steps only)."""
-
-    keys_CBHE: Tensor
-    values_CBHE: Tensor
-    padding_BC: Optional[Tensor]
-
-
-class StepOutput(NamedTuple):
-    """out_BD: the top layer's output. memory_KBD: what the step leaves. aligned_BC: ``alignment_layer``'s attention to
-    the encoder, mean over the heads."""
-
-    out_BD: Tensor
-    memory_KBD: Tensor
-    aligned_BC: Optional[Tensor]
+    kernel: str = "torch"
+    recompute: bool = False
+    alignment_layer: Optional[int] = None
+    alignment_heads: Optional[int] = None
 
 
 class FeedbackDropouts(NamedTuple):
-    """Masks drawn before the loop; None where nothing is dropped."""
+    """Dropout masks, drawn before the loop; None where nothing is dropped."""
 
     attention_LTBHS: Optional[Dropout] = None
     hidden_LTBF: Optional[Dropout] = None
@@ -85,4 +61,64 @@ class FeedbackDropouts(NamedTuple):
     cross_residual_LTBD: Optional[Dropout] = None
 
     def at(self, layer: int, step: int) -> "FeedbackDropouts":
+        """The masks of one layer at one step: the same fields without their first two dimensions."""
         return FeedbackDropouts(*(mask and mask.at(layer, step) for mask in self))
+
+
+class Context(NamedTuple):
+    """Keys and values of C slots."""
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+
+
+class EncoderContext(NamedTuple):
+    """Keys and values of an encoder's output for one layer: C source positions per sentence.
+
+    In decoding there may be fewer sentences than rows of queries: each sentence then serves n consecutive rows.
+
+    Attributes:
+        padding_BC: True where the source is padded; None: nowhere.
+    """
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+    padding_BC: Optional[Tensor]
+
+
+class StepOutput(NamedTuple):
+    """What one step computes.
+
+    Attributes:
+        out_BD: the top layer's output x^L, before the final norm.
+        memory_KBD: the memories that the step leaves.
+        aligned_BC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None.
+    """
+
+    out_BD: Tensor
+    memory_KBD: Tensor
+    aligned_BC: Optional[Tensor]
+
+
+def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per layer.
+
+    They are at least fp32, because each slot's gradient is a sum over steps and layers.
+    """
+    memories, projections = len(memory_KCBD), len(weights.projections)
+    contexts = []
+    for i in range(max(memories, projections)):
+        projection = weights.projections[i if projections > 1 else 0]
+        keys, values = project_memory(memory_KCBD[i if memories > 1 else 0], projection, options.heads)
+        contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
+    return contexts
+
+
+def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) -> Tensor:
+    """The memories [K, B, D] that a step leaves, of its L + 1 representations [B, D] (v3 §3.3, Eq. 1).
+
+    Never in half precision, whatever the autocast type: the memory is what all later steps see.
+    """
+    x_ABD = torch.stack(list(representations))
+    with torch.autocast(x_ABD.device.type, enabled=False):
+        return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)

@@ -1,8 +1,16 @@
-"""The tasks, N episodes side by side in numpy. ``WORLDS`` names them."""
+"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names."""
 
+from typing import Dict, Type
+
+from fb_fairseq.rl.envs.base import BatchedEnv
 from fb_fairseq.rl.envs.corridor import Corridor
 from fb_fairseq.rl.envs.maze import Maze, MazeEasy
 from fb_fairseq.rl.envs.water_maze import WaterMaze
 
-SIZES = ("length", "shortest", "size", "limit")  # arguments that worlds have
-WORLDS = {"corridor": Corridor, "maze": Maze, "maze_easy": MazeEasy, "water_maze": WaterMaze}
+ENVS: Dict[str, Type[BatchedEnv]] = {
+    "corridor": Corridor,
+    "maze": Maze,
+    "maze_easy": MazeEasy,
+    "water_maze": WaterMaze,
+}
+SIZE_OPTIONS = tuple(dict.fromkeys(name for env in ENVS.values() for name in env.size_options))

@@ -1,72 +1,80 @@
-"""What the worlds have in common. Shapes: N episodes, K components of an observation."""
+"""The interface of the environments. Shapes: B environments, O components of an observation."""
 
 from typing import Dict, NamedTuple, Tuple
 
 import numpy as np
 
-# (row, column) of a step up, right, down, left: clockwise, so that a quarter turn to the right is + 1.
-STEPS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
+# (row, column) offsets of the directions up, right, down, left: clockwise, so that a right turn adds 1.
+DIRECTIONS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
+
+# Colours of rendered images.
+LIGHT_GREY = 235
+RED, GREEN, BLUE = (200, 40, 40), (60, 170, 60), (60, 90, 220)
 
 
-class Outcome(NamedTuple):
-    """Of a move: rewards [N], and which episodes came to their end [N], or to the limit of their steps [N]."""
+class StepResult(NamedTuple):
+    """Result of a step in B environments.
+
+    Attributes:
+        rewards: [B], float32.
+        terminated: [B], whether the episode reached its end.
+        truncated: [B], whether the episode reached its step limit.
+    """
 
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
 
 
-class World:
-    """N episodes of a task.
+class BatchedEnv:
+    """B environments that run in parallel, each in an episode of its own.
 
     Attributes:
-        observation: how many values each component of an observation has.
-        actions: names of the actions.
-        arrays: names of what an episode consists of, each an array with a row an episode.
+        observation_sizes: number of possible values of each component of an observation.
+        action_names: names of the actions.
+        size_options: names of the constructor's arguments that set the size of the task.
+        state_arrays: names of the attributes that make up the state of the episodes: arrays with one row per
+            environment. They are keys in checkpoints.
+        steps: [B], number of steps since the start of each episode.
+        rng: source of all randomness.
     """
 
-    observation: Tuple[int, ...]
-    actions: Tuple[str, ...]
-    arrays: Tuple[str, ...] = ("steps",)
+    observation_sizes: Tuple[int, ...]
+    action_names: Tuple[str, ...]
+    size_options: Tuple[str, ...]
+    state_arrays: Tuple[str, ...] = ("steps",)
 
-    def __init__(self, episodes: int):
-        self.episodes = episodes
-        self.steps = np.zeros(episodes, np.int64)
+    def __init__(self, num_envs: int):
+        self.num_envs = num_envs
+        self.steps = np.zeros(num_envs, np.int64)
         self.rng = np.random.default_rng()
 
-    def start(self, which: np.ndarray) -> None:
-        """New episodes in place of these (their numbers)."""
+    def reset(self, indices: np.ndarray) -> None:
+        """Start new episodes in the environments with these indices."""
         raise NotImplementedError
 
-    def move(self, actions: np.ndarray) -> Outcome:
-        """An action [N] in each episode."""
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Take one action [B] in each environment."""
         raise NotImplementedError
 
     def observe(self) -> np.ndarray:
-        """What the agents see: [N, K]."""
+        """The current observations [B, O]."""
         raise NotImplementedError
 
-    def image(self, episode: int) -> np.ndarray:
-        """An episode, a pixel a cell: [rows, columns, 3] of 0 to 255."""
+    def render_image(self, index: int) -> np.ndarray:
+        """Draw one environment, one pixel per cell: [rows, columns, 3] of uint8."""
         raise NotImplementedError
 
-    def text(self, episode: int) -> str:
+    def render_text(self, index: int) -> str:
+        """Draw one environment as text."""
         raise NotImplementedError
 
-    def state(self) -> Dict[str, object]:
-        """All that later episodes depend on: plain values and arrays."""
-        return {"rng": self.rng.bit_generator.state, **{name: getattr(self, name).copy() for name in self.arrays}}
+    def state_dict(self) -> Dict[str, object]:
+        """The state of the episodes and of the random generator, as plain values and arrays."""
+        return {"rng": self.rng.bit_generator.state, **{name: getattr(self, name).copy() for name in self.state_arrays}}
 
-    def load_state(self, state: Dict[str, object]) -> None:
+    def load_state_dict(self, state: Dict[str, object]) -> None:
+        """Restore a state of ``state_dict``."""
         self.rng.bit_generator.state = state["rng"]
-        for name in self.arrays:
+        for name in self.state_arrays:
             getattr(self, name)[...] = state[name]
-
-
-def check_size(name: str, value: int, lowest: int) -> None:
-    """
-    Raises:
-        ValueError: a size is out of range.
-    """
-    if value < lowest:
-        raise ValueError(f"{name} {value}: give {lowest} or more")

@@ -1,68 +1,78 @@
-"""Corridor: a colour is seen at the start, and has to be remembered until the doors at the end (v3 §4.1.1, Figure 3)."""
+"""Corridor: the agent sees a colour at the start and must remember it until the end (v3 §4.1.1, Figure 3)."""
 
 from typing import Optional
 
 import numpy as np
 
-from fb_fairseq.rl.envs.base import Outcome, World, check_size
+from fb_fairseq.errors import UserError
+from fb_fairseq.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
+from fb_fairseq.rl.options import check_minimum
 
 COLOURS = ("blue", "green")
-HALLWAY, DOORS = 2, 3  # observations; 0 and 1: the object's colour
+HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
+STEP_LIMIT = 3  # the limit of an episode, as a multiple of the steps needed
+DARK_GREY = 90
 
 
-class Corridor(World):
-    """``length`` steps forward lead from the object to the doors. Through the door of the object's colour: +1, the other: 0.
+class Corridor(BatchedEnv):
+    """``length`` steps forward lead from a coloured object to two doors, one of each colour.
 
-    On the way there is nothing to see, and doors do nothing. Three times as many steps as needed end the episode.
+    Going through the door of the object's colour is rewarded with 1, through the other with 0. There is nothing to see
+    on the way, and the actions for the doors have no effect there. The step limit is three times the number of steps
+    needed.
 
     Args:
-        shortest: corridors of all lengths from it to ``length``; None: all are of that length. (Agents learn to remember
-            from the short ones first.)
+        length: number of steps to the doors.
+        shortest: the length of each corridor is drawn between ``shortest`` and ``length``, so that agents learn to
+            remember from short ones first; None: all have the full length.
+
+    Raises:
+        UserError: a size is out of range.
     """
 
-    observation = (4,)
-    actions = ("forward", *(f"{colour} door" for colour in COLOURS))
-    arrays = ("steps", "colour", "position", "end")
+    observation_sizes = (4,)
+    action_names = ("forward", *(f"{colour} door" for colour in COLOURS))
+    size_options = ("length", "shortest")
+    state_arrays = ("steps", "colour", "position", "end")
 
-    def __init__(self, episodes: int, length: int = 50, shortest: Optional[int] = None):
-        super().__init__(episodes)
-        check_size("--length", length, 1)
+    def __init__(self, num_envs: int, length: int = 50, shortest: Optional[int] = None):
+        super().__init__(num_envs)
+        check_minimum("length", length, 1)
         self.length, self.shortest = length, length if shortest is None else shortest
-        check_size("--shortest", self.shortest, 1)
+        check_minimum("shortest", self.shortest, 1)
         if self.shortest > length:
-            raise ValueError(f"--shortest {shortest}: give no more than --length {length}")
-        self.end = np.full(episodes, length)
-        self.colour = np.zeros(episodes, np.int64)
-        self.position = np.zeros(episodes, np.int64)
+            raise UserError(f"--shortest {shortest}: must not be greater than --length {length}")
+        self.end = np.full(num_envs, length)
+        self.colour = np.zeros(num_envs, np.int64)
+        self.position = np.zeros(num_envs, np.int64)
 
-    def start(self, which: np.ndarray) -> None:
-        self.steps[which] = self.position[which] = 0
-        self.colour[which] = self.rng.integers(2, size=len(which))
-        self.end[which] = self.rng.integers(self.shortest, self.length + 1, size=len(which))
+    def reset(self, indices: np.ndarray) -> None:
+        self.steps[indices] = self.position[indices] = 0
+        self.colour[indices] = self.rng.integers(2, size=len(indices))
+        self.end[indices] = self.rng.integers(self.shortest, self.length + 1, size=len(indices))
 
-    def move(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         self.steps += 1
         through = (self.position == self.end) & (actions > 0)
         rewards = (through & (actions - 1 == self.colour)).astype(np.float32)
         self.position[:] = np.minimum(self.position + (actions == 0), self.end)
-        return Outcome(rewards, through, ~through & (self.steps >= 3 * (self.end + 1)))
+        return StepResult(rewards, through, ~through & (self.steps >= STEP_LIMIT * (self.end + 1)))
 
     def observe(self) -> np.ndarray:
         seen = np.where(self.position == self.end, DOORS, HALLWAY)
         return np.where(self.position == 0, self.colour, seen)[:, None]
 
-    def image(self, episode: int) -> np.ndarray:
-        """All are as wide; a shorter corridor leaves the rest dark."""
-        end = self.end[episode]
-        image = np.full((3, self.length + 2, 3), 90, np.uint8)
-        blue, green = (60, 90, 220), (60, 170, 60)
-        image[1, : end + 1] = 235
-        image[0, 0] = (blue, green)[self.colour[episode]]
-        image[0, end], image[2, end] = blue, green
-        image[1, self.position[episode]] = (200, 40, 40)
+    def render_image(self, index: int) -> np.ndarray:
+        """See ``BatchedEnv``. All images have the same width; the part beyond a shorter corridor is dark."""
+        end = self.end[index]
+        image = np.full((3, self.length + 2, 3), DARK_GREY, np.uint8)
+        image[1, : end + 1] = LIGHT_GREY
+        image[0, 0] = (BLUE, GREEN)[self.colour[index]]
+        image[0, end], image[2, end] = BLUE, GREEN
+        image[1, self.position[index]] = RED
         return image
 
-    def text(self, episode: int) -> str:
-        cells = ["."] * (self.end[episode] + 1)
-        cells[self.position[episode]] = "@"
-        return f"{COLOURS[self.colour[episode]]} |{''.join(cells)}| doors"
+    def render_text(self, index: int) -> str:
+        cells = ["."] * (self.end[index] + 1)
+        cells[self.position[index]] = "@"
+        return f"{COLOURS[self.colour[index]]} |{''.join(cells)}| doors"

@@ -1,12 +1,15 @@
-"""Maze navigation: find, and remember, objects of eight colours in a maze of which little is seen (v3 §4.2.2, §7.2)."""
+"""Maze navigation: find objects of eight colours in a maze, and remember where they are (v3 §4.2.2, §7.2)."""
 
 import numpy as np
 
-from fb_fairseq.rl.envs.base import STEPS, Outcome, World, check_size
+from fb_fairseq.errors import UserError
+from fb_fairseq.rl.envs.base import DIRECTIONS, BatchedEnv, StepResult
+from fb_fairseq.rl.options import check_minimum
 
-EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell that is seen
+EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
 COLOURS = 8
-PALETTE = np.array(
+DARKENED = 0.7  # brightness of the cell that the agent faces
+PALETTE = np.array(  # of rendered cells: empty, wall, the colours
     [
         [235, 235, 235],
         [70, 70, 70],
@@ -23,127 +26,142 @@ PALETTE = np.array(
 )
 
 
-def kruskal_maze(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A maze [size, size] of walls (1) and ways (0) without dead ends.
+def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A random maze without dead ends, [size, size] of WALL and EMPTY.
 
-    Cells of even row and column are rooms; Kruskal's algorithm takes away walls between rooms that are not connected
-    yet, in a random order. Then, as long as there is a dead end, one of the walls around it is taken away.
+    Cells of even row and column are rooms. A random spanning tree connects them; then walls are removed until there is
+    no dead end.
     """
-    maze = np.ones((size, size), np.int64)
-    maze[::2, ::2] = 0
-    rooms = list(range(size * size))  # of each cell the room that stands for those connected to it
+    maze = _random_tree(rng, size)
+    while True:
+        ends = _dead_ends(maze)
+        if not len(ends):
+            return maze
+        row, column = ends[rng.integers(len(ends))]
+        around = [(row + r, column + c) for r, c in DIRECTIONS if 0 <= row + r < size and 0 <= column + c < size]
+        closed = [cell for cell in around if maze[cell] == WALL]
+        maze[closed[rng.integers(len(closed))]] = EMPTY
 
-    def find(room: int) -> int:
-        while rooms[room] != room:
-            rooms[room] = room = rooms[rooms[room]]
+
+def _random_tree(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A random spanning tree of the rooms, by Kruskal's algorithm: walls are visited in random order and removed if the
+    rooms on both sides are not connected yet."""
+    maze = np.full((size, size), WALL, np.int64)
+    maze[::2, ::2] = EMPTY
+    parents = list(range(size * size))  # union-find: connected rooms have the same root
+
+    def root(room: int) -> int:
+        while parents[room] != room:
+            parents[room] = room = parents[parents[room]]
         return room
 
     walls = [(r, c) for r in range(size) for c in range(size) if (r + c) % 2]
     for i in rng.permutation(len(walls)):
         row, column = walls[i]
-        down = row % 2  # between the rooms above and below, or left and right
-        first = find((row - down) * size + column - (1 - down))
-        second = find((row + down) * size + column + (1 - down))
+        down = row % 2  # 1: the wall is between the rooms above and below, 0: between those to the left and right
+        first = root((row - down) * size + column - (1 - down))
+        second = root((row + down) * size + column + (1 - down))
         if first != second:
-            rooms[first] = second
-            maze[row, column] = 0
-    while True:
-        ends = dead_ends(maze)
-        if not len(ends):
-            return maze
-        row, column = ends[rng.integers(len(ends))]
-        around = [(row + r, column + c) for r, c in STEPS if 0 <= row + r < size and 0 <= column + c < size]
-        closed = [cell for cell in around if maze[cell]]
-        maze[closed[rng.integers(len(closed))]] = 0
+            parents[first] = second
+            maze[row, column] = EMPTY
+    return maze
 
 
-def dead_ends(maze: np.ndarray) -> np.ndarray:
-    """Cells [n, 2] that are free and have one free neighbour, or none."""
-    free = np.pad(maze == 0, 1)
-    neighbours = sum(np.roll(free, shift, axis) for shift in (1, -1) for axis in (0, 1))
-    return np.argwhere((free & (neighbours < 2))[1:-1, 1:-1])
+def _dead_ends(maze: np.ndarray) -> np.ndarray:
+    """Positions [n, 2] of the empty cells with fewer than two empty neighbours."""
+    empty = np.pad(maze == EMPTY, 1)
+    neighbours = sum(np.roll(empty, shift, axis) for shift in (1, -1) for axis in (0, 1))
+    return np.argwhere((empty & (neighbours < 2))[1:-1, 1:-1])
 
 
-class Maze(World):
-    """Eight objects of different colours lie in a maze. At the one of the target colour: +1, and another target.
+class Maze(BatchedEnv):
+    """A maze with eight objects of different colours. Reaching the object of the target colour is rewarded with 1, and
+    another target colour is drawn.
 
-    The agent sees the 3 x 3 cells around it, turned so that it looks up, and the target colour.
+    The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the target colour.
+
+    Args:
+        size: number of rows and columns; odd, 5 or more.
+        limit: steps of an episode.
+
+    Raises:
+        UserError: a size is out of range.
     """
 
     oriented = True
-    actions = ("forward", "turn left", "turn right")
-    observation = (FIRST_COLOUR + COLOURS,) * 9 + (COLOURS,)
-    arrays = ("steps", "cells", "position", "heading", "target")
+    action_names = ("forward", "turn left", "turn right")
+    observation_sizes = (FIRST_COLOUR + COLOURS,) * 9 + (COLOURS,)
+    size_options = ("size", "limit")
+    state_arrays = ("steps", "cells", "position", "heading", "target")
 
-    def __init__(self, episodes: int, size: int = 9, limit: int = 200):
-        super().__init__(episodes)
-        check_size("--size", size, 5)
-        check_size("--limit", limit, 1)
+    def __init__(self, num_envs: int, size: int = 9, limit: int = 200):
+        super().__init__(num_envs)
+        check_minimum("size", size, 5)
+        check_minimum("limit", limit, 1)
         if size % 2 == 0:
-            raise ValueError(f"--size {size}: give an odd number, rooms and the walls between them")
+            raise UserError(f"--size {size}: give an odd number (walls lie between the rooms)")
         self.size, self.limit = size, limit
-        # With the wall around.
-        self.cells = np.ones((episodes, size + 2, size + 2), np.int64)
-        self.position = np.zeros((episodes, 2), np.int64)
-        self.heading = np.zeros(episodes, np.int64)
-        self.target = np.zeros(episodes, np.int64)
+        self.cells = np.full((num_envs, size + 2, size + 2), WALL, np.int64)  # with a wall around the maze
+        self.position = np.zeros((num_envs, 2), np.int64)
+        self.heading = np.zeros(num_envs, np.int64)  # index in DIRECTIONS
+        self.target = np.zeros(num_envs, np.int64)
 
-    def start(self, which: np.ndarray) -> None:
-        for episode in which:
-            maze = kruskal_maze(self.rng, self.size)
-            places = self.rng.permutation(np.argwhere(maze == 0))
+    def reset(self, indices: np.ndarray) -> None:
+        for index in indices:
+            maze = generate_maze(self.rng, self.size)
+            places = self.rng.permutation(np.argwhere(maze == EMPTY))
             maze[tuple(places[:COLOURS].T)] = FIRST_COLOUR + np.arange(COLOURS)
-            self.cells[episode, 1:-1, 1:-1] = maze
-            self.position[episode] = places[COLOURS] + 1
-        self.steps[which] = 0
-        self.heading[which] = self.rng.integers(4, size=len(which)) if self.oriented else 0
-        self.target[which] = self.rng.integers(COLOURS, size=len(which))
+            self.cells[index, 1:-1, 1:-1] = maze
+            self.position[index] = places[COLOURS] + 1
+        self.steps[indices] = 0
+        self.heading[indices] = self.rng.integers(4, size=len(indices)) if self.oriented else 0
+        self.target[indices] = self.rng.integers(COLOURS, size=len(indices))
 
-    def move(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         self.steps += 1
         if self.oriented:
-            step = STEPS[self.heading] * (actions == 0)[:, None]
+            offset = DIRECTIONS[self.heading] * (actions == 0)[:, None]
             self.heading[:] = (self.heading + (actions == 2) - (actions == 1)) % 4
         else:
-            step = STEPS[actions]
-        episodes = np.arange(self.episodes)
-        there = self.position + step
-        free = self.cells[episodes, there[:, 0], there[:, 1]] != WALL
-        self.position[free] = there[free]
-        here = self.cells[episodes, self.position[:, 0], self.position[:, 1]]
+            offset = DIRECTIONS[actions]
+        envs = np.arange(self.num_envs)
+        ahead = self.position + offset
+        free = self.cells[envs, ahead[:, 0], ahead[:, 1]] != WALL
+        self.position[free] = ahead[free]
+        here = self.cells[envs, self.position[:, 0], self.position[:, 1]]
         found = here == FIRST_COLOUR + self.target
-        # Another one than before.
+        # Adding 1 to COLOURS - 1, modulo COLOURS, never gives the same target again.
         self.target[found] = (self.target[found] + self.rng.integers(1, COLOURS, size=found.sum())) % COLOURS
-        return Outcome(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
+        return StepResult(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
 
     def observe(self) -> np.ndarray:
         rows = self.position[:, 0, None, None] + np.arange(-1, 2)[:, None]
         columns = self.position[:, 1, None, None] + np.arange(-1, 2)
-        seen = self.cells[np.arange(self.episodes)[:, None, None], rows, columns]
+        seen = self.cells[np.arange(self.num_envs)[:, None, None], rows, columns]
         for heading in range(1, 4):
-            turned = self.heading == heading
-            seen[turned] = np.rot90(seen[turned], heading, axes=(1, 2))
-        return np.concatenate([seen.reshape(self.episodes, 9), self.target[:, None]], 1)
+            facing = self.heading == heading
+            seen[facing] = np.rot90(seen[facing], heading, axes=(1, 2))
+        return np.concatenate([seen.reshape(self.num_envs, 9), self.target[:, None]], 1)
 
-    def image(self, episode: int) -> np.ndarray:
-        """The last row is the target colour."""
-        image = PALETTE[self.cells[episode]]
-        row, column = self.position[episode]
+    def render_image(self, index: int) -> np.ndarray:
+        """See ``BatchedEnv``. The agent is black, the cell it faces darkened; the last row has the target colour."""
+        image = PALETTE[self.cells[index]]
+        row, column = self.position[index]
         image[row, column] = 0
-        if self.oriented:  # the agent is black, the cell that it looks at darker
-            ahead = tuple(self.position[episode] + STEPS[self.heading[episode]])
-            image[ahead] = image[ahead] * 0.7
-        target = np.broadcast_to(PALETTE[FIRST_COLOUR + self.target[episode]], (1, self.size + 2, 3))
+        if self.oriented:
+            ahead = tuple(self.position[index] + DIRECTIONS[self.heading[index]])
+            image[ahead] = image[ahead] * DARKENED
+        target = np.broadcast_to(PALETTE[FIRST_COLOUR + self.target[index]], (1, self.size + 2, 3))
         return np.concatenate([image, target])
 
-    def text(self, episode: int) -> str:
-        symbols = np.array([".", "#", *(str(colour) for colour in range(COLOURS))])[self.cells[episode]]
-        symbols[tuple(self.position[episode])] = "^>v<"[self.heading[episode]] if self.oriented else "@"
-        return "\n".join(["".join(row) for row in symbols] + [f"target {self.target[episode]}"])
+    def render_text(self, index: int) -> str:
+        symbols = np.array([".", "#", *(str(colour) for colour in range(COLOURS))])[self.cells[index]]
+        symbols[tuple(self.position[index])] = "^>v<"[self.heading[index]] if self.oriented else "@"
+        return "\n".join(["".join(row) for row in symbols] + [f"target {self.target[index]}"])
 
 
 class MazeEasy(Maze):
-    """Without orientation: four moves, and what is seen is not turned (v3 §7.2)."""
+    """A maze where the agent has no orientation: four moves, and what it sees is not rotated (v3 §7.2)."""
 
     oriented = False
-    actions = ("up", "right", "down", "left")
+    action_names = ("up", "right", "down", "left")

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, TransformerOptions
-from fb_fairseq.modules.layer import own_projection
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops.all_attention import persistent
 from fb_fairseq.ops.all_attention.persistent import (
@@ -51,7 +50,7 @@ def stack(**changes):
 @pytest.mark.parametrize("carried", [0, C])
 def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monkeypatch):
     """Outputs, and the gradient of every parameter and input, in float64; in chunks of two rows."""
-    monkeypatch.setitem(persistent.CHUNK, "cpu", 2 * N)
+    monkeypatch.setitem(persistent.CHUNK_ENTRIES, "cpu", 2 * N)
     torch.manual_seed(1)
     model = stack(persistent_memory_variant=variant, **changes)
     layer, o = model.layers[0], model.options
@@ -66,13 +65,13 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
         (y * seed).sum().backward()
         return {"input": x.grad, **{name: p.grad for name, p in model.named_parameters()}}
 
-    fast = model._run_layer(layer, x, carried, reach)
+    fast = model.run_layer(layer, x, carried, reach, None)
     ours = gradients(fast)
     plain = all_attention_layer_reference(
         x,
         carried,
         layer.weights(reach),
-        own_projection(layer),
+        layer.projection(),
         model.positions.weights(),
         H,
         reach,
@@ -90,7 +89,7 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
 @pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("p", [0, 0.4])
 def test_persistent_attention_equals_its_twin(rows, p, empty_is_nan, monkeypatch):
-    monkeypatch.setitem(persistent.CHUNK, "cpu", rows * N)
+    monkeypatch.setitem(persistent.CHUNK_ENTRIES, "cpu", rows * N)
     G, R = 3, 7
     inputs = [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in ((G, R, E), (G, N, E), (G, N, E))]
     mask = Dropout(torch.rand(G, R, N) >= p, 1 / (1 - p)) if p else None
@@ -136,7 +135,7 @@ def test_a_softmax_feed_forward_sublayer():
     U = layer.persistent_memory.value[0].t() * math.sqrt(N)
     query = F.linear(layer.self_attn_layer_norm(x), layer.self_attn.q_proj.weight)
     sublayer = F.linear(torch.softmax(query @ V.t(), -1) @ U.t(), layer.self_attn.out_proj.weight)
-    torch.testing.assert_close(model._run_layer(layer, x, x[:0], 7), x + sublayer)
+    torch.testing.assert_close(model.run_layer(layer, x, x[:0], 7, None), x + sublayer)
 
 
 def test_without_vectors_it_is_a_transformer_without_feed_forward():

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.stack import draw_active_layers
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback import backward
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
@@ -47,8 +46,8 @@ class Case:
         self.x = torch.randn(steps, streams, D, dtype=dtype, requires_grad=True)
         carried = [0, 2, 50][seed % 3] if carried is None else carried
         self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
-        self.dropouts = self.model._draw_dropouts(self.x)
-        self.active = draw_active_layers(self.model, o)
+        self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
+        self.active = self.model.active_layers()
         self.seed = torch.randn_like(self.x)
         self.reach_TB = None
         if resets:

@@ -22,7 +22,7 @@ def graphs(monkeypatch):
     """Graphs that work on a CPU."""
     monkeypatch.setattr(graph, "CudaGraph", RecordedGraph)
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_failed", False)
+    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
     monkeypatch.setattr(graph, "CAPTURE_AT", CAPTURE_AT)
     fallbacks.log_once.cache_clear()
     return Graphs()
@@ -61,7 +61,9 @@ def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
         for parameter in other.learned.values():
             parameter.add_(0.1 * torch.randn_like(parameter))
         other.memory.normal_()
-    other.dropouts = other.model._draw_dropouts(other.x) if not other.cross else other.dropouts
+    other.dropouts = (
+        other.model.draw_dropouts(other.x, other.options.attention_span) if not other.cross else other.dropouts
+    )
     plain = other.run(feedback_block, recompute)
     ours = other.run(loop, recompute)
     assert loop.captured
@@ -134,7 +136,7 @@ def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
 def test_bounded_in_number(graphs, monkeypatch):
     """A graph makes room when it was not used for a while, and is not held."""
     monkeypatch.setattr(graph, "MAX_GRAPHS", 2)
-    monkeypatch.setattr(graph, "WHILE", 20)
+    monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 20)
     loop, cases = looped(graphs), [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
@@ -156,7 +158,7 @@ def test_bounded_in_number(graphs, monkeypatch):
 
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
-    monkeypatch.setattr(graph, "WHILE", 10)
+    monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 10)
     loop, often, rare = looped(graphs), small(), small(steps=4)
     for _ in range(10):
         for _ in range(5):

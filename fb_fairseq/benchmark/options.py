@@ -1,0 +1,37 @@
+"""Options that several benchmarks have in common."""
+
+import argparse
+
+import torch
+
+from fb_fairseq.benchmark.models import DTYPES
+
+
+def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
+    """Add an option with a positive whole number."""
+    parser.add_argument(option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all benchmarks: sizes of the models, device and type."""
+    add_number(parser, "--layers", 4, "number of layers")
+    add_number(parser, "--embed-dim", 256, "model width D")
+    add_number(parser, "--heads", 4, "number of attention heads")
+    add_number(parser, "--ffn-dim", 1024, "units of a feed-forward sublayer")
+    add_number(parser, "--span", 100, "attention span S, in steps")
+    add_number(parser, "--batch-size", 8, "number of streams")
+    add_number(parser, "--threads", 1, "number of CPU threads")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=device, help="cpu or cuda (default here: %(default)s)")
+    text = "type of parameters and activations (default: %(default)s)"
+    parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
+
+
+def add_block(parser: argparse.ArgumentParser) -> None:
+    """Add ``--block``, for benchmarks of training."""
+    add_number(parser, "--block", 64, "number of steps in a training block")
+
+
+def add_repeats(parser: argparse.ArgumentParser) -> None:
+    """Add ``--repeats``, for benchmarks that report a median time."""
+    add_number(parser, "--repeats", 5, "number of timed runs; their median is reported")

@@ -1,0 +1,1 @@
+"""``python -m fb_fairseq plot``: figures from the logs of training and from checkpoints."""

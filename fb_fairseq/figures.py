@@ -1,0 +1,42 @@
+"""Helpers for figures: the mean and range of several runs, and saving."""
+
+from statistics import mean
+from typing import List, Tuple
+
+DPI = 120  # of saved figures
+
+
+def draw_band(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
+    """Draw a line through the mean at each x, on a band from the lowest to the highest value.
+
+    Args:
+        axes: matplotlib axes.
+        xs: positions on the x axis.
+        values: for each x, the values of all runs.
+        label: name of the line in the legend.
+        color: matplotlib colour of line and band.
+    """
+    axes.plot(xs, list(map(mean, values)), label=label, color=color)
+    axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
+
+
+def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[float]]]:
+    """Means of groups of values, and error bars that reach from the lowest to the highest value of each group.
+
+    Returns:
+        The mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and
+        those up to the highest.
+    """
+    means = list(map(mean, values))
+    down = [m - min(group) for m, group in zip(means, values)]
+    up = [max(group) - m for m, group in zip(means, values)]
+    return means, [down, up]
+
+
+def save_figure(figure, path: str) -> None:
+    """Save a matplotlib figure without wasted margins, and close it."""
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(path, dpi=DPI)
+    pyplot.close(figure)

@@ -1,0 +1,70 @@
+"""fairseq's configurations, made of options that are described elsewhere, and back."""
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Callable, Dict, Tuple, Type
+
+from fairseq.dataclass import ChoiceEnum
+
+from fb_fairseq.config import option
+from fb_fairseq.errors import UserError, flag
+
+
+Described = Dict[str, Tuple[Any, Any]]  # by name: the type of a field, and the field
+
+
+def described(source: Type, *names: str, **defaults: Any) -> Described:
+    """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
+
+    Args:
+        source: an options dataclass, whose fields are made with ``fb_fairseq.config.option``.
+        names: which of its fields.
+        defaults: further fields, with other defaults than in ``source``.
+    """
+    own, result = {f.name: f for f in fields(source)}, {}
+    for name in [*names, *defaults]:
+        choices = own[name].metadata.get("choices")
+        kind = ChoiceEnum(list(choices)) if choices else own[name].type
+        result[name] = kind, option(defaults.get(name, own[name].default), own[name].metadata["help"])
+    return result
+
+
+def with_options(*groups: Described) -> Callable[[Type], Type]:
+    """Class decorator: make a dataclass that has these fields, and those of its own body."""
+
+    def decorate(cls: Type) -> Type:
+        annotations = {}
+        for name, (kind, field) in (item for group in groups for item in group.items()):
+            annotations[name] = kind
+            setattr(cls, name, field)
+        cls.__annotations__ = {**annotations, **cls.__dict__.get("__annotations__", {})}
+        return dataclass(cls)
+
+    return decorate
+
+
+def add_option_arguments(parser, source: Type, *names: str) -> None:
+    """Add options that ``source`` describes to the parser of a model without a dataclass. Defaults are set later."""
+    own = {f.name: f for f in fields(source)}
+    for name in names:
+        f = own[name]
+        kind = {"action": "store_true"} if f.type is bool else {"choices": f.metadata.get("choices")}
+        parser.add_argument(flag(name), help=f.metadata["help"], **kind)
+
+
+def default_options(source: Type, *names: str) -> Dict[str, Any]:
+    """The defaults of some of ``source``'s options."""
+    return {f.name: f.default for f in fields(source) if f.name in names}
+
+
+def make_options(kind: Type, values: Dict[str, Any]):
+    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text.
+
+    Raises:
+        UserError: an option is out of range; the message names it.
+    """
+    plain = {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
+    try:
+        return kind(**plain)
+    except ValueError as error:
+        raise UserError(str(error)) from None

@@ -1,0 +1,105 @@
+"""What every stack of layers, and the LSTM, offers: a block of steps at once, or one step after the other.
+
+Models, agents and the benchmark use stacks through this interface only. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Dict, NamedTuple, Optional, Tuple
+
+import torch.nn as nn
+from torch import Tensor
+
+from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.layers import Dropout, draw_dropout
+
+
+class StepMemory(ABC):
+    """What decoding step by step keeps of B streams.
+
+    Attributes:
+        position: number of steps seen.
+    """
+
+    position: int
+
+    @abstractmethod
+    def reset(self, age_B: Tensor) -> None:
+        """Forget what lies before the streams' episodes: of each, only the last ``age_B`` steps count (0: a new one)."""
+
+    @abstractmethod
+    def reorder(self, order: Tensor) -> None:
+        """Take the streams in another order; some may be taken more than once, others not at all (beam search)."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that are kept of the past."""
+
+
+class Report(NamedTuple):
+    """What a stack adds to the log and to the training loss.
+
+    Attributes:
+        logged: measures by their names in the log, scalars.
+        penalty: in nats per target, to be added to the training loss; None: nothing.
+    """
+
+    logged: Dict[str, Tensor]
+    penalty: Optional[Tensor] = None
+
+
+class Stack(nn.Module, ABC):
+    """Layers with memory, from embeddings [T, B, D] to features [T, B, D].
+
+    Attributes:
+        options: a frozen dataclass with at least ``decoder_layers``, ``decoder_embed_dim``, ``embedding_dropout`` and
+            ``output_dropout``.
+    """
+
+    @abstractmethod
+    def run_block(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
+        """Run the layers over a block of embeddings.
+
+        Args:
+            x_TBD: T steps of B streams.
+            state: what the streams carry in; None at their start.
+            reach_TB: how many steps back each stream may look at each step, where episodes end: 0 at the first step of
+                an episode, 1 at the next one, …; None: as far as its memory goes.
+
+        Returns:
+            Features [T, B, D], after the final norm, and the state after the block.
+        """
+
+    @abstractmethod
+    def run_step(self, x_BD: Tensor, memory: StepMemory) -> Tensor:
+        """Run the layers over one step, and keep in ``memory`` what it leaves. Returns features [B, D], as ``run_block``."""
+
+    @abstractmethod
+    def new_ring(self, storage: str = "keys-values") -> StepMemory:
+        """An empty memory for ``run_step``.
+
+        Args:
+            storage: one of ``fb_fairseq.modules.ring.STORAGES``; has no effect on an LSTM.
+        """
+
+    @abstractmethod
+    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> StepMemory:
+        """A memory for ``run_step`` that continues where a block ended, with the parameters as they are now."""
+
+    def report(self) -> Report:
+        """What the last block adds to the log and the loss."""
+        return Report({})
+
+    def clamp(self) -> None:
+        """Bring parameters that have bounds back into them; after each optimizer step."""
+
+    def forward(
+        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
+    ) -> Tuple[Tensor, StreamState]:
+        """See ``run_block``."""
+        return self.run_block(x_TBD, state, reach_TB)
+
+    def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
+        """A dropout mask of that shape, on the device of ``like``; None in evaluation, and where p is 0."""
+        return draw_dropout(p if self.training else 0.0, shape, like)

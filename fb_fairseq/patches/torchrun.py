@@ -1,0 +1,36 @@
+"""Fix training under torchrun with fairseq-fixed."""
+
+import os
+
+import torch
+
+from fb_fairseq.patches.wrapping import wrap_once
+
+# Environment variables that torchrun sets in each process.
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def patch_torchrun() -> None:
+    """Let the processes that torchrun has started form one group, on machines without GPUs too.
+
+    fairseq-fixed returns early because its world size is 1 by default: each process trains alone and overwrites the
+    others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
+
+    Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
+    Remove when: a supported fairseq-fixed fixes both; none does yet.
+    """
+    from fairseq.distributed import utils
+
+    wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)
+
+
+def _infer_init_method(original, cfg, *args, **kwargs):
+    under_torchrun = all(name in os.environ for name in TORCHRUN_VARIABLES)
+    if under_torchrun and cfg.distributed_init_method is None:
+        cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
+        if torch.cuda.device_count() == 0:
+            cfg.distributed_init_method = "env://"
+            cfg.distributed_rank = int(os.environ["RANK"])
+            cfg.distributed_no_spawn = True
+            return
+    original(cfg, *args, **kwargs)

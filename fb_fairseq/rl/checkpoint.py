@@ -1,0 +1,57 @@
+"""Checkpoints: dicts of plain values and tensors, written by ``Trainer.state_dict``."""
+
+import torch
+
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_write
+
+CHECKPOINT_FILE = "checkpoint.pt"
+REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
+
+
+def save_checkpoint(state: dict, path: str) -> None:
+    """Write a checkpoint; if writing is interrupted, the previous one stays."""
+    with atomic_write(path) as temporary:
+        torch.save(state, temporary)
+
+
+def load_checkpoint(path: str) -> dict:
+    """Read a checkpoint, its tensors on the CPU.
+
+    Raises:
+        UserError: the file is not a checkpoint of an agent.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # torch.load raises many kinds of errors on files of other formats
+        state = None
+    if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
+        raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
+    return state
+
+
+def check_same_options(saved: dict, current: dict) -> None:
+    """Check that training with the current options may resume from a checkpoint.
+
+    Args:
+        saved: the checkpoint, or its "options" and "settings".
+        current: "options" and "settings" of the current run.
+
+    Raises:
+        UserError: an option other than --frames differs.
+    """
+    theirs, ours = (_fixed_options(state["options"], state["settings"]) for state in (saved, current))
+    for name in ours:
+        if ours[name] != theirs.get(name):
+            raise UserError(
+                f"the checkpoint was made with {flag(name)} {theirs.get(name)}, not {ours[name]}; "
+                "give another --out, or the same options"
+            )
+
+
+def _fixed_options(options: dict, settings: dict) -> dict:
+    """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
+    difference to report."""
+    agent = {name: value for name, value in settings.items() if name not in ("observation", "actions")}
+    merged = {"environment": options["environment"], **(options["sizes"] or {}), **agent, **options}
+    return {name: value for name, value in merged.items() if name not in ("sizes", "frames")}

@@ -1,0 +1,112 @@
+"""Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
+
+from dataclasses import dataclass
+from typing import Dict, Optional, Sequence
+
+from fb_fairseq.errors import UserError, flag
+
+AGENTS = ("feedback", "transformer", "lstm")
+OPTIMIZERS = ("adam", "rmsprop")
+
+
+def check_minimum(name: str, value: int, minimum: int) -> None:
+    """
+    Raises:
+        UserError: the value of the option ``name`` is below the minimum.
+    """
+    if value < minimum:
+        raise UserError(f"{flag(name)} {value}: give {minimum} or more")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: the value of the option ``name`` is not among the choices.
+    """
+    if value not in choices:
+        raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """Architecture of an agent.
+
+    Args:
+        agent: one of ``AGENTS``.
+        layers: number of layers.
+        width: model width.
+        ffn_width: width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
+        heads: number of attention heads. Unused by an LSTM.
+        span: how many steps back attention reaches. Unused by an LSTM.
+        previous_action: whether the agent observes its previous action. In the corridor it must not: actions have no
+            effect on the way, so the agent could store the colour in them, outside its memory.
+
+    Raises:
+        UserError: an option is out of range.
+    """
+
+    agent: str = "feedback"
+    layers: int = 2
+    width: int = 64
+    ffn_width: int = 0
+    heads: int = 4
+    span: int = 200
+    previous_action: bool = True
+
+    def __post_init__(self):
+        check_choice("agent", self.agent, AGENTS)
+        for name in ("layers", "width", "heads", "span"):
+            check_minimum(name, getattr(self, name), 1)
+        if self.ffn_width < 0:
+            raise UserError(f"--ffn-width {self.ffn_width}: give 1 or more, or 0 for four times the width")
+        if self.width % self.heads:
+            raise UserError(f"--heads {self.heads}: does not divide --width {self.width}")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Environment and hyperparameters of A2C.
+
+    Args:
+        environment: a name in ``ENVS``.
+        sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
+        frames: total number of steps, summed over the environments.
+        environments: number of environments that run in parallel.
+        block: steps per block, over which gradients are propagated (the papers' BPTT length).
+        optimizer: one of ``OPTIMIZERS``.
+        lr: learning rate.
+        rmsprop_eps: epsilon of RMSprop.
+        clip_norm: gradients of a larger norm are scaled down to it.
+        discount: discount factor of future rewards, per step.
+        entropy_cost: weight of the policy's entropy in the loss.
+        value_cost: weight of the value's squared error in the loss.
+        seed: seed of the parameters, the environments and the sampled actions.
+
+    Raises:
+        UserError: an option is out of range.
+    """
+
+    environment: str = "corridor"
+    sizes: Optional[Dict[str, int]] = None
+    frames: int = 1_000_000
+    environments: int = 64
+    block: int = 100
+    optimizer: str = "adam"
+    lr: float = 3e-4
+    rmsprop_eps: float = 0.01
+    clip_norm: float = 0.5
+    discount: float = 0.99
+    entropy_cost: float = 5e-4
+    value_cost: float = 0.5
+    seed: int = 1
+
+    def __post_init__(self):
+        for name in ("frames", "environments", "block"):
+            check_minimum(name, getattr(self, name), 1)
+        check_minimum("seed", self.seed, 0)
+        for name in ("lr", "rmsprop_eps", "clip_norm"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"{flag(name)} {getattr(self, name)}: must be greater than 0")
+        if not 0 <= self.discount <= 1:
+            raise UserError(f"--discount {self.discount}: must be between 0 and 1")
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)

@@ -1,0 +1,82 @@
+"""The tokens of one split as one long sequence."""
+
+import os
+import zlib
+from typing import Tuple
+
+import numpy as np
+import torch
+from fairseq.data import data_utils
+
+from fb_fairseq.errors import UserError
+
+# The fingerprint of a corpus covers this many evenly spaced samples of this many tokens.
+FINGERPRINT_SAMPLES = 32
+FINGERPRINT_SAMPLE_TOKENS = 64
+
+
+class Corpus:
+    """The concatenated tokens of a split, read slice by slice from fairseq's indexed (memory-mapped) dataset.
+
+    Args:
+        dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
+        eos: the index of ``</s>``, the input before the first token.
+
+    Attributes:
+        ends: where each item ends in the concatenation (exclusive), int64.
+    """
+
+    def __init__(self, dataset, eos: int):
+        self.dataset = dataset
+        self.eos = eos
+        self.ends = np.cumsum(dataset.sizes, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, span: slice) -> torch.Tensor:
+        """The tokens ``span.start`` to ``span.stop - 1`` (int64); position -1 is the ``</s>`` before the corpus."""
+        start, stop = span.start, span.stop
+        pieces = [torch.tensor([self.eos])] if start < 0 else []
+        start = max(start, 0)
+        item = int(np.searchsorted(self.ends, start, side="right"))
+        while start < stop:
+            item_start = int(self.ends[item - 1]) if item else 0
+            item_stop = min(stop, int(self.ends[item]))
+            pieces.append(self.dataset[item][start - item_start : item_stop - item_start])
+            start = item_stop
+            item += 1
+        return torch.cat(pieces).long() if pieces else torch.empty(0, dtype=torch.long)
+
+    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The inputs and the targets of the positions ``first`` to ``last - 1``: each input precedes its target."""
+        tokens = self[first - 1 : last]
+        return tokens[:-1], tokens[1:]
+
+    def fingerprint(self) -> int:
+        """A checksum of the length and some samples of the tokens, to recognise the same split in a resumed run."""
+        n = len(self)
+        starts = np.linspace(0, max(n - FINGERPRINT_SAMPLE_TOKENS, 0), FINGERPRINT_SAMPLES).astype(int).tolist()
+        samples = [self[start : min(start + FINGERPRINT_SAMPLE_TOKENS, n)] for start in starts]
+        return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
+
+
+def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False):
+    """Load fairseq's indexed dataset of a split.
+
+    Args:
+        path: the files of the split without ``.bin`` and ``.idx``.
+        impl: ``--dataset-impl``; None to infer it from the files.
+        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
+
+    Raises:
+        UserError: the split is missing or empty.
+    """
+    remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
+    is_empty_file = os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0  # fairseq cannot map it
+    dataset = None if is_empty_file else data_utils.load_indexed_dataset(path, dictionary, impl, combine=combine)
+    if is_empty_file or (dataset is not None and not dataset.sizes.sum()):
+        raise UserError(f"{path}: the split is empty; {remedy}")
+    if dataset is None:
+        raise UserError(f"{path}: the split is missing; {remedy}")
+    return dataset

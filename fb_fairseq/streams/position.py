@@ -1,0 +1,54 @@
+"""How far a run has come within an epoch, as checkpoints record it."""
+
+from typing import Any, Dict, List, NamedTuple
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.streams.layout import StreamLayout
+
+START_ANEW = "or start the epoch anew with --reset-dataloader"
+
+
+class StreamPosition(NamedTuple):
+    """A point in mid-epoch, and what identifies the run's data and streams there (terms: see ``StreamLayout``).
+
+    The names of the fields are keys in checkpoints and memory files.
+    """
+
+    epoch: int
+    turns: int  # finished turns
+    offsets: List[int]  # steps of each part that were read
+    streams: int  # number of streams
+    tokens: int  # number of targets in the split
+    fingerprint: int  # checksum of the split
+
+    def as_dict(self) -> Dict[str, Any]:
+        """The form in which checkpoints and memory files hold it."""
+        return self._asdict()
+
+    def check(self, layout: StreamLayout, split: str, fingerprint: int) -> None:
+        """Check that a run with this layout can resume here.
+
+        Batch size, processes and ``--update-freq`` may differ from the saved run as long as their product is the same.
+
+        Args:
+            split: the name of the split, for the error message.
+            fingerprint: the checksum of the split.
+
+        Raises:
+            UserError: the number of streams, the data or the blocks do not fit.
+        """
+        if self.streams != layout.streams:
+            raise UserError(
+                f"--batch-size x processes x --update-freq{layout.warmup_factor} is {layout.streams} streams; the "
+                f"checkpoint was saved in mid-epoch with {self.streams}; use the same product, {START_ANEW}"
+            )
+        if (self.tokens, self.fingerprint) != (layout.tokens, fingerprint):
+            raise UserError(
+                f"the {split} split ({layout.tokens} tokens) is not the one that the checkpoint was saved with in "
+                f"mid-epoch ({self.tokens} tokens); use the same data, {START_ANEW}"
+            )
+        if layout.turns_until(self.offsets) is None:
+            raise UserError(
+                f"--tokens-per-sample {layout.lengths.full} (or the BPTT warm-up) makes no blocks that continue where "
+                f"the checkpoint was saved (step {max(self.offsets)} of the epoch); use the old values, {START_ANEW}"
+            )

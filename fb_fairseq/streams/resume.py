@@ -1,0 +1,111 @@
+"""What must happen beside fairseq's own loading and saving of checkpoints.
+
+fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and calls
+``before_load``, ``after_load`` and ``before_save``. They are called for every task and model, fairseq's own too; what
+concerns only this package's is declared by the base classes ``ResumableTask``, ``SavesMemory`` and ``InitialisedModel``. (This module does not import fairseq, so that the patches can import it first.)
+"""
+
+import logging
+import os
+from typing import Optional
+
+import torch
+
+from fb_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class ResumeInfo:
+    """What a task knows about the checkpoint that its run resumes from.
+
+    Attributes:
+        restored_from: the path that fairseq's trainer was asked to load last (on a first start the file does not
+            exist); None if it was not asked, as in evaluation.
+    """
+
+    def __init__(self):
+        self.restored_from: Optional[str] = None
+
+    @property
+    def folder(self) -> str:
+        """The folder of the checkpoint, where the memory files lie too."""
+        return os.path.dirname(self.restored_from or "")
+
+
+class ResumableTask:
+    """Base class of tasks that need to know which checkpoint the run resumes from.
+
+    Subclasses set ``resume`` in ``__init__``.
+    """
+
+    resume: ResumeInfo
+
+
+class SavesMemory:
+    """Base class of epoch iterators that save the memory of streams beside a checkpoint."""
+
+    def save_memory(self, folder: str) -> None:
+        """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
+        raise NotImplementedError
+
+
+class InitialisedModel:
+    """Base class of models that can start with the parameters of a file (``--init-from-transformer``).
+
+    Attributes:
+        initialisation_problem: why that failed, an empty string if it succeeded, None if it was not asked for. A checkpoint
+            of the run itself takes precedence over the file, so a problem is only recorded when the model is built.
+    """
+
+    initialisation_problem: Optional[str] = None
+
+
+def before_load(trainer, filename: str) -> None:
+    """Tell the task which checkpoint is about to be loaded. To be called before ``Trainer.load_checkpoint``.
+
+    Args:
+        trainer: fairseq's ``Trainer``.
+        filename: the path of the checkpoint, whether it exists or not.
+    """
+    if isinstance(trainer.task, ResumableTask):
+        trainer.task.resume.restored_from = filename
+
+
+def after_load(trainer, filename: str, restored: Optional[dict]) -> None:
+    """Raise what went wrong with ``--init-from-transformer``, unless a checkpoint was loaded. To be called after
+    ``Trainer.load_checkpoint``.
+
+    Args:
+        trainer: fairseq's ``Trainer``.
+        filename: the path of the checkpoint.
+        restored: what ``Trainer.load_checkpoint`` returned: the checkpoint's ``extra_state``, or None without a file.
+
+    Raises:
+        UserError: no checkpoint was loaded, and the model could not be initialised from the file.
+    """
+    model = trainer.get_model()
+    if not isinstance(model, InitialisedModel) or model.initialisation_problem is None:
+        return
+    if restored is not None:
+        logger.info(f"{filename} takes precedence over --init-from-transformer")
+    elif model.initialisation_problem:
+        raise UserError(model.initialisation_problem)
+
+
+def before_save(cfg, trainer, epoch_itr) -> None:
+    """Save the memory of the streams beside the checkpoint that is about to be written. To be called by every process
+    before fairseq's ``save_checkpoint``, with the same arguments.
+
+    Returns only when all processes have saved their part, so there is never a checkpoint without its memory.
+
+    Args:
+        cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
+        trainer: fairseq's ``Trainer``.
+        epoch_itr: the iterator over training batches.
+    """
+    if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
+        return
+    epoch_itr.save_memory(cfg.save_dir)
+    if trainer.data_parallel_world_size > 1:
+        torch.distributed.barrier(trainer.data_parallel_process_group)

@@ -1,0 +1,3 @@
+"""Fixtures shared with the tests of whole commands."""
+
+from tests.cli.conftest import byte_data  # noqa: F401

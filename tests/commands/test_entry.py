@@ -1,0 +1,90 @@
+"""``python -m fb_fairseq``: the list of commands, their names, and that each can be run."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from fb_fairseq.commands import COMMANDS, main
+from tests.conftest import REPOSITORY
+
+WITHOUT_FAIRSEQ = """
+import runpy, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("fairseq", "omegaconf", "hydra"):
+            raise ImportError(f"{name} was imported")
+sys.meta_path.insert(0, Refuse())
+sys.argv[0] = "fb_fairseq"
+runpy.run_module("fb_fairseq", run_name="__main__")
+"""
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("arguments,status", [([], 2), (["--help"], 0), (["-h"], 0)])
+def test_list_of_commands(capsys, arguments, status):
+    assert main(arguments) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "usage: python -m fb_fairseq <command> [options]"
+    for name, command in COMMANDS.items():
+        assert any(line.split() == [name, *command.help.split()] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name,hint",
+    [
+        ("evaluate-label", "did you mean evaluate-labels?"),
+        ("preprocess_byte", "did you mean preprocess-bytes?"),
+        ("xyz", f"choose from {', '.join(COMMANDS)}"),
+    ],
+)
+def test_unknown_command(capsys, name, hint):
+    assert main([name, "--out", "x"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"python -m fb_fairseq: error: unknown command '{name}'; {hint}",
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(capsys, name):
+    """Each command runs by its name with hyphens or underscores, and calls itself by the canonical name."""
+    help_texts = []
+    for spelling in (name, name.replace("-", "_")):
+        with pytest.raises(SystemExit) as exit:
+            main([spelling, "--help"])
+        assert exit.value.code == 0
+        help_texts.append(capsys.readouterr().out)
+    assert help_texts[0] == help_texts[1]
+    assert help_texts[0].startswith(f"usage: python -m fb_fairseq {name} ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_main_of_each_module(capsys, monkeypatch, name):
+    """``main`` takes a list of arguments, or the program's own."""
+    command = importlib.import_module(COMMANDS[name].module)
+    with pytest.raises(SystemExit) as from_list:
+        command.main(["--no-such-option"])
+    error = capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["fb_fairseq", "--no-such-option"])
+    with pytest.raises(SystemExit) as from_argv:
+        command.main()
+    assert from_list.value.code == from_argv.value.code == 2
+    assert capsys.readouterr().err == error
+
+
+def test_module(tmp_path):
+    """The exit status reaches the shell."""
+    done = run("-m", "fb_fairseq")
+    assert done.returncode == 2 and done.stdout.startswith("usage: python -m fb_fairseq <command>")
+    assert run("-m", "fb_fairseq", "plott").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot"])
+def test_help_without_fairseq(name):
+    done = run("-c", WITHOUT_FAIRSEQ, name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m fb_fairseq {name} ")

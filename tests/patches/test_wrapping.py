@@ -1,0 +1,145 @@
+"""Patches are applied once, whatever else wraps the same functions, before or afterwards."""
+
+import functools
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
+from tests.conftest import REPOSITORY
+
+
+def add_one(original, x):
+    return original(x) + 1
+
+
+def wrapped_by_others(function):
+    @functools.wraps(function)
+    def others(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return others
+
+
+def test_wraps_once():
+    owner = SimpleNamespace(f=lambda x: 2 * x)
+    for _ in range(2):
+        wrap_once(owner, "f", "add_one", add_one)
+    assert owner.f(3) == 7 and has_patch(owner.f, "add_one") and not has_patch(owner.f, "another")
+
+
+def test_others_wrappers_below_and_on_top():
+    owner = SimpleNamespace(f=wrapped_by_others(lambda x: 2 * x))
+    wrap_once(owner, "f", "add_one", add_one)
+    owner.f = wrapped_by_others(owner.f)
+    delattr(owner.f, MARKER)  # functools.wraps has copied it; other decorators set only __wrapped__
+    wrap_once(owner, "f", "add_one", add_one)
+    assert owner.f(3) == 7
+
+
+def test_two_patches_of_one_function():
+    owner = SimpleNamespace(f=lambda x: 2 * x)
+    for _ in range(2):
+        wrap_once(owner, "f", "add_one", add_one)
+        wrap_once(owner, "f", "add_one_again", add_one)
+    assert owner.f(3) == 8 and has_patch(owner.f, "add_one") and has_patch(owner.f, "add_one_again")
+
+
+def test_static_methods_and_methods():
+    class Owner:
+        @staticmethod
+        def double(x):
+            return 2 * x
+
+        def method(self, x):
+            return 2 * x
+
+    for _ in range(2):
+        wrap_once(Owner, "double", "static", add_one)
+        wrap_once(Owner, "method", "method", lambda original, self, x: original(self, x) + 1)
+    assert Owner.double(3) == Owner().double(3) == Owner().method(3) == 7
+
+
+def test_a_replaced_function_is_patched_again():
+    owner = SimpleNamespace(f=lambda x: 2 * x)
+    wrap_once(owner, "f", "add_one", add_one)
+    owner.f = lambda x: 3 * x
+    wrap_once(owner, "f", "add_one", add_one)
+    assert owner.f(3) == 10
+
+
+# Wraps each function that is patched, imports the package, applies the patches again, wraps again and applies again.
+PROGRAM = """
+import functools, inspect
+from types import SimpleNamespace
+from fairseq import checkpoint_utils, utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+targets = [
+    (NGramRepeatBlock, "_no_repeat_ngram", ["ngram_blocking"]),
+    (utils, "load_align_dict", ["align_dict_default"]),
+    (utils, "replace_unk", ["alignment_format"]),
+    (FairseqTask, "build_generator", ["alignment_request"]),
+    (progress_bar, "progress_bar", ["log_file"]),
+    (distributed_utils, "infer_init_method", ["torchrun"]),
+    (PathManager, "copy", ["checkpoint_copy"]),
+    (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
+    (checkpoint_utils, "load_checkpoint_to_cpu", ["corrupt_checkpoint_error"]),
+    (Trainer, "load_checkpoint", ["load_errors", "resume_hooks"]),
+]
+if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
+    targets.append((TransformerEncoderLayerBase, "_load_from_state_dict", ["encoder_fast_path"]))
+
+def wrap_all():
+    for owner, name, _ in targets:
+        function = getattr(owner, name)
+        def others(*args, _function=function, **kwargs):
+            return _function(*args, **kwargs)
+        others = functools.wraps(function)(others)
+        static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+        setattr(owner, name, staticmethod(others) if static else others)
+
+def installed(function):
+    # The patches along the chain of wrappers, innermost first. functools.wraps copies markers to the wrappers above.
+    found = []
+    while function is not None:
+        if function.__code__.co_name != "others" and hasattr(function, "_fb_fairseq_patch"):
+            found.append(function._fb_fairseq_patch)
+        function = getattr(function, "__wrapped__", None)
+    return found[::-1]
+
+def check():
+    for owner, name, expected in targets:
+        assert installed(getattr(owner, name)) == expected, (name, installed(getattr(owner, name)))
+
+wrap_all()
+import fb_fairseq.patches
+check()
+fb_fairseq.patches.apply_patches()
+check()
+wrap_all()
+fb_fairseq.patches.apply_patches()
+check()
+
+saved = []
+iterator = SimpleNamespace(save_memory=saved.append)
+trainer = SimpleNamespace(
+    data_parallel_rank=1, data_parallel_world_size=1, consolidate_optimizer=lambda: None,
+    should_save_checkpoint_on_current_rank=False, always_call_state_dict_during_save_checkpoint=False,
+)
+cfg = SimpleNamespace(save_dir="folder", no_save=False, maximize_best_checkpoint_metric=False)
+checkpoint_utils.save_checkpoint(cfg, trainer, iterator, None)
+print(saved)
+"""
+
+
+def test_patches_are_installed_over_and_under_others_wrappers():
+    """Whatever wrapped fairseq's functions first: each patch is installed, once, and the streams' memory is saved."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "['folder']", done.stderr

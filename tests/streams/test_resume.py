@@ -1,0 +1,77 @@
+"""The calls around fairseq's checkpoints, with this package's tasks, models and iterators, and with fairseq's own."""
+
+import argparse
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.streams import resume
+from tests.conftest import REPOSITORY
+
+
+class Task(resume.ResumableTask):
+    def __init__(self):
+        self.resume = resume.ResumeInfo()
+
+
+class Iterator(resume.SavesMemory):
+    def __init__(self):
+        self.folders = []
+
+    def save_memory(self, folder):
+        self.folders.append(folder)
+
+
+def trainer(task=None, problem=None):
+    """A trainer of one of fairseq's own models, or of one that was to be initialised."""
+    model = object()
+    if problem is not None:
+        model = resume.InitialisedModel()
+        model.initialisation_problem = problem
+    return argparse.Namespace(task=task, get_model=lambda: model, data_parallel_world_size=1)
+
+
+def test_the_task_learns_what_is_restored():
+    task = Task()
+    assert task.resume.restored_from is None and task.resume.folder == ""
+    resume.before_load(trainer(task), "some/folder/checkpoint_last.pt")
+    assert task.resume.restored_from == "some/folder/checkpoint_last.pt" and task.resume.folder == "some/folder"
+
+
+def test_fairseqs_own_tasks_models_and_iterators_are_left_alone():
+    stock = object()
+    resume.before_load(trainer(stock), "a.pt")
+    for restored in (None, {"epoch": 1}):
+        resume.after_load(trainer(stock), "a.pt", restored)
+    resume.before_save(argparse.Namespace(no_save=False, save_dir="ck"), trainer(stock), object())
+
+
+def test_a_problem_of_initialisation_counts_only_without_a_checkpoint(caplog):
+    caplog.set_level(logging.INFO)
+    with pytest.raises(UserError, match="no such file"):
+        resume.after_load(trainer(problem="no such file"), "a.pt", None)
+    resume.after_load(trainer(problem=""), "a.pt", None)
+    assert not caplog.messages
+    for problem in ("", "no such file"):
+        resume.after_load(trainer(problem=problem), "a.pt", {})
+    assert caplog.messages == ["a.pt takes precedence over --init-from-transformer"] * 2
+
+
+def test_memory_is_saved_beside_the_checkpoint():
+    iterator = Iterator()
+    for no_save in (False, True):
+        resume.before_save(argparse.Namespace(no_save=no_save, save_dir="ck"), trainer(), iterator)
+    assert iterator.folders == ["ck"]
+
+
+@pytest.mark.parametrize(
+    "module,unwanted", [("fb_fairseq.streams.resume", "fairseq"), ("fb_fairseq.tasks", "fb_fairseq.models")]
+)
+def test_imports(module, unwanted):
+    """The patches import ``resume`` before fairseq; tasks know nothing of models."""
+    program = f"import sys, {module}; print({unwanted!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr

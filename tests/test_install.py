@@ -1,0 +1,160 @@
+"""The installed package is found from everywhere, also from the clone's parent folder.
+
+There Python sees the clone, which is itself named fb_fairseq, as a namespace package: ``fb_fairseq.X`` may then be a
+folder X that a user has made in the clone.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+PACKAGE = REPOSITORY / "fb_fairseq"
+# Folders that users, fairseq, hydra and loggers make in the working directory.
+RUN_FOLDERS = """
+    artifacts cache checkpoint checkpoints ckpt conf config configs corpora corpus data data-bin datasets exp
+    experiments figures generated lightning_logs log logs mlruns models multirun notebooks out output outputs plots
+    predictions results run runs save saved scripts tb tensorboard temp tmp wandb weights
+""".split()
+# fairseq itself imports <user dir>/models and <user dir>/tasks.
+REQUIRED_BY_FAIRSEQ = {"models", "tasks"}
+
+
+def module_names():
+    """All modules of the package, from its files."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(REPOSITORY).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def top_level_names():
+    return {name.split(".")[1] for name in module_names() if "." in name}
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """A folder with a clone in it, in which a user has made folders for runs."""
+    clone = tmp_path.resolve() / "fb_fairseq"
+    clone.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, clone)
+    shutil.copytree(PACKAGE, clone / "fb_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in RUN_FOLDERS:
+        (clone / name).mkdir()
+    return clone.parent
+
+
+def run_python(program, folder, *arguments):
+    """Run a program in a folder, without this test run's PYTHONPATH, and return its output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Arguments: the package, how it is installed, a path for that, and the names of all modules.
+FIND_ALL = """
+import importlib.util, os, site, sys
+from importlib.machinery import PathFinder
+
+package, install, path, *names = sys.argv[1:]
+# Hide an installation of the package that this environment already has.
+sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable___fb_fairseq" not in str(finder)]
+sys.path[:] = [entry for entry in sys.path if not os.path.isdir(os.path.join(entry, "fb_fairseq")) or entry == ""]
+
+
+class EditableFinder:
+    # As setuptools writes it for packages without a package_dir.
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "fb_fairseq":
+            return importlib.util.spec_from_file_location(name, os.path.join(package, "__init__.py"))
+        parent, _, _ = name.rpartition(".")
+        return PathFinder.find_spec(name, [package]) if parent == "fb_fairseq" else None
+
+
+if install == "finder":
+    sys.meta_path.append(EditableFinder)
+elif install == "pth":
+    site.addsitedir(path)
+
+import fb_fairseq
+
+print(getattr(fb_fairseq, "__file__", None))
+shadowed = []
+for name in names:
+    spec = importlib.util.find_spec(name)
+    origin = getattr(spec, "origin", None)
+    if name != "fb_fairseq" and not (origin and origin.startswith(package + os.sep)):
+        shadowed.append(name)
+print(*shadowed)
+if not shadowed:
+    import fb_fairseq.models, fb_fairseq.tasks
+"""
+
+
+def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
+    """With setuptools' import hook, the clone wins as a namespace package; no module has a run folder's name."""
+    for name in REQUIRED_BY_FAIRSEQ & set(RUN_FOLDERS):
+        (parent / "fb_fairseq" / name).rmdir()
+    package = parent / "fb_fairseq/fb_fairseq"
+    assert run_python(FIND_ALL, parent, package, "finder", "", *module_names()).split() == ["None"]
+
+
+def test_a_folder_with_a_modules_name_shadows_it(parent):
+    """With the import hook: so the test above would notice."""
+    (parent / "fb_fairseq/byte_codec").mkdir()
+    package = parent / "fb_fairseq/fb_fairseq"
+    found = run_python(FIND_ALL, parent, package, "finder", "", "fb_fairseq.byte_codec")
+    assert found.split() == ["None", "fb_fairseq.byte_codec"]
+
+
+def test_names_of_run_folders_are_not_used():
+    assert not (top_level_names() - REQUIRED_BY_FAIRSEQ) & set(RUN_FOLDERS)
+
+
+@pytest.fixture
+def editable_install(parent):
+    """The site folder of an editable installation, made as pip makes it."""
+    pytest.importorskip("setuptools", minversion="70.1")  # builds wheels by itself
+    program = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
+    run_python(program, parent / "fb_fairseq", parent)
+    (wheel,) = parent.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(parent / "site")
+    return parent / "site"
+
+
+def test_editable_installation_is_a_path(parent, editable_install):
+    """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
+    (pth,) = editable_install.glob("*.pth")
+    assert pth.read_text().strip() == str(parent / "fb_fairseq")
+    assert not list(editable_install.glob("*.py")), "no import hook"
+    package = parent / "fb_fairseq/fb_fairseq"
+    for name in top_level_names():
+        (parent / "fb_fairseq" / name).mkdir(exist_ok=True)
+    found = run_python(FIND_ALL, parent, package, "pth", editable_install, *module_names())
+    assert found.split() == [str(package / "__init__.py")]
+
+
+def test_console_script(editable_install):
+    (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
+    assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
+
+
+def test_every_folder_with_modules_is_a_package():
+    """setup.py finds packages by their ``__init__.py``."""
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert all((folder / "__init__.py").is_file() for folder in folders)
