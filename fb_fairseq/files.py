@@ -9,7 +9,7 @@ from typing import Iterator
 
 @contextmanager
 def atomic_write(path: str) -> Iterator[str]:
-    """Give the name of a temporary file beside ``path``; it takes ``path``'s place when the block ends without an error.
+    """Write a file atomically: yield a temporary name beside ``path``, and rename it to ``path`` at the end.
 
     Use::
 
@@ -31,8 +31,9 @@ def atomic_write(path: str) -> Iterator[str]:
 
 @contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Give a temporary folder inside ``path``, which is made if need be; the files in it move to ``path`` when the block
-    ends without an error.
+    """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
+
+    ``path`` is created if it does not exist.
 
     Raises:
         OSError: the folder cannot be written to.

@@ -12,7 +12,7 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.figures import mean_and_range, save_figure
+from fb_fairseq.drawing import mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -17,7 +17,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.figures import mean_and_range, save_figure
+from fb_fairseq.drawing import mean_and_range, save_figure
 from fb_fairseq.rl.log import read_curve
 from fb_fairseq.rl.plot import draw_curves
 

@@ -15,7 +15,7 @@ from typing import Dict, List, NamedTuple, Optional
 import matplotlib
 
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.figures import draw_band, mean_and_range, save_figure
+from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

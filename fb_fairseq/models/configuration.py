@@ -6,9 +6,8 @@ from typing import Any, Callable, Dict, Tuple, Type
 
 from fairseq.dataclass import ChoiceEnum
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError, flag
-
+from fb_fairseq.option_fields import option
 
 Described = Dict[str, Tuple[Any, Any]]  # by name: the type of a field, and the field
 
@@ -17,7 +16,7 @@ def described(source: Type, *names: str, **defaults: Any) -> Described:
     """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
 
     Args:
-        source: an options dataclass, whose fields are made with ``fb_fairseq.config.option``.
+        source: an options dataclass, whose fields are made with ``fb_fairseq.option_fields.option``.
         names: which of its fields.
         defaults: further fields, with other defaults than in ``source``.
     """

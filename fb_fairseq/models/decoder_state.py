@@ -51,8 +51,8 @@ class DecoderState:
             ]
 
     def reorder(self, order: Tensor) -> None:
-        """Take the rows in another order, some more than once. In beam search each moves within its sentence, until some
-        sentences are finished."""
+        """Take the rows in another order, some more than once. In beam search each moves within its sentence, until
+        some sentences are finished."""
         self.ring.reorder(order)
         if not self.encoder:
             return

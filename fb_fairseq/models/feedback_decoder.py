@@ -74,8 +74,8 @@ def decoder_options(cfg: TransformerConfig) -> TransformerOptions:
 class FeedbackDecoder(StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
-    fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does what lies
-    between. A step attends to all steps before it.
+    fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does what
+    lies between. A step attends to all steps before it.
     """
 
     stack: FeedbackTransformer
@@ -109,8 +109,8 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         """See fairseq's ``TransformerDecoder.extract_features``. In decoding, all tokens that the state has not seen.
 
         Raises:
-            UserError: targets are padded on the left; or ``full_context_alignment``, which a decoder that is sequential in
-                time cannot have.
+            UserError: targets are padded on the left; or ``full_context_alignment``, which a decoder that is sequential
+                in time cannot have.
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")

@@ -16,9 +16,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.pruning import count_layers, parse_layers
+from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class InitialisationOptions:
     init_layers: str = option("", "which of its decoder layers to take, as 0,2,5; default: all")
     init_shared_projections: str = option(
         "mean",
-        "where the memory has one projection for all layers: take the mean of the layers' own, or the first or last one's",
+        "mean, first, last: which of the layers' own projections the memory's shared one is made of",
     )
 
 
@@ -55,9 +55,9 @@ def initialise_if_asked(model, cfg) -> None:
     """Initialise a new model if ``cfg.init_from_transformer`` names a checkpoint, and clear the option.
 
     The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
-    Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem with
-    the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load`` refuses to
-    train if no checkpoint was loaded.
+    Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem
+    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load``
+    refuses to train if no checkpoint was loaded.
 
     Args:
         model: an ``InitialisedModel``.

@@ -15,7 +15,6 @@ from omegaconf import II
 from torch import Tensor
 
 import fb_fairseq
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
@@ -27,6 +26,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
+from fb_fairseq.option_fields import option
 from fb_fairseq.streams.resume import InitialisedModel
 
 
@@ -40,8 +40,8 @@ class LanguageModelConfig(FairseqDataclass):
 
     share_decoder_input_output_embed: bool = option(
         False,
-        "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D), as fairseq's; otherwise N(0, 1), "
-        "not scaled, and an output layer with bias)",
+        "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D), as fairseq's; otherwise "
+        "N(0, 1), not scaled, and an output layer with bias)",
     )
     adaptive_input: bool = option(False, "adaptive input embeddings (Baevski & Auli 2019)")
     adaptive_input_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
@@ -126,11 +126,12 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         Args:
             prev_output_tokens: [B, T]; padding, if any, on the right.
             incremental_state (dict, optional): decoding; only tokens that are new since the last call are run.
-            stream (fb_fairseq.streams.state, optional): where the streams' state is read and written; without it each row
-                is an independent sample.
+            stream (fb_fairseq.streams.state, optional): where the streams' state is read and written; without it each
+                row is an independent sample.
 
         Returns:
-            Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a dict.
+            Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a
+            dict.
         """
         if incremental_state is not None:
             features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
@@ -276,8 +277,8 @@ class AttentionLanguageModel(StreamingLanguageModel):
         super().check_config(cfg, task)
         if cls.absolute_positions(cfg)[1] and getattr(task, "endless_streams", False):
             raise UserError(
-                "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or use "
-                "--relative-positions key"
+                "--decoder-learned-pos: a learned table ends, a stream does not; leave it out (fixed sinusoids), or "
+                "use --relative-positions key"
             )
         if cfg.adaptive_span and cfg.adaptive_span_loss > 0:
             require_lm_loss(task, "--adaptive-span-loss")

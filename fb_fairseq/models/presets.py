@@ -1,8 +1,8 @@
 """Named architectures: the papers' hyperparameters of the models (Feedback Transformer v3 Table 9, All-attention §5.1;
 parameter counts as the papers state).
 
-The Feedback Transformer's baseline has the same sizes. Projections are one a layer, but for WikiText-103 large shared. What the tables say of
-training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
+The Feedback Transformer's baseline has the same sizes. Projections are one a layer, but for WikiText-103 large shared.
+What the tables say of training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
 """
 
 from fairseq.models import register_model_architecture
@@ -82,7 +82,8 @@ WIKITEXT103_LARGE = dict(
     output_dropout=0.2,
     **same_dropout(0.3),
 )
-# "The adaptive span has the same hyperparameters as Sukhbaatar et al. [39] with a maximum span of 8192, except the loss"
+# "The adaptive span has the same hyperparameters as Sukhbaatar et al. [39] with a maximum span of 8192, except the
+# loss"
 ALL_ATTENTION = dict(decoder_embed_dim=512, decoder_attention_heads=8, adaptive_span=True)
 ALL_ATTENTION_PRESETS = {
     "char_small": dict(

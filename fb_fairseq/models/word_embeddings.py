@@ -119,6 +119,6 @@ def check_dictionary(state_dict, side: str, dictionary, file: str = "dict.txt") 
     saved, own = vocabulary_of(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:
         raise UserError(
-            f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; give "
-            "data that was prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+            f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; "
+            "give data that was prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
         )

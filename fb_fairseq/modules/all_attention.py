@@ -105,7 +105,7 @@ class AllAttention(RelativeTransformer):
         return self._sublayers(x_TBD, attend, weights)
 
     def _sublayers(self, x: Tensor, attend: Callable, weights: AllAttentionWeights) -> Tuple[Tensor, Optional[Tensor]]:
-        """A layer's output for a block [T, B, D] or a step [B, D], and the persistent vectors' share of the attention."""
+        """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors."""
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
         mask_URN = self._draw_persistent(weights, x)

@@ -1,6 +1,7 @@
 """What every stack of layers, and the LSTM, offers: a block of steps at once, or one step after the other.
 
-Models, agents and the benchmark use stacks through this interface only. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+Models, agents and the benchmark use stacks through this interface only. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +25,11 @@ class StepMemory(ABC):
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:
-        """Forget what lies before the streams' episodes: of each, only the last ``age_B`` steps count (0: a new one)."""
+        """Forget what lies before the streams' episodes.
+
+        Args:
+            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
+        """
 
     @abstractmethod
     def reorder(self, order: Tensor) -> None:
@@ -73,7 +78,7 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def run_step(self, x_BD: Tensor, memory: StepMemory) -> Tensor:
-        """Run the layers over one step, and keep in ``memory`` what it leaves. Returns features [B, D], as ``run_block``."""
+        """Run the layers over one step, and add the step to ``memory``. Returns features [B, D], as ``run_block``."""
 
     @abstractmethod
     def new_ring(self, storage: str = "keys-values") -> StepMemory:

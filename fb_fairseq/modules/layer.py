@@ -86,8 +86,8 @@ class AttentionLayer(nn.Module, LayerWeights):
 class TransformerLayer(AttentionLayer):
     """Self-attention and feed-forward sublayer.
 
-    Initialised as published: torch's defaults; with pre-norm, the matrices that feed the residual connections are divided
-    by sqrt(2 L).
+    Initialised as published: torch's defaults; with pre-norm, the matrices that feed the residual connections are
+    divided by sqrt(2 L).
     """
 
     def __init__(self, options: TransformerOptions, own_keys: bool):

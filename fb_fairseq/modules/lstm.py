@@ -7,11 +7,11 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.config import option
 from fb_fairseq.modules.interface import Stack, StepMemory
 from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.layers import dropout
+from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""The sizes and switches of stacks. The one place where each option is described: fairseq's options are made of these."""
+"""Options of the stacks. Each is described here only: the configurations of models take help and choices from here."""
 
 from dataclasses import dataclass, fields
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import flag
 from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
 from fb_fairseq.ops.layers import ACTIVATIONS
+from fb_fairseq.option_fields import option
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
@@ -46,7 +46,7 @@ class CheckedOptions:
 
 @dataclass(frozen=True)
 class TransformerOptions(CheckedOptions):
-    """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``; the names are the command line's.
+    """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``, as on the command line.
 
     Raises:
         ValueError: an option is out of range; the message names it.
@@ -80,8 +80,8 @@ class TransformerOptions(CheckedOptions):
     )
     step_loop: str = option(
         "auto",
-        "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, where "
-        "a block's shapes repeat (not yet measured on a GPU); auto: fast",
+        "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
+        "where a block's shapes repeat (not yet measured on a GPU); auto: fast",
         STEP_LOOPS,
     )
     step_loop_kernel: str = option(
@@ -96,9 +96,9 @@ class TransformerOptions(CheckedOptions):
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(
         "all-attn",
-        "all-attn: one softmax over context and persistent vectors; attn-split: one softmax each; head-split: half of the "
-        "heads each; single-head: as attn-split, with one set of vectors for all heads; ff-attn: as single-head, in a "
-        "sublayer of its own",
+        "all-attn: one softmax over context and persistent vectors; attn-split: one softmax each; head-split: half of "
+        "the heads each; single-head: as attn-split, with one set of vectors for all heads; ff-attn: as single-head, "
+        "in a sublayer of its own",
         PERSISTENT_MEMORY_VARIANTS,
     )
     checkpoint_activations: bool = option(

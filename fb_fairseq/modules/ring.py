@@ -27,15 +27,15 @@ class MemoryRing(StepMemory):
 
     Args:
         span: S.
-        storage: ``keys-values``: keys and values, projected once. ``vectors``: the memories alone, projected again at each
-            step (v1 §5.3); with shared projections half of the bytes.
+        storage: ``keys-values``: keys and values, projected once. ``vectors``: the memories alone, projected again at
+            each step (v1 §5.3); with shared projections half of the bytes.
         captured: on a GPU, run steps as CUDA graphs when no gradient is wanted.
 
     Attributes:
         position: number of steps seen.
         slots: number of slots so far; at most S.
-        buffer: what is kept. keys-values: keys and values of each set [J, B, H, C, E]; vectors: the memories of each step
-            [J, B, C, D]. The slots of a stream and head are adjacent, so that attention reads them in one go.
+        buffer: what is kept. keys-values: keys and values of each set [J, B, H, C, E]; vectors: the memories of each
+            step [J, B, C, D]. The slots of a stream and head are adjacent, so that attention reads them in one go.
         capture: the CUDA graph of a step; None if steps are not captured.
         seen_1: ``position`` on the device, for a captured step.
     """
@@ -56,8 +56,8 @@ class MemoryRing(StepMemory):
 
     @contextmanager
     def position_on_device(self, device: torch.device) -> Iterator[None]:
-        """While a step is captured: it works on all slots, with a mask for those that are empty, and takes the position from
-        ``seen_1``; Python's ``position`` stays as it is."""
+        """While a step is captured: it works on all slots, with a mask for those that are empty, and takes the position
+        from ``seen_1``; Python's ``position`` stays as it is."""
         self.seen_1, self._static = torch.full((1,), self.position, device=device), True
         try:
             yield

@@ -16,7 +16,8 @@ TRAINING_MARGIN = 64
 
 
 class AdaptiveSpan(nn.Module):
-    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R beyond.
+    """The parameter ``z`` [H] in [0, 1]: head h attends fully to the last ``z S`` steps, and less over the ramp R
+    beyond.
 
     The spans are computed in fp32 at least.
     """

@@ -65,8 +65,8 @@ class TransformerStack(Stack):
         return [*parts, *self.positions.parameters()]
 
     def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
-        """The same outputs, with a gradient of zero for parameters that a block of one step may not use: attention without
-        a past, and what the step leaves. DistributedDataParallel expects a gradient of every parameter."""
+        """The same outputs, with a gradient of zero for parameters that a block of one step may not use: attention
+        without a past, and what the step leaves. DistributedDataParallel expects a gradient of every parameter."""
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())

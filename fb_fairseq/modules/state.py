@@ -16,8 +16,8 @@ class StreamState:
 
     Attributes:
         memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:
-            the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the inputs
-            of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1).
+            the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the
+            inputs of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1).
     """
 
     memory_KCBD: Tensor

@@ -56,8 +56,8 @@ def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     as well be left out.
 
     Returns:
-        The weights, zero where the mask is zero everywhere; and the logarithm of the sum [..., 1], in that case the lowest
-        number (the gradient of -∞ would be NaN).
+        The weights, zero where the mask is zero everywhere; and the logarithm of the sum [..., 1], in that case the
+        lowest number (the gradient of -∞ would be NaN).
     """
     scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
@@ -171,7 +171,8 @@ def block_attention(
     return_lse: bool = False,
     reach_TB: Optional[Tensor] = None,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """The queries of T steps at once: [T, B, H, E]; with ``return_lse`` also the softmax's sums, logarithms [T, B, H, 1].
+    """The queries of T steps at once: [T, B, H, E]; with ``return_lse`` also the softmax's sums, logarithms [T, B, H,
+    1].
 
     The C slots end one step before the last query: query t reaches the slots up to C - T + t.
 

@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 class CudaGraph:
     """A function's launches as a CUDA graph.
 
-    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that stay, into which
-    new values are copied.
+    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that stay, into
+    which new values are copied.
 
     Args:
         function: without arguments. It must not wait for the GPU, and must have run before; capturing does not run it.

@@ -23,7 +23,8 @@ LAYER_NORM_EPS = 1e-5  # torch's default, which fairseq's layers use too
 
 
 class Affine(NamedTuple):
-    """Weight [out, in] and bias [out] of a linear map, or scale and shift [D] of a layer norm (epsilon ``LAYER_NORM_EPS``)."""
+    """Weight [out, in] and bias [out] of a linear map, or scale and shift [D] of a layer norm (epsilon
+    ``LAYER_NORM_EPS``)."""
 
     weight: Tensor
     bias: Optional[Tensor]

@@ -1,8 +1,8 @@
 """One step's attention as a single Triton kernel each way: scores with relative positions, spans, softmax, values.
 
-It reads every key and value once. The mathematics is that of ``attention.step_attention``. Whatever is indexed by distance
-is aligned at its end: distance 1 is the last column or row, distance d the d-th from the end. Shape suffixes: see
-``fb_fairseq/ops/__init__.py``.
+It reads every key and value once. The mathematics is that of ``attention.step_attention``. Whatever is indexed by
+distance is aligned at its end: distance 1 is the last column or row, distance d the d-th from the end. Shape suffixes:
+see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import NamedTuple, Optional
@@ -113,7 +113,8 @@ def forward_kernel(
 def backward_kernel(
     d_out, out, k, v, key_positions, value_positions, keep, p, d_score, d_q, C,
     d_out_row, out_row, k_row, k_slot, v_row, v_slot, p_row, d_score_row, d_q_row, keep_row,
-    P, S, keep_S, scale: tl.constexpr, keep_scale: tl.constexpr, E: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
+    P, S, keep_S, scale: tl.constexpr, keep_scale: tl.constexpr, E: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
     g = tl.program_id(0)
     number = p.dtype.element_ty
@@ -158,11 +159,12 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
     # (Not in place of the weights: threads that share a slot would read what others have written already.)
     scores_GC = torch.empty(G, C, dtype=p_GS.dtype, device=p_GS.device)
     forward_kernel[(G,)](
-        q_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, slots.log_mask_HS, bytes_of(slots.padding_BC),
-        slots.reach_B, keep, slots.seen_1, scores_GC, p_GS, out_GE, C,
+        q_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, slots.log_mask_HS,
+        bytes_of(slots.padding_BC), slots.reach_B, keep, slots.seen_1, scores_GC, p_GS, out_GE, C,
         q_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), p_GS.stride(0),
-        out_GE.stride(0), row_stride(keep), row_stride(slots.padding_BC), row_stride(slots.log_mask_HS), position_rows(slots), p_GS.shape[1],
-        width(keep), width(slots.log_mask_HS), scale=E**-0.5, keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+        out_GE.stride(0), row_stride(keep), row_stride(slots.padding_BC), row_stride(slots.log_mask_HS),
+        position_rows(slots), p_GS.shape[1], width(keep), width(slots.log_mask_HS), scale=E**-0.5,
+        keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
     )  # fmt: skip
 
 
@@ -186,10 +188,11 @@ def attend_backward(
     G, C, E = keys.shape
     keep, keep_scale = (None, 1.0) if mask is None else (bytes_of(mask.keep), mask.scale)
     backward_kernel[(G,)](
-        d_out_GE, out_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, keep, p_GS, d_score_GS, d_q_GE,
-        C, d_out_GE.stride(0), out_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
+        d_out_GE, out_GE, keys, values, slots.key_positions_SE, slots.value_positions_SE, keep, p_GS, d_score_GS,
+        d_q_GE, C, d_out_GE.stride(0), out_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row_stride(keep),
-        position_rows(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+        position_rows(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E,
+        BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
     )  # fmt: skip
 
 

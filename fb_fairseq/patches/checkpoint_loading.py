@@ -66,8 +66,8 @@ def _corrupt_checkpoint_message(path: str) -> str:
 def patch_resume_hooks() -> None:
     """Call ``fb_fairseq.streams.resume.before_load`` and ``after_load`` around the loading of a checkpoint.
 
-    A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and only
-    after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
+    A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
+    only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task, model or iterator is given the file name.
     Remove when: a supported fairseq has such hooks; none does yet.

@@ -3,8 +3,8 @@
 import os
 from typing import Dict, List
 
+from fb_fairseq.drawing import draw_band, save_figure
 from fb_fairseq.errors import UserError
-from fb_fairseq.figures import draw_band, save_figure
 from fb_fairseq.rl.log import Curve, read_curve
 
 METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}

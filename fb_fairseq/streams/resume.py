@@ -1,8 +1,9 @@
 """What must happen beside fairseq's own loading and saving of checkpoints.
 
-fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and calls
-``before_load``, ``after_load`` and ``before_save``. They are called for every task and model, fairseq's own too; what
-concerns only this package's is declared by the base classes ``ResumableTask``, ``SavesMemory`` and ``InitialisedModel``. (This module does not import fairseq, so that the patches can import it first.)
+fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
+calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task and model, fairseq's own too;
+what concerns only this package's is declared by the base classes ``ResumableTask``, ``SavesMemory`` and
+``InitialisedModel``. (This module does not import fairseq, so that the patches can import it first.)
 """
 
 import logging
@@ -54,8 +55,9 @@ class InitialisedModel:
     """Base class of models that can start with the parameters of a file (``--init-from-transformer``).
 
     Attributes:
-        initialisation_problem: why that failed, an empty string if it succeeded, None if it was not asked for. A checkpoint
-            of the run itself takes precedence over the file, so a problem is only recorded when the model is built.
+        initialisation_problem: why that failed, an empty string if it succeeded, None if it was not asked for. A
+            checkpoint of the run itself takes precedence over the file, so a problem is only recorded when the model is
+            built.
     """
 
     initialisation_problem: Optional[str] = None

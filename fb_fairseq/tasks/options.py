@@ -6,8 +6,8 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
-from fb_fairseq.config import option
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.option_fields import option
 from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.memory_files import STORAGE_TYPES
 

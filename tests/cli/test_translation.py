@@ -184,7 +184,8 @@ def test_another_models_checkpoint(data, trained, tmp_path):
 
 
 def test_life_cycle_of_initialisation(data, trained, tmp_path):
-    """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is saved."""
+    """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is
+    saved."""
     start = tmp_path / "vanilla.pt"
     start.write_bytes((trained[0] / "vanilla/checkpoint_last.pt").read_bytes())
     run = dict(init_from_transformer=start, disable_validation=True)

@@ -6,7 +6,7 @@ import torch
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.figures import mean_and_range
+from fb_fairseq.drawing import mean_and_range
 
 pytest.importorskip("matplotlib")
 

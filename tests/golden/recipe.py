@@ -32,7 +32,9 @@ LANGUAGE_MODELS = {
         arch="all_attention_lm", relative_positions="key-value", adaptive_span=True, adaptive_span_ramp=4,
         adaptive_span_init=0.3, decoder_normalize_before=None, optimizer="clipped_adagrad",
     ),
-    "transformer": dict(arch="relative_transformer_lm", relative_positions="none", share_decoder_input_output_embed=True),
+    "transformer": dict(
+        arch="relative_transformer_lm", relative_positions="none", share_decoder_input_output_embed=True
+    ),
     "lstm": dict(
         arch="streaming_lstm_lm", decoder_ffn_embed_dim=None, decoder_attention_heads=None, attention_span=None,
         decoder_normalize_before=None,

@@ -55,7 +55,7 @@ def test_reordering(captures):
     """In place while there are as many streams, so that the graph goes on."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
     memory, orders = model.new_ring("keys-values"), {10: [2, 0, 0], 20: [1, 1, 0, 2], 30: [3]}
-    rows = torch.arange(B)
+    rows, past = torch.arange(B), x[:0]
     for t in range(STEPS):
         x_BD = x[t, rows % B] + rows[:, None]
         if t in orders:
@@ -63,7 +63,7 @@ def test_reordering(captures):
             memory.reorder(order)
             past, rows = past[:, order], torch.arange(len(order))
             x_BD = x[t, rows % B]
-        past = x_BD[None] if t == 0 else torch.cat([past, x_BD[None]])
+        past = torch.cat([past, x_BD[None]])
         y = model.run_step(x_BD, memory)
         torch.testing.assert_close(y, model(past)[0][-1], atol=1e-10, rtol=1e-10)
     assert len(captures) == 3, "one for each number of streams"
@@ -113,6 +113,7 @@ def test_gradients_and_autocast_between_captured_steps(captures):
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
     memory, plain = model.new_ring("keys-values"), model.new_ring("keys-values")
     plain.capture = None
+    expected = None
     for t, x_BD in enumerate(x):
         for m in (memory, plain):
             with torch.set_grad_enabled(t in (14, 15)):

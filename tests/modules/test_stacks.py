@@ -87,7 +87,8 @@ def test_causal(stack, seed):
 @pytest.mark.parametrize("span", [1, 2, 5])
 @pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2), (AllAttention, 2)])
 def test_span_is_exact(span, stack, reach):
-    """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer else."""
+    """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer
+    else."""
     options = random_options(
         3,
         decoder_layers=2,
@@ -389,7 +390,7 @@ def test_checkpointed_activations(stack):
         torch.manual_seed(1)
         model = build(stack, options)
         x = torch.randn(STEPS, B, options.decoder_embed_dim)
-        kept.append(saved_bytes(lambda: model(x)[0], model))
+        kept.append(saved_bytes(lambda model=model, x=x: model(x)[0], model))
         torch.manual_seed(2)
         y, _ = model(x)
         y.pow(2).sum().backward()

@@ -128,7 +128,13 @@ fb_fairseq.patches.apply_patches()
 check()
 
 saved = []
-iterator = SimpleNamespace(save_memory=saved.append)
+from fb_fairseq.streams.resume import SavesMemory
+
+class Iterator(SavesMemory):
+    def save_memory(self, folder):
+        saved.append(folder)
+
+iterator = Iterator()
 trainer = SimpleNamespace(
     data_parallel_rank=1, data_parallel_world_size=1, consolidate_optimizer=lambda: None,
     should_save_checkpoint_on_current_rank=False, always_call_state_dict_during_save_checkpoint=False,

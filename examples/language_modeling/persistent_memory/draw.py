@@ -12,7 +12,7 @@ import sys
 import matplotlib
 
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.figures import save_figure
+from fb_fairseq.drawing import save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -26,8 +26,8 @@ from fb_fairseq.commands.plot.panels import (
     draw_persistent_shares,
     draw_spans,
 )
+from fb_fairseq.drawing import save_figure
 from fb_fairseq.errors import UserError
-from fb_fairseq.figures import save_figure
 
 PANEL_INCHES = (6, 4)  # width and height
 

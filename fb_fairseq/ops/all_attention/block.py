@@ -1,8 +1,8 @@
 """The all-attention layer: attention over the context and over persistent vectors (All-attention §4.2, Eq. 10–14).
 
-Variants of how the two are combined (§5.3): ``all-attn``, one softmax over both; ``attn-split``, one softmax each, and the
-results added; ``single-head``, the same with one set of vectors as wide as all heads together; ``head-split``, half of the
-heads for each. (``ff-attn``, a sublayer of its own, is ``persistent_sublayer``.) Shape suffixes: see
+Variants of how the two are combined (§5.3): ``all-attn``, one softmax over both; ``attn-split``, one softmax each, and
+the results added; ``single-head``, the same with one set of vectors as wide as all heads together; ``head-split``, half
+of the heads for each. (``ff-attn``, a sublayer of its own, is ``persistent_sublayer``.) Shape suffixes: see
 ``fb_fairseq/ops/__init__.py``.
 """
 
@@ -42,8 +42,8 @@ def all_attention(
     """Attention of the queries of a block [T, B, H, E] or a step [B, H, E] over context and persistent vectors.
 
     Args:
-        attend: attention of queries over the context: ``step_attention`` or ``block_attention`` with their other arguments
-            bound. It takes ``return_lse``.
+        attend: attention of queries over the context: ``step_attention`` or ``block_attention`` with their other
+            arguments bound. It takes ``return_lse``.
         mask_URN: dropout of the persistent vectors' weights.
 
     Returns:

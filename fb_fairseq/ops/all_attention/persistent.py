@@ -2,8 +2,8 @@
 
 ``Σ_n softmax_n(q · k_n / sqrt(E)) v_n`` with ``k_n = sqrt(E) k'_n`` and ``v_n = sqrt(N) v'_n``, where k' and v' are the
 parameters: so the scores are ``q · k'_n``. Each group of queries (one head, or all heads together) has N vectors of its
-own. The sum of the softmax is returned too: with it the result is combined with that of attention to the context, as one
-softmax over both (``combine``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+own. The sum of the softmax is returned too: with it the result is combined with that of attention to the context, as
+one softmax over both (``combine``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import Iterator, NamedTuple, Optional, Tuple
@@ -77,7 +77,8 @@ def chunks(groups: int, rows: int, vectors: int, device: torch.device) -> Iterat
 
 
 class PersistentAttention(torch.autograd.Function):
-    """The passes of ``persistent_attention``. With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ = log Σ exp s:
+    """The passes of ``persistent_attention``. With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ
+    = log Σ exp s:
 
     ``ds = p (dp + dℓ - Σ p dp)`` with ``dp = dropout · sqrt(N) dy v'ᵀ``, and ``Σ p dp = y · dy``;
     ``dq = ds k'``, ``dk' = dsᵀ q``, ``dv' = sqrt(N) p̂ᵀ dy``.

@@ -1,9 +1,9 @@
 """The fast loop's backward pass, written by hand.
 
 The loop goes back step by step and computes gradients of activations only. It works in tiles of some steps: after each
-tile, the weights' gradients are one product over the tile's rows, and the gradients of older keys and values one product
-over the tile's steps and layers (``gradients.py``). Within a tile, a step gathers the gradients of its own keys and values
-from the later steps. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+tile, the weights' gradients are one product over the tile's rows, and the gradients of older keys and values one
+product over the tile's steps and layers (``gradients.py``). Within a tile, a step gathers the gradients of its own keys
+and values from the later steps. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import List, Optional
@@ -17,8 +17,8 @@ from fb_fairseq.ops.feedback.tile import Side, StepIndex, Tile, Workspace
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import dropout
 
-# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the later
-# steps of its tile, which is quadratic in the tile's steps, expensive.
+# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
+# later steps of its tile, which is quadratic in the tile's steps, expensive.
 TILE_ROWS = 256
 # But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
 MIN_TILE_STEPS = 4
@@ -36,7 +36,8 @@ class BlockBackward:
         self.sums = BlockGradients(block)
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
-        """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum up those of the weights."""
+        """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum up those of the
+        weights."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD)
         size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
@@ -108,7 +109,8 @@ class BlockBackward:
         return d_memory_KBD
 
     def _slot_gradient(self, tile: Tile, step: StepIndex, side: Side, kv_set: int) -> Tensor:
-        """The gradient [G, E] of the step's keys or values, from the later tiles and from the later steps of this one."""
+        """The gradient [G, E] of the step's keys or values, from the later tiles and from the later steps of this
+        one."""
         s, i = self.block.sizes, step.in_tile
         d_slot_GE = self.sums.slots[side.index, kv_set, :, s.C + step.in_block]
         if i + 1 == tile.steps:

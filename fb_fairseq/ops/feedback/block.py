@@ -13,13 +13,15 @@ from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
 
-# Steps that lie outside the loop are projected in pieces of about this many rows: enough for an efficient matrix product,
-# few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the system.
+# Steps that lie outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
+# product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
+# system.
 PROJECTION_ROWS = 512
 
 
 class BlockInputs(NamedTuple):
-    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type that matrix products are done in."""
+    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type that matrix products are done
+    in."""
 
     x_TBD: Tensor
     memory_KCBD: Tensor
@@ -77,7 +79,8 @@ def block_sizes(inputs: BlockInputs) -> Sizes:
 
 
 class KeyValueSource(NamedTuple):
-    """Of which memory, and by which projection, a set of keys and values is made: indices into K and the projections."""
+    """Of which memory, and by which projection, a set of keys and values is made: indices into K and the
+    projections."""
 
     memory: int
     projection: int

@@ -148,7 +148,8 @@ class Block:
             keep: record the activations of all steps for the backward pass.
 
         Returns:
-            The top layer's output [T, B, D], the record, and the attention to the encoder [B, T, C] if one is asked for.
+            The top layer's output [T, B, D], the record, and the attention to the encoder [B, T, C] if one is asked
+            for.
         """
         s, o = self.sizes, self.inputs.options
         record, queries_TBX = Record(self, s.T if keep else 1), self.first_queries(0, s.T)

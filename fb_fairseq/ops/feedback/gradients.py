@@ -132,7 +132,8 @@ class BlockGradients:
         sums.ffn_norm.add_norm(work.d_ffn_norm.whole[l, :n], ffn_norm)
 
     def _add_cross_attention(self, tile: Tile, l: int) -> None:
-        """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and values."""
+        """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and
+        values."""
         block, record, work, n = self.block, tile.record, tile.work, tile.steps
         s, sums, normed = block.sizes, self.layers[l].cross, tile.cross_norm[l]
         x = tile.rows(record.attended_x, l).to(block.dtype)

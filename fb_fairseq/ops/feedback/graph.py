@@ -99,8 +99,8 @@ class Graphs:
     def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """The graph for a block; or a run operation by operation.
 
-        The latter on a CPU, where shapes are new or rare, where another block's backward pass still needs the graph, and
-        after a capture has failed.
+        The latter on a CPU, where shapes are new or rare, where another block's backward pass still needs the graph,
+        and after a capture has failed.
         """
         if not can_capture(inputs.x_TBD.device):
             return BlockRun(keep)

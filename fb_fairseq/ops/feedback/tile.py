@@ -1,8 +1,8 @@
 """Tiles of steps of the fast loop's backward pass.
 
-The backward pass goes through a block in tiles of some steps. Its loop computes gradients of activations only and leaves
-them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows (``gradients.py``).
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+The backward pass goes through a block in tiles of some steps. Its loop computes gradients of activations only and
+leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
+(``gradients.py``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import math

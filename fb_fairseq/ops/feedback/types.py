@@ -101,7 +101,8 @@ class StepOutput(NamedTuple):
 
 
 def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
-    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per layer.
+    """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
+    layer.
 
     They are at least fp32, because each slot's gradient is a sum over steps and layers.
     """

@@ -10,8 +10,8 @@ def option(default: Any, help: str, choices: Optional[Sequence[str]] = None) -> 
     Args:
         default: the value if the option is not given.
         help: the text that ``--help`` shows.
-        choices: the allowed values, kept in the field's metadata for the code that validates the option; None: any value
-            of its type. (fairseq's command line does not look at them: it restricts only options whose type is a
+        choices: the allowed values, kept in the field's metadata for the code that validates the option; None: any
+            value of its type. (fairseq's command line does not look at them: it restricts only options whose type is a
             ``ChoiceEnum``.)
     """
     metadata = {"help": help}
