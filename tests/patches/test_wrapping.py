@@ -5,9 +5,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
 import pytest
 
+from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
 from tests.conftest import REPOSITORY
 
 
