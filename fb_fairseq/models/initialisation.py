@@ -1,7 +1,13 @@
-"""``--init-from-transformer``: parameters of a trained vanilla Transformer for a model with feedback memory.
+"""``--init-from-transformer``: start a new model with the parameters of a trained vanilla Transformer.
 
-Fan et al., v1 §3.2. What both have under the same name is loaded. Shared projections are derived from the layers' own;
-what a vanilla model has not (the memory's weights, relative positions) stays as it was initialised.
+Fan et al., arXiv 2002.09402, v1 §3.2. Each parameter of the new model is
+
+- loaded, if the file has one of the same name (with ``--init-layers``, the same but for the layer's number);
+- derived: the memory's shared key and value projections from those of the file's layers, and embeddings that only one
+  of the two models multiplies by sqrt(D);
+- new, if a vanilla Transformer does not have it (``MAY_BE_NEW``): it keeps its random initialisation.
+
+Anything else that the model needs, or that the file has and the model does not use, is an error.
 """
 
 import logging
@@ -9,46 +15,66 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from enum import Enum
-from typing import Dict, List
+from typing import Dict, List, NamedTuple, Tuple
 
 import torch
-from omegaconf import OmegaConf
+from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.pruning import count_layers, parse_layers
+from fb_fairseq.models.vanilla_checkpoint import (
+    NO_PARAMETERS,
+    OPTION,
+    VanillaCheckpoint,
+    read_checkpoint,
+    update_names,
+)
 from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
 
 RULES = ("mean", "first", "last")
-OPTION = "--init-from-transformer"
+EMBEDDINGS = "decoder.embed_tokens.weight"
+MAY_BE_NEW = re.compile(
+    r"decoder\.(memory\.layer_weights|positions\.|layers\.\d+\.self_attn\.adaptive_span|output_projection\.bias)"
+)
+SHARED_PROJECTION = re.compile(r"decoder\.memory\.(k_proj|v_proj|layer_norm)\.")
+NAMES_SHOWN = 4  # in a message; more would hide what it says
 
 
 @dataclass(frozen=True)
 class InitialisationOptions:
-    """Options of starting from a vanilla Transformer; the names are the command line's."""
+    """Options of starting with a vanilla Transformer's parameters, named as on the command line."""
 
-    init_from_transformer: str = option(
-        "", "checkpoint of a vanilla Transformer whose parameters a new model starts with"
-    )
-    init_layers: str = option("", "which of its decoder layers to take, as 0,2,5; default: all")
+    init_from_transformer: str = option("", "path of a vanilla Transformer's checkpoint to start a new model from")
+    init_layers: str = option("", "decoder layers to take from that checkpoint, counted from 0, as 0,2,5; default: all")
     init_shared_projections: str = option(
         "mean",
-        "mean, first, last: which of the layers' own projections the memory's shared one is made of",
+        "what the memory's shared key and value projections start as: the mean of those of the layers taken, or those "
+        "of the first or the last of these layers (mean, first, last)",
     )
 
 
-# What a vanilla Transformer does not have.
-MAY_BE_NEW = re.compile(
-    r"decoder\.(memory\.layer_weights|positions\.|layers\.\d+\.self_attn\.adaptive_span|output_projection\.bias)"
-)
-# Buffers, and the unused duplicates that fairseq 0.12.2's encoder layers have and other versions have not.
-NO_PARAMETERS = re.compile(
-    r".*\.version$|.*\._float_tensor$|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
-)
-DERIVED = re.compile(r"decoder\.memory\.(k_proj|v_proj|layer_norm)\.")
+class Plan(NamedTuple):
+    """Where each parameter of the new model comes from.
+
+    Attributes:
+        loaded: values from the file, by the names in the new model.
+        derived: values computed from those in the file, by the names in the new model.
+        new: names of parameters that stay as they were initialised.
+        unused: names of the file's parameters that the model does not use.
+    """
+
+    loaded: Dict[str, Tensor]
+    derived: Dict[str, Tensor]
+    new: List[str]
+    unused: List[str]
+
+    @property
+    def values(self) -> Dict[str, Tensor]:
+        """The values to be copied, loaded and derived."""
+        return {**self.loaded, **self.derived}
 
 
 def initialise_if_asked(model, cfg) -> None:
@@ -61,17 +87,18 @@ def initialise_if_asked(model, cfg) -> None:
 
     Args:
         model: an ``InitialisedModel``.
+        cfg: the model's configuration, with ``InitialisationOptions``.
 
     Raises:
         UserError: the options contradict each other.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
-        raise UserError(f"--init-shared-projections {rule}: unknown, choose of {', '.join(RULES)}")
+        raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")
     cfg.init_from_transformer = cfg.init_layers = ""
     if not path:
         if layers:
-            raise UserError(f"--init-layers {layers}: has no effect without {OPTION}; give that too")
+            raise UserError(f"{flag('init_layers')} {layers}: has no effect without {OPTION}; give that too")
         return
     model.initialisation_problem = ""
     try:
@@ -83,156 +110,151 @@ def initialise_if_asked(model, cfg) -> None:
 
 
 def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
-    """Copy and derive a model's parameters from a vanilla Transformer's checkpoint, and log what was done.
+    """Set a model's parameters from a vanilla Transformer's checkpoint, and log where each comes from.
 
     Args:
-        layers: which of its decoder layers to take, as ``0,2,5``; empty: all.
-        rule: of which layers the shared projections are made: the mean of all taken, the first, the last.
+        model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
+        layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
+        rule: which of these layers the shared projections are derived from: one of ``RULES``.
+
+    Raises:
+        UserError: the file and the model do not fit; the message says why. The model is unchanged.
     """
-    try:
-        checkpoint = torch.load(path, map_location="cpu")
-        source = checkpoint["model"]
-        saved = checkpoint["cfg"]["model"] if checkpoint.get("cfg") else checkpoint["args"]  # before 0.11: a Namespace
-    except Exception as error:
-        raise UserError(
-            f"{OPTION} {path}: no whole checkpoint of fairseq ({type(error).__name__}); give one"
-        ) from error
-    source = {name: value for name, value in source.items() if not NO_PARAMETERS.match(name)}
+    source = read_checkpoint(path)
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
-    check_kind(path, source, own)
-    check_options(path, saved, model)
-    modernise(source)
-    taken = layers_to_take(path, layers, source, count_layers(own))
-    values = {name: source[vanilla_name(name, taken)] for name in own if vanilla_name(name, taken) in source}
-    derived = {}
-    if any(DERIVED.match(name) and name not in values for name in own):
-        normalised = "decoder.memory.layer_norm.weight" in own
-        chosen = {"mean": taken, "first": taken[:1], "last": taken[-1:]}[rule]
-        derived = shared_projections(source, chosen, normalised)
-    derived.update(rescaled_embeddings(path, values, saved, model))
-    values.update(derived)
-    new = [name for name in own if name not in values and MAY_BE_NEW.match(name)]
-    used = {vanilla_name(name, taken) for name in own}
-    if any(name.startswith("decoder.memory.k_proj") for name in derived):
-        used |= {n for l in taken for n in source if re.match(rf"decoder\.layers\.{l}\.self_attn\.[kv]_proj", n)}
-    left = [name for name in source if name not in used]
-    check_fit(path, own, values, new)
-    check_ties(path, own, values)
-    check_left(path, [name for name in left if not may_be_left(name, taken, model)])
+    check_kind(source, model)
+    check_options(source, model)
+    update_names(source.parameters)
+    taken = choose_layers(source, layers, count_layers(own))
+    plan = make_plan(source, model, own, taken, rule)
+    check_fit(source, own, plan)
+    check_ties(source, own, plan)
+    check_unused(source, model, plan, taken)
     with torch.no_grad():
-        for name, value in values.items():
+        for name, value in plan.values.items():
             own[name].copy_(value)
-    groups = {
-        "loaded": [name for name in values if name not in derived],
-        "derived": list(derived),
-        "new": new,
-        "left in the file": left,
-    }
-    report(path, groups)
+    report(path, plan)
 
 
-def vanilla_name(name: str, taken: List[int]) -> str:
-    """The name of a parameter in the file: the same, but for the layer's number."""
-    found = re.match(r"(decoder\.layers\.)(\d+)(\..*)", name)
-    return f"{found[1]}{taken[int(found[2])]}{found[3]}" if found else name
+# What must agree before parameters are compared.
 
 
-def check_kind(path: str, source: Dict[str, Tensor], own: Dict[str, Tensor]) -> None:
-    def kind(names):
-        return "encoder-decoder" if any(name.startswith("encoder.") for name in names) else "language model"
-
-    if not any(name.startswith("decoder.layers.") for name in source):
-        raise UserError(f"{OPTION} {path}: no Transformer (it has no decoder.layers); give a checkpoint of one")
-    if kind(source) != kind(own):
-        raise UserError(
-            f"{OPTION} {path}: holds a(n) {kind(source)}; the model is a(n) {kind(own)}; give one of its kind"
-        )
-
-
-def option_of(cfg, name: str):
-    """An option of a saved model: in a Namespace, a flat or a nested configuration; None where it is not there."""
-    cfg = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else cfg if isinstance(cfg, dict) else vars(cfg)
-    part, _, rest = name.partition("_")
-    nested = cfg.get(part)
-    return nested[rest] if isinstance(nested, dict) and rest in nested else cfg.get(name)
+def check_kind(source: VanillaCheckpoint, model) -> None:
+    """
+    Raises:
+        UserError: the file does not hold a Transformer; or only one of the two models is an encoder-decoder.
+    """
+    if not any(name.startswith("decoder.layers.") for name in source.parameters):
+        raise source.error("does not hold a Transformer (it has no decoder.layers); give a checkpoint of one")
+    kinds = {True: "an encoder-decoder", False: "a language model"}
+    theirs = kinds[any(name.startswith("encoder.") for name in source.parameters)]
+    own = kinds[isinstance(model, FairseqEncoderDecoderModel)]
+    if theirs != own:
+        raise source.error(f"holds {theirs}, but the new model is {own}; give a checkpoint of the same kind")
 
 
-def check_options(path: str, saved, model) -> None:
-    """What names and shapes do not show."""
+def check_options(source: VanillaCheckpoint, model) -> None:
+    """Check the options that change what a model computes, but not the names and shapes of its parameters.
+
+    Raises:
+        UserError: one of them differs; what the file does not tell is taken to agree.
+    """
+    options = model.decoder.options
     own = {
-        "activation_fn": model.decoder.options.activation_fn,
-        "decoder_attention_heads": model.decoder.options.decoder_attention_heads,
-        "decoder_normalize_before": model.decoder.options.decoder_normalize_before,
+        "activation_fn": options.activation_fn,
+        "decoder_attention_heads": options.decoder_attention_heads,
+        "decoder_normalize_before": options.decoder_normalize_before,
     }
-    if hasattr(model, "encoder"):
-        cfg = model.encoder.cfg.encoder
-        own.update(encoder_attention_heads=cfg.attention_heads, encoder_normalize_before=cfg.normalize_before)
-        own["no_token_positional_embeddings"] = model.encoder.cfg.no_token_positional_embeddings
+    if isinstance(model, FairseqEncoderDecoderModel):
+        cfg = model.encoder.cfg
+        own["encoder_attention_heads"] = cfg.encoder.attention_heads
+        own["encoder_normalize_before"] = cfg.encoder.normalize_before
+        own["no_token_positional_embeddings"] = cfg.no_token_positional_embeddings
     for name, value in own.items():
-        theirs = option_of(saved, name)
-        theirs = str(theirs) if isinstance(theirs, Enum) else theirs
+        theirs = source.option(name)
         if theirs is not None and theirs != value:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{OPTION} {path}: was trained with {flag} {theirs}, not {value}; give the same")
+            raise source.error(f"was trained with {flag(name)} {theirs}, not {value}; give the same")
 
 
-def modernise(source: Dict[str, Tensor]) -> None:
-    """Bring the names of old checkpoints up to date, in place: as fairseq does for its own models."""
-    for name in list(source):
-        fused = re.match(r"(.*_attn\.)in_proj_(weight|bias)$", name)
-        if fused:
-            for part, value in zip("qkv", source.pop(name).chunk(3)):
-                source[f"{fused[1]}{part}_proj.{fused[2]}"] = value
-        norm = re.match(r"((?:en|de)coder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$", name)
-        if norm:
-            kinds = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]
-            if norm[1] == "encoder":
-                del kinds[1]
-            source[f"{norm[1]}{norm[2]}{kinds[int(norm[3])]}{norm[4]}"] = source.pop(name)
-    name = "decoder.output_projection.weight"
-    if name not in source and not any(n.startswith("decoder.adaptive_softmax") for n in source):
-        weight = source.pop("decoder.embed_out", source.get("decoder.embed_tokens.weight"))
-        if weight is not None:
-            source[name] = weight
+def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int]:
+    """The numbers of the file's decoder layers to take.
 
+    Args:
+        text: the value of ``--init-layers``; empty: all.
+        wanted: number of decoder layers of the new model.
 
-def layers_to_take(path: str, text: str, source: Dict[str, Tensor], wanted: int) -> List[int]:
-    there = count_layers(source)
+    Raises:
+        UserError: these are not as many as the new model has, or the file does not have them.
+    """
+    available = count_layers(source.parameters)
     if not text:
-        if there != wanted:
-            raise UserError(
-                f"{OPTION} {path}: has {there} decoder layers, the model {wanted}; choose {wanted} of them with "
-                f"--init-layers, as {','.join(str(l * there // wanted) for l in range(wanted))}"
+        if available != wanted:
+            evenly_spaced = ",".join(str(l * available // wanted) for l in range(wanted))
+            raise source.error(
+                f"has {available} decoder layers, the model {wanted}; choose {wanted} of them with "
+                f"{flag('init_layers')}, as {evenly_spaced}"
             )
-        return list(range(there))
-    taken = parse_layers("--init-layers", text)
-    if len(taken) != wanted or min(taken) < 0 or max(taken) >= there:
-        raise UserError(f"--init-layers {text}: give {wanted} of the layers 0 to {there - 1} of {path}")
+        return list(range(available))
+    taken = parse_layers(flag("init_layers"), text)
+    if len(taken) != wanted or min(taken) < 0 or max(taken) >= available:
+        raise UserError(
+            f"{flag('init_layers')} {text}: give {wanted} of the layers 0 to {available - 1} of {source.path}"
+        )
     return taken
 
 
-def shared_projections(source: Dict[str, Tensor], layers: List[int], normalised: bool) -> Dict[str, Tensor]:
-    """One key and value projection of the memory: the mean of these layers' own.
+# Where the parameters come from.
 
-    With pre-norm a layer's own norm (γ, β) comes before its projection: ``W (γ n + β) + b`` of a normalised memory n is
-    ``W diag(γ) n + (W β + b)``. So γ and β move into weight and bias, and the memory's norm is neutral.
+
+def make_plan(source: VanillaCheckpoint, model, own: Dict[str, Tensor], taken: List[int], rule: str) -> Plan:
+    """Decide where each of the model's parameters ``own`` comes from; see the top of this module."""
+    source_names = {name: name_in_file(name, taken) for name in own}
+    found = {name: source.parameters[theirs] for name, theirs in source_names.items() if theirs in source.parameters}
+    derived = {}
+    used = set(source_names.values())
+    if any(SHARED_PROJECTION.match(name) and name not in found for name in own):
+        chosen = {"mean": taken, "first": taken[:1], "last": taken[-1:]}[rule]
+        derived = shared_projections(source.parameters, chosen, "decoder.memory.layer_norm.weight" in own)
+        if derived:  # replaces the projections of all layers, whichever it was made of
+            used.update(name for l in taken for name in source.parameters if is_key_or_value_projection(name, l))
+    derived.update(rescaled_embeddings(source, found, model))
+    return Plan(
+        loaded={name: value for name, value in found.items() if name not in derived},
+        derived=derived,
+        new=[name for name in own if name not in found and name not in derived and MAY_BE_NEW.match(name)],
+        unused=[name for name in source.parameters if name not in used],
+    )
+
+
+def name_in_file(name: str, taken: List[int]) -> str:
+    """The file's name of one of the model's parameters: the same, but for the numbers of the layers taken."""
+    layer = re.match(r"(decoder\.layers\.)(\d+)(\..*)", name)
+    return f"{layer[1]}{taken[int(layer[2])]}{layer[3]}" if layer else name
+
+
+def is_key_or_value_projection(name: str, layer: int) -> bool:
+    """Whether a parameter belongs to the key or value projection of a decoder layer's self-attention."""
+    return name.startswith((f"decoder.layers.{layer}.self_attn.k_proj", f"decoder.layers.{layer}.self_attn.v_proj"))
+
+
+def shared_projections(parameters: Dict[str, Tensor], layers: List[int], normalised: bool) -> Dict[str, Tensor]:
+    """The memory's key and value projections: the mean of these layers' own (v1 §3.2).
+
+    Args:
+        parameters: those of the vanilla Transformer.
+        normalised: pre-norm: the memory has a layer norm, which becomes neutral; see ``projection_of_normalised``.
+
+    Returns:
+        Values by the names in the new model; empty if a layer lacks its projections (``check_fit`` reports that).
     """
     derived = {}
-    for projection in ("k_proj", "v_proj"):
-        weights, biases = [], []
-        for l in layers:
-            layer = f"decoder.layers.{l}"
-            try:
-                weight, bias = (source[f"{layer}.self_attn.{projection}.{part}"] for part in ("weight", "bias"))
-                if normalised:
-                    scale, shift = (source[f"{layer}.self_attn_layer_norm.{part}"] for part in ("weight", "bias"))
-                    weight, bias = weight * scale, bias + weight @ shift
-            except KeyError:
-                return {}  # check_fit names what is missing
-            weights.append(weight)
-            biases.append(bias)
-        derived[f"decoder.memory.{projection}.weight"] = torch.stack(weights).mean(0)
-        derived[f"decoder.memory.{projection}.bias"] = torch.stack(biases).mean(0)
+    for kind in ("k_proj", "v_proj"):
+        try:
+            pairs = [projection(parameters, l, kind, normalised) for l in layers]
+        except KeyError:
+            return {}
+        for part, values in zip(("weight", "bias"), zip(*pairs)):
+            derived[f"decoder.memory.{kind}.{part}"] = torch.stack(values).mean(0)
     if normalised:
         D = derived["decoder.memory.k_proj.weight"].shape[1]
         derived["decoder.memory.layer_norm.weight"] = torch.ones(D)
@@ -240,80 +262,132 @@ def shared_projections(source: Dict[str, Tensor], layers: List[int], normalised:
     return derived
 
 
-def rescaled_embeddings(path: str, values: Dict[str, Tensor], saved, model) -> Dict[str, Tensor]:
-    """Embeddings, where one of the file's model and this one multiplies them by sqrt(width), and the other does not."""
-    name, decoder = "decoder.embed_tokens.weight", model.decoder
-    scaled = option_of(saved, "share_decoder_input_output_embed") or option_of(saved, "adaptive_input")
-    if option_of(saved, "relative_positions") is None:  # one of fairseq's own models
-        scaled = not option_of(saved, "no_scale_embedding")
-    if bool(scaled) == (decoder.embed_scale != 1):
+def projection(parameters: Dict[str, Tensor], l: int, kind: str, normalised: bool) -> Tuple[Tensor, Tensor]:
+    """Weight and bias of a layer's key or value projection; with pre-norm including the scale and shift of its norm.
+
+    With n the normalised input, γ and β the norm's scale and shift, W and b the projection's weight and bias, pre-norm
+    projects to ``W (γ n + β) + b = (W diag(γ)) n + (W β + b)``.
+
+    Args:
+        kind: ``k_proj`` or ``v_proj``.
+
+    Raises:
+        KeyError: the layer does not have such a parameter.
+    """
+    layer = f"decoder.layers.{l}"
+    weight, bias = (parameters[f"{layer}.self_attn.{kind}.{part}"] for part in ("weight", "bias"))
+    if not normalised:
+        return weight, bias
+    scale, shift = (parameters[f"{layer}.self_attn_layer_norm.{part}"] for part in ("weight", "bias"))
+    return weight * scale, bias + weight @ shift
+
+
+def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], model) -> Dict[str, Tensor]:
+    """The embeddings, if only one of the two models multiplies them by sqrt(D): the factor moves into them.
+
+    fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
+    adaptive ones (``word_embeddings.build_word_layers``).
+
+    Returns:
+        The embeddings by their name; empty if both models multiply them, or neither.
+
+    Raises:
+        UserError: the embeddings cannot be changed, because an output layer or an encoder shares them.
+    """
+    decoder = model.decoder
+    if source.option("relative_positions") is None:  # one of fairseq's own models
+        scaled = not source.option("no_scale_embedding")
+    else:
+        scaled = bool(source.option("share_decoder_input_output_embed") or source.option("adaptive_input"))
+    if scaled == (decoder.embed_scale != 1):
         return {}
-    projection = getattr(decoder, "output_projection", None)
-    tied = projection is not None and name in values and projection.weight is decoder.embed_tokens.weight
-    if hasattr(model, "encoder") or tied or name not in values:
-        raise UserError(
-            f"{OPTION} {path}: its embeddings are {'' if scaled else 'not '}multiplied by sqrt(width), the model's are "
-            f"{'not' if scaled else 'so'}; give the same --no-scale-embedding or --share-decoder-input-output-embed"
+    plain = EMBEDDINGS in found  # adaptive ones have other names
+    output = decoder.output_projection  # None with an adaptive softmax
+    tied = plain and output is not None and output.weight is decoder.embed_tokens.weight
+    if isinstance(model, FairseqEncoderDecoderModel) or tied or not plain:
+        theirs, own = ("are", "are not") if scaled else ("are not", "are")
+        raise source.error(
+            f"its embeddings {theirs} multiplied by sqrt(width), those of the new model {own}; give the same "
+            "--no-scale-embedding or --share-decoder-input-output-embed"
         )
-    width = values[name].shape[1]
-    return {name: values[name] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
+    width = found[EMBEDDINGS].shape[1]
+    return {EMBEDDINGS: found[EMBEDDINGS] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
 
 
-def check_fit(path: str, own: Dict[str, Tensor], values: Dict[str, Tensor], new: List[str]) -> None:
-    missing = [name for name in own if name not in values and name not in new]
+# What must hold before parameters are copied.
+
+
+def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
+    """
+    Raises:
+        UserError: the file lacks parameters, or has them in other shapes.
+    """
+    values = plan.values
+    missing = [name for name in own if name not in values and name not in plan.new]
     misfits = [
         f"{name} {list(value.shape)} (the model needs {list(own[name].shape)})"
         for name, value in values.items()
         if value.shape != own[name].shape
     ]
-    if any("embed_tokens" in misfit for misfit in misfits):
-        misfits.append("is it another dictionary?")
-    problems = [f"does not have {summary(missing)}"] if missing else []
-    problems += [f"has {', '.join(misfits[:4])}"] if misfits else []
+    problems = []
+    if missing:
+        problems.append(f"does not have {summary(missing)}")
+    if misfits:
+        hint = " (was it trained with another dictionary?)" if any("embed_tokens" in text for text in misfits) else ""
+        problems.append(f"has {', '.join(misfits[:NAMES_SHOWN])}{hint}")
     if problems:
-        raise UserError(f"{OPTION} {path}: {'; and '.join(problems)}; give a checkpoint of the same sizes and options")
+        raise source.error(f"{'; and '.join(problems)}; give a checkpoint of the same sizes and options")
 
 
-def check_ties(path: str, own: Dict[str, Tensor], values: Dict[str, Tensor]) -> None:
-    """What the model shares must be one in the file too."""
-    first: Dict[int, str] = {}
+def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
+    """
+    Raises:
+        UserError: parameters that the model shares have different values in the file.
+    """
+    first_names: Dict[int, str] = {}
+    values = plan.values
     for name, value in values.items():
-        other = first.setdefault(own[name].data_ptr(), name)
+        other = first_names.setdefault(own[name].data_ptr(), name)
         if other != name and not value.equal(values[other]):
-            raise UserError(
-                f"{OPTION} {path}: its {other} and {name} differ, and the model has one for both; leave out "
-                "--share-decoder-input-output-embed or --share-all-embeddings, as it was trained"
+            raise source.error(
+                f"its {other} and {name} differ, but the new model shares them; leave out "
+                "--share-decoder-input-output-embed or --share-all-embeddings, as in its training"
             )
 
 
-def may_be_left(name: str, taken: List[int], model) -> bool:
-    """Whether a parameter of the file may stay unused: layers that were not taken, and the absolute positions of a
-    language model that has relative ones."""
-    layer = re.match(r"decoder\.layers\.(\d+)\.", name)
-    if layer:
-        return int(layer[1]) not in taken
-    return name.startswith("decoder.embed_positions") and model.decoder.options.relative_positions != "none"
+def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int]) -> None:
+    """
+    Raises:
+        UserError: the file has parameters that the model does not use. Allowed are layers that were not taken, and the
+            absolute positions of a language model if the new one has relative ones.
+    """
+    relative = model.decoder.options.relative_positions != "none"
 
+    def may_be_unused(name: str) -> bool:
+        layer = re.match(r"decoder\.layers\.(\d+)\.", name)
+        return int(layer[1]) not in taken if layer else relative and name.startswith("decoder.embed_positions")
 
-def check_left(path: str, names: List[str]) -> None:
+    names = [name for name in plan.unused if not may_be_unused(name)]
     if names:
-        raise UserError(
-            f"{OPTION} {path}: has {summary(names)}, which the model has not; give the options that it was trained with"
+        raise source.error(
+            f"has {summary(names)}, which the model does not have; give the options that it was trained with"
         )
 
 
-def summary(names: List[str], most: int = 4) -> str:
-    """The names, layers and parts together: ``decoder.layers.0.fc1, decoder.memory.k_proj, … (12 more)``."""
-    whole = [re.sub(r"\.(weight|bias)$", "", name) for name in names]
-    modules = list(dict.fromkeys(whole))
-    more = len(modules) - most
-    return ", ".join(modules[:most]) + (f", … ({more} more)" if more > 0 else "")
+# Reporting.
 
 
-def report(path: str, groups: Dict[str, List[str]]) -> None:
-    """Log how many parameters went which way, and the names of those that were not simply loaded."""
-    lines = []
-    for what, names in groups.items():
-        named = f" ({summary(names)})" if names and what != "loaded" else ""
-        lines.append(f"{len(names)} {what}{named}")
-    logger.info(f"parameters from {path}: {', '.join(lines)}")
+def summary(names: List[str]) -> str:
+    """The modules of parameters, the first few of them: ``decoder.layers.0.fc1, decoder.memory.k_proj, … (2 more)``."""
+    modules = list(dict.fromkeys(re.sub(r"\.(weight|bias)$", "", name) for name in names))
+    more = len(modules) - NAMES_SHOWN
+    return ", ".join(modules[:NAMES_SHOWN]) + (f", … ({more} more)" if more > 0 else "")
+
+
+def report(path: str, plan: Plan) -> None:
+    """Log how many parameters were loaded, derived, …, and the names of all but those that were loaded."""
+    named = {"derived": list(plan.derived), "new": plan.new, "left in the file": plan.unused}
+    parts = [f"{len(plan.loaded)} loaded"]
+    for what, names in named.items():
+        parts.append(f"{len(names)} {what}" + (f" ({summary(names)})" if names else ""))
+    logger.info(f"parameters from {path}: {', '.join(parts)}")

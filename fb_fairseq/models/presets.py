@@ -1,9 +1,13 @@
-"""Named architectures: the papers' hyperparameters of the models (Feedback Transformer v3 Table 9, All-attention §5.1;
-parameter counts as the papers state).
+"""Named architectures: the papers' hyperparameters of the models.
 
-The Feedback Transformer's baseline has the same sizes. Projections are one a layer, but for WikiText-103 large shared.
-What the tables say of training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
+``relative_transformer_lm`` and ``feedback_transformer_lm`` have the same sizes (Feedback Transformer, v3 Table 9); each
+layer has its own key and value projections, except in ``feedback_transformer_lm_wikitext103_large_shared``. What the
+papers say of training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
+
+``tests/models/test_presets.py`` checks the parameter counts in the comments.
 """
+
+from typing import Any
 
 from fairseq.models import register_model_architecture
 from omegaconf import OmegaConf
@@ -11,120 +15,114 @@ from omegaconf import OmegaConf
 from fb_fairseq.errors import UserError
 from fb_fairseq.models import all_attention_lm, feedback_transformer_lm, relative_transformer_lm  # noqa: F401  first
 
-PRE_NORM = dict(decoder_normalize_before=True)
-
-
-def same_dropout(p: float) -> dict:
-    """The tables' dropout rate: of attention weights and after the activation."""
-    return dict(attention_dropout=p, activation_dropout=p)
-
-
-RANDOM_WALK = dict(
-    **PRE_NORM,
-    decoder_layers=4,
-    decoder_embed_dim=256,
-    decoder_ffn_embed_dim=1024,
-    decoder_attention_heads=4,
-    attention_span=100,
-    **same_dropout(0.2),
-)
-CHAR_PTB = dict(
-    **PRE_NORM,
-    decoder_layers=6,
-    decoder_embed_dim=384,
-    decoder_ffn_embed_dim=1536,
-    decoder_attention_heads=4,
-    attention_span=512,
-    **same_dropout(0.5),
-)
-ENWIK8 = dict(
-    **PRE_NORM,
-    decoder_layers=12,
-    decoder_embed_dim=512,
-    decoder_ffn_embed_dim=4096,
-    decoder_attention_heads=8,
-    decoder_head_dim=128,
-    attention_span=8192,
-    adaptive_span=True,
-    adaptive_span_loss=5e-7,
-    **same_dropout(0.5),
-)
-# The cut-offs of the published code, which give the papers' parameter counts.
-WORDS = dict(
+# Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
+# are the papers'.
+ADAPTIVE_WORDS = dict(
     adaptive_input=True,
     adaptive_input_cutoff="20000,40000,200000",
     adaptive_softmax_cutoff="20000,40000,200000",
     tie_adaptive_weights=True,
     tie_adaptive_proj=True,
 )
-WIKITEXT103_SMALL = dict(
-    **PRE_NORM,
-    **WORDS,
-    decoder_layers=4,
-    decoder_embed_dim=512,
-    decoder_ffn_embed_dim=4096,
-    decoder_attention_heads=8,
+
+
+def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
+    """Options of one model in v3 Table 9. All are pre-norm.
+
+    Args:
+        dropout: rate for the attention weights, and after the activation of the feed-forward sublayer.
+        more: further options.
+    """
+    return dict(
+        decoder_normalize_before=True,
+        decoder_layers=layers,
+        decoder_embed_dim=width,
+        decoder_ffn_embed_dim=ffn,
+        decoder_attention_heads=heads,
+        attention_span=span,
+        attention_dropout=dropout,
+        activation_dropout=dropout,
+        **more,
+    )
+
+
+def word_dropout(p: float) -> dict:
+    """Dropout of the embeddings and before the output layer, on WikiText-103."""
+    return dict(embedding_dropout=p, output_dropout=p)
+
+
+def all_attention(*, layers: int, vectors: int, span: int, span_loss: float, dropout: float, **more: Any) -> dict:
+    """Options of one model in All-attention §5.1. All have width 512, 8 heads and adaptive spans.
+
+    Args:
+        vectors: persistent vectors per head, N.
+        span_loss: weight of the adaptive spans' penalty.
+        dropout: rate for the attention weights.
+        more: further options.
+    """
+    return dict(
+        decoder_embed_dim=512,
+        decoder_attention_heads=8,
+        adaptive_span=True,
+        decoder_layers=layers,
+        persistent_memory_size=vectors,
+        attention_span=span,
+        adaptive_span_loss=span_loss,
+        attention_dropout=dropout,
+        **more,
+    )
+
+
+# 77M parameters on enwik8.
+BYTES = transformer(
+    layers=12,
+    width=512,
+    ffn=4096,
+    heads=8,
     decoder_head_dim=128,
-    attention_span=512,
-    embedding_dropout=0.1,
-    output_dropout=0.1,
-    **same_dropout(0.1),
+    span=8192,
+    dropout=0.5,
+    adaptive_span=True,
+    adaptive_span_loss=5e-7,
 )
-WIKITEXT103_LARGE = dict(
-    **PRE_NORM,
-    **WORDS,
-    decoder_layers=8,
-    decoder_embed_dim=1024,
-    decoder_ffn_embed_dim=4096,
-    decoder_attention_heads=8,
-    attention_span=512,
-    embedding_dropout=0.2,
-    output_dropout=0.2,
-    **same_dropout(0.3),
+# 44M parameters.
+WIKITEXT103_SMALL = transformer(
+    layers=4,
+    width=512,
+    ffn=4096,
+    heads=8,
+    decoder_head_dim=128,
+    span=512,
+    dropout=0.1,
+    **word_dropout(0.1),
+    **ADAPTIVE_WORDS,
 )
-# "The adaptive span has the same hyperparameters as Sukhbaatar et al. [39] with a maximum span of 8192, except the
-# loss"
-ALL_ATTENTION = dict(decoder_embed_dim=512, decoder_attention_heads=8, adaptive_span=True)
-ALL_ATTENTION_PRESETS = {
-    "char_small": dict(
-        **ALL_ATTENTION,
-        decoder_layers=18,
-        persistent_memory_size=1024,
-        attention_dropout=0.3,
-        attention_span=8192,
-        adaptive_span_loss=1e-7,
-    ),
-    "char_large": dict(
-        **ALL_ATTENTION,
-        decoder_layers=36,
-        persistent_memory_size=2048,
-        attention_dropout=0.4,
-        attention_span=8192,
-        adaptive_span_loss=1e-7,
-    ),
-    "wikitext103": dict(
-        **ALL_ATTENTION,
-        **WORDS,
-        decoder_layers=36,
-        persistent_memory_size=2048,
-        attention_dropout=0.3,
-        embedding_dropout=0.1,
-        output_dropout=0.1,
-        attention_span=2048,
-        adaptive_span_loss=5e-7,
-    ),
-}
-PRESETS = {
-    "char_ptb": CHAR_PTB,
-    "enwik8": ENWIK8,
-    "text8": ENWIK8,
+# 139M parameters; 124M with shared projections.
+WIKITEXT103_LARGE = transformer(
+    layers=8, width=1024, ffn=4096, heads=8, span=512, dropout=0.3, **word_dropout(0.2), **ADAPTIVE_WORDS
+)
+TRANSFORMERS = {
+    # 3.2M and 10.7M parameters.
+    "random_walk": transformer(layers=4, width=256, ffn=1024, heads=4, span=100, dropout=0.2),
+    "char_ptb": transformer(layers=6, width=384, ffn=1536, heads=4, span=512, dropout=0.5),
+    "enwik8": BYTES,
+    "text8": BYTES,
     "wikitext103_small": WIKITEXT103_SMALL,
     "wikitext103_large": WIKITEXT103_LARGE,
+}
+ALL_ATTENTION = {
+    # enwik8 and text8: 39M and 114M parameters.
+    "char_small": all_attention(layers=18, vectors=1024, span=8192, span_loss=1e-7, dropout=0.3),
+    "char_large": all_attention(layers=36, vectors=2048, span=8192, span_loss=1e-7, dropout=0.4),
+    # 132M parameters.
+    "wikitext103": all_attention(
+        layers=36, vectors=2048, span=2048, span_loss=5e-7, dropout=0.3, **word_dropout(0.1), **ADAPTIVE_WORDS
+    ),
 }
 
 
 def register(model: str, name: str, values: dict) -> None:
-    """Register ``--arch <model>_<name>``: these values where an option is not given."""
+    """Register ``--arch <model>_<name>``, with these values for options that are not given."""
     arch = f"{model}_{name}"
 
     @register_model_architecture(model, arch)
@@ -143,11 +141,9 @@ def register(model: str, name: str, values: dict) -> None:
         args.resolved_architecture = arch
 
 
-for _name, _values in PRESETS.items():
+for _name, _values in TRANSFORMERS.items():
     register("relative_transformer_lm", _name, _values)
     register("feedback_transformer_lm", _name, {**_values, "memory_projections": "per-layer"})
-for _name, _values in ALL_ATTENTION_PRESETS.items():
-    register("all_attention_lm", _name, _values)
-register("feedback_transformer_lm", "random_walk", {**RANDOM_WALK, "memory_projections": "per-layer"})
-register("relative_transformer_lm", "random_walk", RANDOM_WALK)
 register("feedback_transformer_lm", "wikitext103_large_shared", {**WIKITEXT103_LARGE, "memory_projections": "shared"})
+for _name, _values in ALL_ATTENTION.items():
+    register("all_attention_lm", _name, _values)

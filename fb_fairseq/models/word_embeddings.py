@@ -1,29 +1,36 @@
 """Input and output layers of the language models: plain, tied, or adaptive (fairseq's own modules)."""
 
 import math
-from typing import List
+from typing import Dict, List
 
 import torch.nn as nn
+from fairseq.data import Dictionary
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
+from torch import Tensor
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 
 
-def build_word_layers(decoder: nn.Module, cfg, dictionary, output_dictionary) -> None:
+def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> None:
     """Give a decoder ``embed_tokens``, ``embed_scale`` and ``output_projection`` or ``adaptive_softmax``.
 
-    Free embeddings are N(0, 1), unscaled, and the output layer has a bias, as published for characters. Tied and
-    adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias.
+    Untied plain embeddings are N(0, 1), unscaled, and the output layer has a bias, as published for characters. Tied
+    and adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias.
+
+    Args:
+        cfg: a ``LanguageModelConfig``.
+        output_dictionary: that of the targets; may be ``dictionary`` itself.
 
     Raises:
         UserError: options contradict each other; the message names them.
     """
-    V, D = len(dictionary), cfg.decoder_embed_dim
-    outputs, tied = len(output_dictionary), cfg.share_decoder_input_output_embed
-    if output_dictionary is not dictionary and (tied or cfg.tie_adaptive_weights):
-        name = "--share-decoder-input-output-embed" if tied else "--tie-adaptive-weights"
-        raise UserError(f"{name}: inputs and labels (--labels) have dictionaries of their own; leave it out")
-    check_adaptive(cfg, V, outputs)
+    V, D, outputs = len(dictionary), cfg.decoder_embed_dim, len(output_dictionary)
+    tied = cfg.share_decoder_input_output_embed
+    if output_dictionary is not dictionary:
+        for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
+            if getattr(cfg, name):
+                raise UserError(f"{flag(name)}: inputs and labels (--labels) have different dictionaries; leave it out")
+    check_adaptive_options(cfg, V, outputs)
     decoder.adaptive_softmax = None
     decoder.output_projection = None
     if cfg.adaptive_input:
@@ -50,57 +57,62 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary, output_dictionary) ->
         decoder.output_projection.weight = decoder.embed_tokens.weight
 
 
-def check_adaptive(cfg, inputs: int, outputs: int) -> None:
-    def require(good, message):
-        if not good:
-            raise UserError(message)
+def check_adaptive_options(cfg, inputs: int, outputs: int) -> None:
+    """Check the options of adaptive embeddings and softmax.
 
-    for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
-        cutoffs(cfg, name, vocabulary)
-    require(
-        bool(cfg.adaptive_input) == bool(cfg.adaptive_input_cutoff),
-        "--adaptive-input and --adaptive-input-cutoff go together: give both, or neither",
+    Args:
+        inputs, outputs: sizes of the two vocabularies.
+
+    Raises:
+        UserError: they contradict each other; the message names them.
+    """
+    cutoffs(cfg, "adaptive_input_cutoff", inputs)
+    cutoffs(cfg, "adaptive_softmax_cutoff", outputs)
+    if bool(cfg.adaptive_input) != bool(cfg.adaptive_input_cutoff):
+        raise UserError("--adaptive-input and --adaptive-input-cutoff go together: give both, or neither")
+    if cfg.share_decoder_input_output_embed and (cfg.adaptive_input or cfg.adaptive_softmax_cutoff):
+        raise UserError(
+            "--share-decoder-input-output-embed is for plain embeddings; with adaptive ones give --tie-adaptive-weights"
+        )
+    same_clusters = (
+        cfg.adaptive_input_cutoff == cfg.adaptive_softmax_cutoff
+        and cfg.adaptive_input_factor == cfg.adaptive_softmax_factor
     )
-    require(
-        not (cfg.share_decoder_input_output_embed and (cfg.adaptive_input or cfg.adaptive_softmax_cutoff)),
-        "--share-decoder-input-output-embed is for plain embeddings; with adaptive ones give --tie-adaptive-weights",
-    )
-    require(
-        not cfg.tie_adaptive_weights
-        or cfg.adaptive_input
-        and cfg.adaptive_input_cutoff == cfg.adaptive_softmax_cutoff
-        and cfg.adaptive_input_factor == cfg.adaptive_softmax_factor,
-        "--tie-adaptive-weights needs --adaptive-input, and the same cut-offs and factors for input and softmax",
-    )
-    require(
-        not cfg.tie_adaptive_proj or cfg.tie_adaptive_weights,
-        "--tie-adaptive-proj needs --tie-adaptive-weights; give that too",
-    )
+    if cfg.tie_adaptive_weights and not (cfg.adaptive_input and same_clusters):
+        raise UserError(
+            "--tie-adaptive-weights needs --adaptive-input, and the same cut-offs and factors for input and softmax"
+        )
+    if cfg.tie_adaptive_proj and not cfg.tie_adaptive_weights:
+        raise UserError("--tie-adaptive-proj needs --tie-adaptive-weights; give that too")
 
 
 def cutoffs(cfg, name: str, vocabulary: int) -> List[int]:
-    """The cut-offs of an option, as ``20000,40000``.
+    """The cut-offs of an option, given as ``20000,40000``; empty if it is not given.
+
+    Args:
+        name: the option's name in ``cfg``.
+        vocabulary: number of symbols.
 
     Raises:
-        UserError: they are no numbers, do not rise, or reach past the vocabulary.
+        UserError: they are not numbers, do not rise, or exceed the vocabulary.
     """
     text = getattr(cfg, name)
     if not text:
         return []
-    option = f"--{name.replace('_', '-')} {text}"
+    given = f"{flag(name)} {text}"
     try:
         values = [int(value) for value in text.split(",")]
     except ValueError:
-        raise UserError(f"{option}: give word numbers, as 20000,40000") from None
+        raise UserError(f"{given}: give word numbers, as 20000,40000") from None
     if values[0] < 1 or any(a >= b for a, b in zip(values, values[1:])):
-        raise UserError(f"{option}: the cut-offs must rise")
+        raise UserError(f"{given}: the cut-offs must rise, from 1 or more")
     if values[-1] >= vocabulary:
-        raise UserError(f"{option}: the vocabulary has only {vocabulary} symbols; give smaller cut-offs")
+        raise UserError(f"{given}: the vocabulary has only {vocabulary} symbols; give smaller cut-offs")
     return values
 
 
-def vocabulary_of(state_dict, prefix: str) -> int:
-    """How many symbols a checkpoint's embeddings, plain or adaptive, are for."""
+def vocabulary_size(state_dict: Dict[str, Tensor], prefix: str) -> int:
+    """Number of symbols of a checkpoint's embeddings, plain or adaptive; 0 if there are none of this prefix."""
     plain = state_dict.get(f"{prefix}weight")
     if plain is not None:
         return len(plain)
@@ -111,14 +123,19 @@ def vocabulary_of(state_dict, prefix: str) -> int:
     )
 
 
-def check_dictionary(state_dict, side: str, dictionary, file: str = "dict.txt") -> None:
-    """
+def check_dictionary(state_dict: Dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
+    """Check a checkpoint's embeddings against the dictionary of the data.
+
+    Args:
+        side: ``encoder`` or ``decoder``.
+        file: the dictionary's name, for the error.
+
     Raises:
-        UserError: the encoder or decoder of a checkpoint was trained with a dictionary of another size.
+        UserError: this side was trained with a dictionary of another size.
     """
-    saved, own = vocabulary_of(state_dict, f"{side}.embed_tokens."), len(dictionary)
+    saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:
         raise UserError(
             f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; "
-            "give data that was prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+            "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
         )

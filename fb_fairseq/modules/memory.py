@@ -1,4 +1,7 @@
-"""The feedback memory's own parameters: the weights that merge the layers, and shared key and value projections."""
+"""The feedback memory's own parameters: the weights that merge the layers, and shared key and value projections.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
 
 from typing import List, Optional
 
@@ -12,13 +15,24 @@ from fb_fairseq.ops.layers import Projection, at_least_fp32
 
 
 class FeedbackMemory(nn.Module):
-    """Composition of the memory (v3 §3.3, Eq. 1; compositions to compare: v1 Table 5, v3 Figures 5 and 8).
+    """How a step's embedding and layer outputs are merged into the memories that later steps attend to.
+
+    ``--memory-composition`` selects one of these:
+
+    - ``weighted``: one memory, a weighted sum with learned weights (v3 §3.3, Eq. 1);
+    - ``average``: one memory, the mean;
+    - ``layer:<l>``: one memory, the output of layer l alone; layer 0 is the embedding;
+    - ``same-and-lower``: one memory per layer, a learned weighted sum of this layer's output and all below;
+    - ``previous``: one memory per layer, the output of the layer below: a Transformer.
+
+    The papers compare them in v1 Table 5 and v3 Figures 5 and 8.
 
     Attributes:
-        layer_weights: the logits w of Eq. 1, [L + 1]: first the embedding's, then the layers'. For ``same-and-lower``
-            [L, L + 1]: row l is what layer l + 1 attends to, and only its first l + 2 entries count.
-        k_proj, v_proj, layer_norm: with shared projections, the key and value projections of all layers, and with
-            pre-norm the norm before them.
+        layer_weights: the logits w of Eq. 1, [L + 1]: the embedding's, then the layers'. For ``same-and-lower``
+            [L, L + 1]: row l belongs to the memory of layer l + 1, and only its first l + 2 entries are used. None for
+            the other compositions.
+        k_proj, v_proj: the key and value projections of all layers, with ``--memory-projections shared``.
+        layer_norm: the norm before them; None with post-norm.
     """
 
     def __init__(self, options: TransformerOptions):
@@ -37,11 +51,15 @@ class FeedbackMemory(nn.Module):
 
     @property
     def memories(self) -> int:
-        """Number of memories K that a step leaves: 1, or L where each layer has its own."""
+        """Number of memories of a step, K: 1, or L where each layer has its own."""
         return self.layers if self.composition in ("same-and-lower", "previous") else 1
 
     def mix(self, device: Optional[torch.device] = None) -> Tensor:
-        """What each memory takes of the embedding and of each layer, [K, L + 1]; the rows sum to 1."""
+        """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1.
+
+        Args:
+            device: of the result; learned weights stay on their own.
+        """
         L = self.layers
         if self.composition == "weighted":
             return torch.softmax(at_least_fp32(self.layer_weights), 0)[None]
@@ -60,8 +78,14 @@ class FeedbackMemory(nn.Module):
         norm = affine(self.layer_norm) if self.layer_norm is not None else None
         return Projection(norm=norm, key=affine(self.k_proj), value=affine(self.v_proj))
 
-    def keep_layers(self, layer_weights: Tensor, kept: List[int]) -> Tensor:
-        """The logits for a model that keeps only these layers, counted from 0 (LayerDrop's pruning)."""
+    @staticmethod
+    def keep_layers(layer_weights: Tensor, kept: List[int]) -> Tensor:
+        """The logits for a model pruned to some of the layers.
+
+        Args:
+            layer_weights: those of the whole model.
+            kept: the layers to keep, counted from 0.
+        """
         columns = [0] + [l + 1 for l in kept]
         rows = layer_weights[kept] if layer_weights.dim() == 2 else layer_weights
         return rows[..., columns]

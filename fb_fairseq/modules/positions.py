@@ -1,4 +1,7 @@
-"""Positions in language models: learned relative embeddings, or fixed absolute ones."""
+"""Positions of language models: learned relative embeddings, or fixed absolute ones.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
 
 import math
 
@@ -9,11 +12,16 @@ from torch import Tensor
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.ops.attention import Positions
 
+LONGEST_WAVELENGTH = 10_000  # in units of 2π steps, as in the paper
+FIRST_POSITION = 2  # as in fairseq, where position 1 stands for padding
+
 
 class RelativePositions(nn.Module):
     """Embeddings [S, E] of the distances 1 to S, shared by all heads and layers, initialised N(0, 1) as published.
 
-    Feedback Transformer v3 §7.6; All-attention §3.1, Eq. 4 (values as well as keys).
+    Attributes:
+        key: added to keys (Feedback Transformer v3 §7.6; All-attention §3.1, Eq. 4); None without relative positions.
+        value: added to values (All-attention, Eq. 4); None unless ``--relative-positions key-value``.
     """
 
     def __init__(self, options: TransformerOptions):
@@ -24,19 +32,24 @@ class RelativePositions(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.randn(shape)) if used else None)
 
     def weights(self) -> Positions:
-        """The tables; None where there is none."""
+        """The embeddings as ``fb_fairseq.ops.attention`` takes them."""
         return Positions(self.key, self.value)
 
 
 def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
-    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1 of a stream of any length.
+    """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1, for streams of any length.
 
-    Vaswani et al. 2017 §3.5, sines and cosines in halves; fairseq's first position is 2.
+    Vaswani et al. 2017 §3.5, with all sines before all cosines. Computed in float64, so that far positions are exact.
+
+    Args:
+        start: position of the first step, from 0.
+        steps: T.
+        like_D: a tensor of the width, type and device wanted.
     """
     D = like_D.shape[-1]
     half = D // 2
     options = {"dtype": torch.float64, "device": like_D.device}
-    frequencies = torch.exp(torch.arange(half, **options) * -(math.log(10000) / max(half - 1, 1)))
-    angles = (torch.arange(start, start + steps, **options) + 2)[:, None] * frequencies
+    frequencies = torch.exp(torch.arange(half, **options) * -(math.log(LONGEST_WAVELENGTH) / max(half - 1, 1)))
+    angles = (torch.arange(start, start + steps, **options) + FIRST_POSITION)[:, None] * frequencies
     embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(steps, D % 2)], 1)
     return embedding.to(like_D.dtype)

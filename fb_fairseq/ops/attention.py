@@ -1,10 +1,14 @@
 """Attention of each step to the S steps before it, never to itself.
 
-Of C context slots the newest lies 1 step before the query, the oldest C steps. Scores are
-``q · (k_c + u_d) / sqrt(E)`` with a relative position embedding u_d of the distance d
-(Shaw et al. 2018; Feedback Transformer v3 §7.6), values ``v_c``, or ``v_c + w_d`` (All-attention, Eq. 4).
-Weights are ``mask exp(score) / Σ mask exp(score)``, the mask 1, or the head's adaptive span (Sukhbaatar et al. 2019).
-Attention over nothing is zero. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+Slot c holds the key and value of an earlier step, at distance d from the query: d = 1 is the step just before it. The
+result is ``Σ_c a_c (v_c + w_d)`` with
+
+    score_c = q · (k_c + u_d) / sqrt(E)
+    a_c = m_d exp(score_c) / Σ_c m_d exp(score_c)
+
+where u are relative position embeddings of keys (Shaw et al. 2018; Feedback Transformer v3 §7.6), w those of values
+(All-attention, Eq. 4), and the soft mask m is 1 or a head's adaptive span (Sukhbaatar et al. 2019). The result is zero
+where there is nothing to attend to. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import NamedTuple, Optional, Tuple, Union
@@ -15,35 +19,39 @@ from torch import Tensor
 
 from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
 
+# Stands for -∞ where a soft mask is zero, as a fraction of the lowest number: low enough to vanish beside any score in
+# a softmax, and still finite when a score is added to it.
+MASKED_FRACTION = 1 / 4
+
 
 class Positions(NamedTuple):
-    """Relative position embeddings of keys and values: row d - 1 for distance d. None: there are none."""
+    """Relative position embeddings of keys and values, row d - 1 for distance d; None if keys or values have none."""
 
     key_SE: Optional[Tensor] = None
     value_SE: Optional[Tensor] = None
 
     def reaching(self, span: int) -> "Positions":
-        """The rows for the distances 1 to ``span``."""
+        """The embeddings [span, E] of the distances 1 to ``span``."""
         return Positions(*(None if table is None else table[:span] for table in self))
 
     def of_slots(self, distances_C: Tensor) -> "Positions":
-        """The rows [C, E] for slots at these distances from the query."""
+        """The embeddings [C, E] of slots at these distances from the query."""
         return Positions(*(None if table is None else table[distances_C - 1] for table in self))
 
     def of_window(self, slots: int) -> "Positions":
-        """The rows for C slots in the order of their steps, the newest last."""
+        """The embeddings [C, E] of the C last steps, the newest last: distances C to 1."""
         return Positions(*(None if table is None else table[:slots].flip(0) for table in self))
 
 
 def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
-    """The heads' soft masks by distance, [H, S]: ``clamp((R + z S - (d - 1)) / R, 0, 1)`` in column d - 1.
+    """The heads' soft masks by distance [H, S]: column d - 1 is ``clamp((R + z S - (d - 1)) / R, 0, 1)``.
 
-    Sukhbaatar et al. 2019, §3.2, as the Feedback Transformer uses it (v3 §7.6).
+    Sukhbaatar et al. 2019, §3.2, as used by the Feedback Transformer (v3 §7.6).
 
     Args:
-        z_H: span of each head, as a fraction of S.
+        z_H: each head's span as a fraction of S.
         span: S, in steps.
-        ramp: R, the steps over which the mask falls from 1 to 0.
+        ramp: R, the number of steps over which the mask falls from 1 to 0.
     """
     steps_S = torch.arange(span, device=z_H.device, dtype=z_H.dtype)
     return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
@@ -52,12 +60,11 @@ def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
 def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     """Softmax under a soft mask: ``mask exp(scores) / Σ mask exp(scores)`` over the last dimension.
 
-    The maximum is taken where the mask is above zero, and nothing is added to the sum: so slots that are masked out can
-    as well be left out.
+    Slots whose mask is zero have no effect at all: leaving them out gives the same result.
 
     Returns:
-        The weights, zero where the mask is zero everywhere; and the logarithm of the sum [..., 1], in that case the
-        lowest number (the gradient of -∞ would be NaN).
+        The weights, and the logarithm of the sum [..., 1]. Where the mask is zero everywhere, the weights are zero, and
+        the logarithm is the lowest number (the gradient of -∞ would be NaN).
     """
     scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     top = scores.detach().amax(-1, keepdim=True)
@@ -68,17 +75,22 @@ def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 class SpanTerms(NamedTuple):
-    """Adaptive spans in the form of terms: what is added to the scores, and where a head does not reach."""
+    """A span mask for kernels that add to the scores instead of multiplying exponentials.
+
+    Attributes:
+        log_mask_HS: to be added to the scores: the mask's logarithm; where the mask is zero, a very low number.
+        outside_HS: True where the mask is zero.
+    """
 
     log_mask_HS: Tensor
     outside_HS: Tensor
 
 
 def span_terms(mask_HS: Tensor) -> SpanTerms:
-    """The terms of a span mask. Where it is zero, the logarithm is a quarter of the lowest number: so the sum with any
-    score stays finite, and still vanishes beside every score that is seen."""
+    """The terms of a span mask [H, S]."""
     outside_HS = mask_HS == 0
-    return SpanTerms(mask_HS.log().masked_fill(outside_HS, torch.finfo(mask_HS.dtype).min / 4), outside_HS)
+    lowest = torch.finfo(mask_HS.dtype).min * MASKED_FRACTION
+    return SpanTerms(mask_HS.log().masked_fill(outside_HS, lowest), outside_HS)
 
 
 def step_attention(
@@ -91,14 +103,17 @@ def step_attention(
     return_lse: bool = False,
     far_BC: Optional[Tensor] = None,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """One step's queries over C <= S slots, in any order: [B, H, E].
+    """Attention of one step's queries over C <= S slots in any order.
 
     Args:
-        positions: of these slots, see ``Positions.of_window`` and ``of_slots``.
-        mask_BHS: dropout; the last C columns are the slots'.
-        span_mask_HC: of these slots.
-        return_lse: also return the logarithm of the softmax's sum, [B, H, 1].
-        far_BC: True for slots that a stream does not reach: those before its episode.
+        positions: embeddings of these slots; see ``Positions.of_window`` and ``of_slots``.
+        mask_BHS: dropout of the weights; its last C columns belong to the slots.
+        span_mask_HC: soft mask of these slots; None: all ones.
+        return_lse: also return the logarithm of the softmax's sum.
+        far_BC: True for slots that a stream may not look at, because they lie before its episode.
+
+    Returns:
+        What is attended to [B, H, E]; with ``return_lse`` a pair of it and the logarithms [B, H, 1].
     """
     C = k_CBHE.shape[0]
     if C == 0:
@@ -125,7 +140,7 @@ def step_attention(
 
 
 def nothing_attended(q: Tensor, return_lse: bool) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """Attention over no slots at all: zeros [..., E], and with ``return_lse`` the lowest number [..., 1]."""
+    """Attention over no slots: zeros [..., E]; with ``return_lse`` a pair of them and the lowest number [..., 1]."""
     zeros = torch.zeros_like(q)
     lowest = at_least_fp32(q[..., :1].detach())
     return (zeros, torch.full_like(lowest, torch.finfo(lowest.dtype).min)) if return_lse else zeros
@@ -138,18 +153,19 @@ def cross_attention(
     padding_BC: Optional[Tensor] = None,
     mask_BHC: Optional[Dropout] = None,
 ) -> Tuple[Tensor, Tensor]:
-    """One step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
+    """Attention of one step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
+
+    There may be fewer sources than rows of queries: each source then serves n consecutive rows, the hypotheses of one
+    sentence.
 
     Args:
-        k_CBHE, v_CBHE, padding_BC: of each source; with fewer sources than queries, each is n queries', one after the
-            other (hypotheses of one sentence).
+        k_CBHE, v_CBHE: keys and values of each source.
         padding_BC: True where the source is padded.
-        mask_BHC: dropout.
+        mask_BHC: dropout of the weights.
 
     Returns:
-        What was attended to [B, H, E], and the weights [B, H, C] before dropout.
+        What is attended to [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries.
     """
-    # n queries each.
     q_BnHE = q_BHE.unflatten(0, (k_CBHE.shape[1], -1))
     scores_BnHC = torch.einsum("bnhe,cbhe->bnhc", q_BnHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
     scores_BnHC = at_least_fp32(scores_BnHC)
@@ -171,13 +187,21 @@ def block_attention(
     return_lse: bool = False,
     reach_TB: Optional[Tensor] = None,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """The queries of T steps at once: [T, B, H, E]; with ``return_lse`` also the softmax's sums, logarithms [T, B, H,
-    1].
+    """Attention of the queries of T steps at once: ``step_attention`` for each.
 
-    The C slots end one step before the last query: query t reaches the slots up to C - T + t.
+    The newest slot is the step before the last query's. So the newest slot of query t is C - T + t; it attends to that
+    one and the S - 1 before it.
 
     Args:
-        reach_TB: see ``feedback_reference.feedback_block``.
+        span: S.
+        positions: embeddings of the distances 1 to S.
+        mask_BHTS: dropout of the weights; column S - d is that of distance d.
+        span_mask_HS: soft mask, column d - 1 for distance d; None: all ones.
+        return_lse: also return the logarithm of the softmax's sum.
+        reach_TB: how many steps back each stream may look at each step, where episodes end; None: S steps.
+
+    Returns:
+        What is attended to [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
     """
     T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     if C == 0:
@@ -197,7 +221,8 @@ def block_attention(
         reached_TC = by_slot(torch.ones(T, S, dtype=torch.bool, device=k_CBHE.device), C)
         if reach_TB is not None:
             reached_TC = reached_TC & reached_slots(reach_TB, C)
-        # A finite fill, and zero afterwards: rows that reach no slot become zero and give no NaN gradient.
+        # Filled with a finite number, and with zero after the softmax: so rows that reach no slot become zero, and
+        # their gradient is not NaN.
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
         weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0)
         lse_BHT1 = scores_BHTC.logsumexp(-1, True) if return_lse else None
@@ -212,25 +237,44 @@ def block_attention(
 
 
 def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:
-    """Which of ``block_attention``'s slots each stream's steps reach: [B, 1, T, C]."""
+    """Which slots of ``block_attention`` each step of a stream may look at: [B, 1, T, C]."""
     T, device = len(reach_TB), reach_TB.device
     distance_TC = slots - T + 1 + torch.arange(T, device=device)[:, None] - torch.arange(slots, device=device)
     return (distance_TC <= reach_TB.t()[:, :, None])[:, None]
 
 
 def by_slot(x_TS: Tensor, slots: int) -> Tensor:
-    """From distance to slot: column s of row t (distance S - s) goes to slot s + t; then the last ``slots`` columns.
+    """Move what is given by distance to its slot: row t is shifted t columns to the right. [..., T, S] to [..., T, C].
 
-    Slots that a row does not reach get zero. Shape [..., T, S] to [..., T, slots].
+    With T = 3 and S = 4::
+
+        distance  4 3 2 1        slot  0 1 2 3 4 5
+        t = 0     a b c d              a b c d . .
+        t = 1     e f g h     →        . e f g h .
+        t = 2     i j k l              . . i j k l
+
+    Slots out of reach (dots) get zero.
+
+    Args:
+        slots: C. Of the S + T - 1 columns above the last C are kept; if there are more slots, zeros go before them.
     """
     T, S = x_TS.shape[-2:]
     width = S + T - 1
+    # Rows of width S + T in memory, read as rows of width S + T - 1: each begins one column further right.
     shifted = F.pad(x_TS, (0, T)).flatten(-2)[..., : T * width].unflatten(-1, (T, width))
     return shifted[..., width - slots :] if slots <= width else F.pad(shifted, (slots - width, 0))
 
 
 def by_distance(x_TC: Tensor, span: int) -> Tensor:
-    """The inverse of ``by_slot``: [..., T, C] to [..., T, S], column s for distance S - s."""
+    """The inverse of ``by_slot``: row t is shifted t columns to the left. [..., T, C] to [..., T, S].
+
+    With T = 3 and S = 4::
+
+        slot  0 1 2 3 4 5        distance  4 3 2 1
+              a b c d x x        t = 0     a b c d
+              x e f g h x     →  t = 1     e f g h
+              x x i j k l        t = 2     i j k l
+    """
     T, C = x_TC.shape[-2:]
     width = span + T - 1
     x_TC = F.pad(x_TC, (width - C, 0))  # a negative pad crops slots that no query reaches

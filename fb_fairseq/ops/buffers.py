@@ -1,8 +1,8 @@
-"""Buffers that are used again: the fast step loop needs the same ones for each block.
+"""Buffers that are reused: the fast step loop needs the same ones for each block.
 
-On a CPU, memory that is new from the operating system costs more time than many products (a page fault for each 4 KB),
-and freed large pieces go back to it. So what a block has used is kept for the next one. On a GPU torch's allocator does
-that already, and buffers are torch's own.
+On a CPU, memory that is new from the operating system costs more time than many matrix products (a page fault for each
+4 KB), and large pieces that are freed go back to the operating system. So what a block has used is kept for the next
+one. On a GPU torch's allocator does that already, and buffers are plain tensors.
 """
 
 import math
@@ -12,32 +12,41 @@ from typing import List
 import torch
 from torch import Tensor
 
-CHUNK = 4 << 20  # bytes that are asked for at least
-ALIGNMENT = 64
+CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
+ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
+KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
 _free: List[Tensor] = []
-_largest = 0
+_largest = 0  # bytes of the largest block so far
 _lock = threading.Lock()
 
 
 class Buffers:
-    """A block's buffers. They are free for others when this object is gone: whoever uses one holds it too."""
+    """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
-    poison = False  # for tests: new buffers hold NaN
-    in_use = 0  # bytes of all buffers whose holders are there
+    After that a buffer's memory is overwritten: whoever uses a buffer must hold this object too.
+
+    Attributes:
+        poison: for tests: fill new buffers with NaN.
+        in_use: total bytes of the buffers of all objects that exist.
+    """
+
+    poison = False
+    in_use = 0
 
     def __init__(self, device: torch.device):
         self.device = device
         self._chunks: List[Tensor] = []
         self._used = 0  # bytes of the last chunk
-        self._size = 0
+        self._size = 0  # bytes of all buffers
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A new buffer, uninitialised."""
         size = math.prod(shape) * dtype.itemsize
         self._size += size
         Buffers.in_use += size
         if self.device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=self.device)
-        start = -(-self._used // ALIGNMENT) * ALIGNMENT
+        start = math.ceil(self._used / ALIGNMENT) * ALIGNMENT
         if not self._chunks or start + size > len(self._chunks[-1]):
             self._chunks.append(_take(size))
             start = 0
@@ -46,6 +55,7 @@ class Buffers:
         return buffer.fill_(float("nan")) if self.poison and dtype.is_floating_point else buffer
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A new buffer, filled with zeros."""
         return self.empty(*shape, dtype=dtype).zero_()
 
     def __del__(self):
@@ -54,13 +64,13 @@ class Buffers:
 
 
 def release_free() -> None:
-    """Hand what no block uses back to the operating system."""
+    """Give chunks that no block uses back to the operating system."""
     with _lock:
         _free.clear()
 
 
 def _take(size: int) -> Tensor:
-    """The smallest free chunk of so many bytes or more, or a new one."""
+    """The smallest free chunk of at least ``size`` bytes, or a new one."""
     with _lock:
         fitting = [i for i, chunk in enumerate(_free) if size <= len(chunk)]
         if fitting:
@@ -69,10 +79,10 @@ def _take(size: int) -> Tensor:
 
 
 def _give_back(chunks: List[Tensor]) -> None:
-    """Keep them, but no more than twice of what the largest block so far has used."""
+    """Keep a block's chunks for later ones; drop the oldest free ones that exceed ``KEPT_BLOCKS``."""
     global _largest
     with _lock:
         _free.extend(chunks)
         _largest = max(_largest, sum(map(len, chunks)))
-        while sum(map(len, _free)) > 2 * _largest:
+        while sum(map(len, _free)) > KEPT_BLOCKS * _largest:
             del _free[0]

@@ -1,4 +1,4 @@
-"""--init-from-transformer: what is loaded, derived, new, left; and what does not fit."""
+"""--init-from-transformer: what is loaded, derived, new or unused, and the errors if the file does not fit."""
 
 import argparse
 import logging
@@ -10,8 +10,9 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_arch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-from fb_fairseq.models.initialisation import NO_PARAMETERS, initialise, option_of
+from fb_fairseq.models.initialisation import NO_PARAMETERS, initialise
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from fb_fairseq.models.vanilla_checkpoint import VanillaCheckpoint, options_dict
 from tests.models.test_feedback_decoder import PAD, batch, build, dictionary
 from tests.models.test_language_model import build as build_lm
 
@@ -65,7 +66,7 @@ def test_shared_projections_are_derived(tmp_path, pre_norm):
 
 
 def test_rules_and_layers(tmp_path, caplog):
-    """The mean, first and last of the layers that are taken of a deeper model."""
+    """The mean, first and last of the layers that are taken from a deeper model."""
     norms = dict(decoder_normalize_before=True)
     theirs = vanilla(tmp_path / "v.pt", **norms, decoder_layers=4).decoder.layers
     models = {}
@@ -92,15 +93,17 @@ def test_rules_and_layers(tmp_path, caplog):
 
 
 def test_nested_configurations():
-    """fairseq 0.11 and later: model configurations with an encoder's and a decoder's part."""
+    """fairseq 0.11 and later: model configurations whose encoder and decoder options are nested."""
     nested = {"decoder": {"attention_heads": 4, "normalize_before": True}, "no_scale_embedding": True}
-    assert option_of(nested, "decoder_attention_heads") == 4 and option_of(nested, "no_scale_embedding") is True
-    assert option_of(argparse.Namespace(decoder_attention_heads=3), "decoder_attention_heads") == 3
-    assert option_of(nested, "encoder_attention_heads") is None
+    flat = argparse.Namespace(decoder_attention_heads=3)
+    nested, flat = (VanillaCheckpoint("v.pt", {}, options_dict(options)) for options in (nested, flat))
+    assert nested.option("decoder_attention_heads") == 4 and nested.option("no_scale_embedding") is True
+    assert flat.option("decoder_attention_heads") == 3
+    assert nested.option("encoder_attention_heads") is None
 
 
 def test_names_of_old_checkpoints(tmp_path):
-    """fairseq 0.8: queries, keys and values in one; 0.6: norms by number."""
+    """fairseq 0.8: queries, keys and values in one matrix; 0.6: numbered norms."""
     saved = vanilla(tmp_path / "v.pt").state_dict()
     new = build(memory_projections="per-layer")
     initialise(new, str(tmp_path / "v.pt"))
@@ -143,7 +146,7 @@ def vanilla_lm(path, **changes):
 @pytest.mark.parametrize("arch", [FeedbackTransformerLanguageModel, RelativeTransformerLanguageModel])
 @pytest.mark.parametrize("tied", [False, True])
 def test_language_models(tmp_path, caplog, arch, tied):
-    """From fairseq's own: what it multiplies embeddings by moves into them where ours are not multiplied."""
+    """From fairseq's own: the factor that it multiplies embeddings by moves into them where ours have none."""
     theirs = vanilla_lm(tmp_path / "v.pt", share_decoder_input_output_embed=tied).decoder
     sizes = dict(
         decoder_layers=2,
@@ -166,7 +169,7 @@ def test_language_models(tmp_path, caplog, arch, tied):
 
 
 def test_language_model_from_the_baseline(tmp_path):
-    """A trained relative_transformer_lm: positions and spans too."""
+    """From a trained relative_transformer_lm, which also has positions and spans."""
     sizes = dict(attention_span=7, adaptive_span=True, decoder_normalize_before=True)
     theirs = build_lm(RelativeTransformerLanguageModel, **sizes)
     with torch.no_grad():
@@ -197,7 +200,7 @@ def test_language_model_from_the_baseline(tmp_path):
         (dict(encoder_normalize_before=True), "", "was trained with --encoder-normalize-before False, not True"),
         (dict(encoder_layers=3), "", "does not have encoder.layers.2.self_attn.k_proj, .* more"),
         (dict(activation_fn="gelu"), "", "was trained with --activation-fn relu, not gelu"),
-        (dict(encoder_layers=1), "", "has encoder.layers.1.self_attn.k_proj, .*which the model has not"),
+        (dict(encoder_layers=1), "", "has encoder.layers.1.self_attn.k_proj, .*which the model does not have"),
         (dict(share_decoder_input_output_embed=True), "", "embed_tokens.weight and .*output_projection.weight differ"),
         (dict(decoder_embed_dim=24), "", r"decoder.embed_tokens.weight \[18, 12\] \(the model needs \[18, 24\]\)"),
         (dict(no_scale_embedding=True), "", "embeddings are multiplied by sqrt.*--no-scale-embedding"),
@@ -214,23 +217,23 @@ def test_another_dictionary(tmp_path):
     saved = vanilla(tmp_path / "v.pt").state_dict()
     saved["decoder.embed_tokens.weight"] = saved["decoder.output_projection.weight"] = torch.zeros(5, 12)
     torch.save({"model": saved, "cfg": {"model": {}}}, tmp_path / "v.pt")
-    with pytest.raises(UserError, match=r"embed_tokens.weight \[5, 12\].*is it another dictionary\?"):
+    with pytest.raises(UserError, match=r"embed_tokens.weight \[5, 12\].*was it trained with another dictionary\?"):
         initialise(build(), str(tmp_path / "v.pt"))
 
 
-def test_files_that_are_none(tmp_path):
+def test_files_without_a_suitable_model(tmp_path):
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(UserError, match="text: no whole checkpoint of fairseq"):
+    with pytest.raises(UserError, match="text: not a complete checkpoint of fairseq"):
         initialise(build(), str(tmp_path / "text"))
     vanilla_lm(tmp_path / "lm.pt")
-    with pytest.raises(UserError, match=r"holds a\(n\) language model; the model is a\(n\) encoder-decoder"):
+    with pytest.raises(UserError, match="holds a language model, but the new model is an encoder-decoder"):
         initialise(build(), str(tmp_path / "lm.pt"))
     torch.save({"model": {"decoder.x": torch.zeros(1)}, "cfg": {"model": {}}}, tmp_path / "other.pt")
-    with pytest.raises(UserError, match="no Transformer"):
+    with pytest.raises(UserError, match="does not hold a Transformer"):
         initialise(build(), str(tmp_path / "other.pt"))
     problem = build(init_from_transformer=str(tmp_path / "other.pt")).initialisation_problem
-    assert "no Transformer" in problem, "raised by the trainer, unless it goes on from a checkpoint of its own"
+    assert "does not hold a Transformer" in problem, "raised by the trainer, unless it resumes from its own checkpoint"
     with pytest.raises(UserError, match="--init-layers 0: has no effect without --init-from-transformer"):
         build(init_layers="0")
-    with pytest.raises(UserError, match="--init-shared-projections best: unknown, choose of mean, first, last"):
+    with pytest.raises(UserError, match="--init-shared-projections best: unknown; choose from mean, first, last"):
         build(init_shared_projections="best")

@@ -1,4 +1,4 @@
-"""Named architectures: parameter counts, resolved options, and what hydra cannot resolve."""
+"""Named architectures: parameter counts, resolved options, and the error with hydra."""
 
 import argparse
 
@@ -26,7 +26,7 @@ def dictionary(symbols):
     return result
 
 
-# Symbols, and millions of parameters, as the papers state or as their sizes give.
+# Number of symbols, and of parameters in millions: as stated in the papers, or as it follows from their sizes.
 COUNTS = {
     "feedback_transformer_lm_random_walk": (66, 3.20),
     "feedback_transformer_lm_char_ptb": (51, 10.73),
@@ -111,7 +111,7 @@ def test_resolved_options(arch):
     )
 
 
-def test_hydra_is_told_what_to_give_instead():
+def test_hydra_error_lists_the_values():
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
     with pytest.raises(UserError, match="model._name=feedback_transformer_lm_char_ptb.*decoder_layers=6"):

@@ -1,4 +1,4 @@
-"""Random option sets for tests of both stacks."""
+"""Random options for tests of the stacks."""
 
 import random
 
@@ -6,7 +6,7 @@ from fb_fairseq.modules import TransformerOptions
 
 
 def random_options(seed: int, **fixed) -> TransformerOptions:
-    """Awkward sizes, all distinct, and any combination of switches."""
+    """Awkward sizes, and any combination of switches."""
     draw = random.Random(seed)
     layers = draw.choice([1, 2, 3])
     values = dict(
@@ -40,7 +40,7 @@ def random_cuts(seed: int, steps: int):
 
 
 def randomise(module) -> None:
-    """Give every parameter, norms and layer weights too, a value of its own."""
+    """Draw every parameter at random, including those of norms and the layer weights."""
     import torch
 
     for parameter in module.parameters():

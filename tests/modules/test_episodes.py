@@ -1,4 +1,4 @@
-"""Episodes that end inside a block: what was before is forgotten, in blocks and step by step alike."""
+"""Episodes that end inside a block: the steps before are forgotten, in blocks as well as step by step."""
 
 import pytest
 import torch
@@ -10,8 +10,12 @@ from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import RecordedGraph
 
 T, B = 23, 3
-STARTS = {0: [0], 1: [5, 6, 19], 2: []}  # of each stream; it goes on from what was carried where it has none at 0
-CARRIED = 4  # steps of the episode that each stream was in
+STARTS = {
+    0: [0],
+    1: [5, 6, 19],
+    2: [],
+}  # first steps of each stream's episodes; without step 0, the carried episode continues
+CARRIED = 4  # steps before the block, of the episode that each stream is in
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention, LSTM]
 
 
@@ -40,7 +44,7 @@ def stack_and_stream(stack, seed, **changes):
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_episodes_alone(stack, seed):
-    """Each episode gives what it gives alone, with nothing before it."""
+    """Each episode gives the same result as on its own, without anything before it."""
     model, x_TBD = stack_and_stream(stack, seed)
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])
@@ -48,8 +52,8 @@ def test_episodes_alone(stack, seed):
         for b in range(B):
             bounds = sorted({0, *STARTS[b], T})
             for first, last in zip(bounds, bounds[1:]):
-                goes_on = first == 0 and 0 not in STARTS[b]
-                begin = 0 if goes_on else CARRIED + first
+                continues = first == 0 and 0 not in STARTS[b]
+                begin = 0 if continues else CARRIED + first
                 alone, _ = model(x_TBD[begin : CARRIED + last, b : b + 1])
                 torch.testing.assert_close(together[first:last, b], alone[-(last - first) :, 0])
 
@@ -59,7 +63,7 @@ def test_episodes_alone(stack, seed):
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
-    """Step by step from the state that a block left, also where steps are captured as graphs."""
+    """Step by step from the state after a block, also with steps captured as graphs."""
     model, x_TBD = stack_and_stream(stack, seed, step_loop="graph" if captured else "auto")
     if captured:
         if stack is LSTM:

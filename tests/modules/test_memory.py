@@ -1,4 +1,4 @@
-"""Compositions of the memory: what each takes of the embedding and the layers."""
+"""Compositions of the memory: the weights of the embedding and the layers in each."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The stacks compute what the papers' own programs compute, from their checkpoints (where FB_FAIRSEQ_DATA is set)."""
+"""From a checkpoint of the papers' own programs, the stacks compute the same (needs FB_FAIRSEQ_DATA)."""
 
 import pytest
 import torch
@@ -58,8 +58,8 @@ def test_log_probabilities_and_carried_state(shared_data, name, cuts):
     new = file["tokens"].shape[1]
     torch.testing.assert_close(ours[:, :-new], theirs[:, :-new], atol=1e-5, rtol=1e-5)
     if isinstance(stack, FeedbackTransformer) and file["settings"]["pre_norm"]:
-        # The program carries on normalised memories, and normalises them once more in the next block: where it cuts
-        # a stream changes its result. Ours carries what it will normalise.
+        # The program carries normalised memories to the next block and normalises them again there, so its result
+        # depends on where a stream is cut. Ours carries them before the norm.
         norm = stack.memory.layer_norm if stack.memory.shared else stack.layers[0].self_attn_layer_norm
         ours = F.layer_norm(ours, ours.shape[-1:], norm.weight, norm.bias)
     torch.testing.assert_close(ours[:, -new:], theirs[:, -new:], atol=1e-5, rtol=1e-5)

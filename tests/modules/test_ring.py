@@ -1,6 +1,6 @@
-"""Decoding as a captured step: on slots that are there from the start, without a look at Python's numbers.
+"""Decoding with captured steps: they work on all slots, filled or not, and take the position from the device.
 
-There is no GPU here: ``RecordedGraph`` stands in for CUDA's graphs.
+These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs.
 """
 
 import pytest
@@ -16,7 +16,7 @@ STEPS, B = 40, 3
 
 @pytest.fixture
 def captures(monkeypatch):
-    """Captured steps on a CPU; how many graphs were made."""
+    """Capture steps on a CPU; returns a list that grows with each graph made."""
     made = []
     monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
@@ -52,7 +52,7 @@ def test_equals_a_block(captures, stack, seed, storage):
 
 @torch.no_grad()
 def test_reordering(captures):
-    """In place while there are as many streams, so that the graph goes on."""
+    """In place while the number of streams stays the same, so that the graph can still be replayed."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
     memory, orders = model.new_ring("keys-values"), {10: [2, 0, 0], 20: [1, 1, 0, 2], 30: [3]}
     rows, past = torch.arange(B), x[:0]
@@ -93,7 +93,7 @@ def test_new_weights_are_seen(captures):
 
 @torch.no_grad()
 def test_a_capture_that_fails(monkeypatch, captures, caplog):
-    """Decoding goes on, operation by operation, and no other capture is tried."""
+    """Decoding continues operation by operation, and no other capture is tried."""
 
     def fail(function):
         captures.append(1)
@@ -109,7 +109,7 @@ def test_a_capture_that_fails(monkeypatch, captures, caplog):
 
 
 def test_gradients_and_autocast_between_captured_steps(captures):
-    """Steps run as they must, and the graph's next one sees them."""
+    """Such steps run uncaptured, and the graph's next replay sees what they have left."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
     memory, plain = model.new_ring("keys-values"), model.new_ring("keys-values")
     plain.capture = None

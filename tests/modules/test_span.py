@@ -1,4 +1,4 @@
-"""Adaptive spans: the formula, and that what lies beyond a span may as well be left out."""
+"""Adaptive spans: the formula, and that leaving out what lies beyond a span changes nothing."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_gradient_of_the_span():
 
 @pytest.mark.parametrize("model", [FeedbackTransformer, RelativeTransformer, AllAttention])
 def test_trimmed_equals_untrimmed(model, monkeypatch):
-    """Outputs and gradients; and memory beyond the longest span is not kept."""
+    """Outputs and gradients are the same, and memory beyond the longest span is not kept."""
     model = model(OPTIONS).double().eval()
     randomise(model)
     for layer, z in zip(model.layers, ([0.05, 0.0, 0.11], [0.02, 0.03, 0.2])):

@@ -1,4 +1,4 @@
-"""The stacks: one answer however a stream is cut, causality, span, and one function where they must agree."""
+"""The stacks: the same result however a stream is cut into blocks; causality; spans; stacks that must agree."""
 
 import dataclasses
 import random
@@ -38,7 +38,7 @@ def run(model, x_TBD, cuts, state=None):
     return torch.cat(outputs), state
 
 
-def check_one_answer(stack, seed):
+def check_same_result(stack, seed):
     torch.manual_seed(seed)
     options = random_options(seed)
     model = build(stack, options)
@@ -60,15 +60,14 @@ def check_one_answer(stack, seed):
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("seed", range(12))
 def test_full_equals_blocks_equals_steps(stack, seed, empty_is_nan):
-    check_one_answer(stack, seed)
+    check_same_result(stack, seed)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS)
 def test_full_equals_blocks_equals_steps_many(stack, empty_is_nan):
     for seed in range(1000, 1200):
-        check_one_answer(stack, seed)
+        check_same_result(stack, seed)
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -87,8 +86,7 @@ def test_causal(stack, seed):
 @pytest.mark.parametrize("span", [1, 2, 5])
 @pytest.mark.parametrize("stack,reach", [(FeedbackTransformer, 1), (RelativeTransformer, 2), (AllAttention, 2)])
 def test_span_is_exact(span, stack, reach):
-    """A step reaches ``span`` steps back, and no further: once where the memory is the embedding, by each layer
-    else."""
+    """A step reaches exactly ``span`` steps back: once if the memory is the embedding, else once per layer."""
     options = random_options(
         3,
         decoder_layers=2,
@@ -107,7 +105,7 @@ def test_span_is_exact(span, stack, reach):
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_no_step_attends_to_itself(stack):
-    """The first step's output does not depend on values and keys, the second's does."""
+    """The first step's output does not depend on keys and values; the second's does."""
     options = random_options(1, decoder_layers=2, memory_projections="per-layer", adaptive_span=False)
     model = build(stack, options)
     x = torch.randn(2, B, options.decoder_embed_dim)
@@ -122,7 +120,7 @@ def test_no_step_attends_to_itself(stack):
 
 @pytest.mark.parametrize("stack", [FeedbackTransformer, AllAttention])
 def test_blocks_of_one_step_have_a_gradient_for_every_parameter(stack):
-    """torch's DistributedDataParallel waits for each, in the short last block of an epoch too."""
+    """DistributedDataParallel waits for all gradients, also in the short last block of an epoch."""
     options = random_options(3, decoder_layers=2, adaptive_span=False, memory_composition="weighted")
     model = build(stack, options)
     _, state = model(torch.randn(5, B, options.decoder_embed_dim))
@@ -160,7 +158,7 @@ def test_bf16_autocast(stack):
 @pytest.mark.parametrize("positions", ["key", "key-value", "none"])
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_previous_composition_is_the_baseline(before, positions, adaptive):
-    """Two implementations, one function: outputs, states and every gradient, carried context included."""
+    """Two implementations of the same function: equal outputs, states and gradients, also with carried context."""
     options = random_options(
         5,
         decoder_layers=3,
@@ -190,8 +188,8 @@ def test_previous_composition_is_the_baseline(before, positions, adaptive):
         )
 
 
-def test_layerdrop_hands_the_input_on_alike():
-    """With the same layers dropped, previous composition is still the baseline; a run without layers is the input."""
+def test_layerdrop_skips_layers():
+    """With the same layers dropped, ``previous`` composition is still the baseline. In evaluation none are dropped."""
     options = random_options(
         5, decoder_layers=3, decoder_layerdrop=0.5, memory_composition="previous", memory_projections="per-layer"
     )
@@ -204,13 +202,13 @@ def test_layerdrop_hands_the_input_on_alike():
             torch.manual_seed(seed)
             outputs.append(model(x)[0])
         torch.testing.assert_close(outputs[-2], outputs[-1], atol=1e-5, rtol=1e-5)
-    assert len({y.sum().item() for y in outputs[::2]}) > 1, "other layers are dropped in other blocks"
+    assert len({y.sum().item() for y in outputs[::2]}) > 1, "different layers are dropped in different blocks"
     model.eval()
     torch.testing.assert_close(model(x)[0], model(x)[0], atol=0, rtol=0)
 
 
 def test_carried_memory_is_constant_but_projections_learn_from_it():
-    """DESIGN: norm and projections are applied to the carried vectors in each block and learn from them."""
+    """Norm and projections are applied to the carried vectors in each block, and learn from them."""
     options = random_options(
         2, decoder_layers=2, decoder_normalize_before=True, memory_composition="weighted", memory_projections="shared"
     )
@@ -274,7 +272,7 @@ def test_dropouts_act_in_training_only(stack):
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_dropout_keeps_the_mean(stack):
-    """Kept values are scaled up: over many draws the output's mean is that without dropout (a linear layer stack)."""
+    """Kept values are scaled up: over many draws a linear stack's mean output is that without dropout."""
     options = random_options(
         4,
         decoder_layers=1,
@@ -348,7 +346,7 @@ def test_state_of_another_model_is_refused():
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models(stack, dtype):
-    """All in half precision, as fairseq's --fp16 and --bf16 have it on a GPU: outputs, gradients, single steps."""
+    """Everything in half precision, as with --fp16 and --bf16 on a GPU: outputs, gradients, single steps."""
     options = random_options(
         6,
         decoder_layers=2,

@@ -1,4 +1,4 @@
-"""A stream's state at the borders of blocks."""
+"""The state of streams between blocks."""
 
 import torch
 

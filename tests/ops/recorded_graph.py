@@ -1,18 +1,20 @@
-"""A CUDA graph's stand-in on a CPU: it records a function's operations on tensors, and replays them on the same memory.
+"""A stand-in for CUDA graphs on a CPU: records a function's operations on tensors, and replays them on the same memory.
 
-Like a graph it knows nothing of Python: whatever the function decided when it was recorded stays decided, and tensors
-that it did not get through its inputs' memory stay as they were. Waiting for the device (``.item()``) is refused.
+As with a real graph, Python does not run in a replay: what the function decided when it was recorded stays decided, and
+tensors that it did not read from its inputs' memory stay as they were. Waiting for the device (``.item()``) is refused.
 """
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What waits for the device, or copies from the host.
+# Operations that wait for the device, or copy from the host.
 WAITS = {"lift_fresh", "_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
 
 
 class Recording(TorchDispatchMode):
+    """Records operations, and the contents of all memory before it is written to."""
+
     def __init__(self, calls):
         super().__init__()
         self.calls = calls
@@ -34,7 +36,7 @@ class Recording(TorchDispatchMode):
         return result
 
     def keep(self, x):
-        """What is written to, as it is before."""
+        """Save the contents of a tensor, or a list of tensors, that is about to be written to."""
         for tensor in x if isinstance(x, (list, tuple)) else [x]:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in self.before:
@@ -42,6 +44,7 @@ class Recording(TorchDispatchMode):
                 self.before[storage.data_ptr()] = whole, whole.clone()
 
     def undo(self):
+        """Restore the contents of all memory that was written to."""
         for whole, before in self.before.values():
             whole.copy_(before)
 

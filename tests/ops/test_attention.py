@@ -16,7 +16,7 @@ def tensors(*shapes):
 
 
 def by_hand(q_BHE, k_CBHE, v_CBHE, positions, keep_BHC=None):
-    """Slot by slot, as the formula stands in the paper."""
+    """Slot by slot, as in the paper's formula."""
     out = torch.zeros_like(q_BHE)
     C = len(k_CBHE)
     for b in range(B):
@@ -97,7 +97,7 @@ def test_by_slot_places_each_distance():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_softmax_is_fp32(dtype):
-    """Scores 40 apart in a long context: the sum of weights stays 1 to half precision."""
+    """300 equal weights: their sum is 1 to half precision."""
     k = torch.zeros(300, 1, 1, E, dtype=dtype)
     v = torch.ones(300, 1, 1, E, dtype=dtype)
     out = step_attention(torch.ones(1, 1, E, dtype=dtype), k, v, Positions())

@@ -1,4 +1,4 @@
-"""Buffers are used again when their holder is gone, and only then."""
+"""Buffers are reused when their holder is gone, and only then."""
 
 import gc
 
@@ -13,6 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_free(monkeypatch):
+    gc.collect()  # buffers of earlier tests would be given back during this one
     monkeypatch.setattr(buffers, "_free", [])
     monkeypatch.setattr(buffers, "_largest", 0)
     monkeypatch.setattr(buffers, "CHUNK", 1000)
@@ -34,7 +35,7 @@ def test_buffers_do_not_overlap():
     assert [x.shape for x in made] == [(3, 5), (7,), (400,), (2,), (0, 4)]
 
 
-def test_they_are_used_again_when_the_holder_is_gone():
+def test_reused_when_the_holder_is_gone():
     one = Buffers(CPU)
     address = one.empty(300, dtype=torch.float32).data_ptr()
     other = Buffers(CPU)
@@ -44,7 +45,7 @@ def test_they_are_used_again_when_the_holder_is_gone():
     assert other.empty(250, dtype=torch.float32).data_ptr() == address
 
 
-def test_what_is_kept_is_bounded():
+def test_free_memory_is_bounded():
     for size in (1000, 100, 1000, 10):
         holders = [Buffers(CPU) for _ in range(5)]
         for holder in holders:

@@ -15,7 +15,7 @@ from tests.ops.feedback.test_fast import Case, compare
 
 
 class Step:
-    """Random queries over C of S slots, with everything that a step may have."""
+    """Random queries over C of S slots; the seed selects positions, spans, episodes and dropout."""
 
     def __init__(self, seed, B=2, H=3, C=7, S=10, E=5, dtype=torch.double):
         torch.manual_seed(seed)
@@ -78,18 +78,18 @@ def test_step_and_its_gradients(seed, C):
 
 
 @pytest.mark.parametrize("seen", [0, 1, 7, 13, 700])
-def test_slots_in_a_circle(seen):
-    """Step t lies in slot t mod C; what is not filled yet may hold anything."""
+def test_ring_of_slots(seen):
+    """Step t lies in slot t mod C; slots that are not filled yet may hold anything."""
     step = Step(7, C=7, S=10)
     G, E = step.q.shape
-    there = min(seen, 7)
-    circle = [torch.full((G, 7, E), float("nan"), dtype=torch.double) for _ in range(2)]
-    for distance in range(1, there + 1):
-        for slots_of_ring, slots in zip(circle, (step.keys, step.values)):
-            slots_of_ring[:, (seen - distance) % 7] = slots[:, -distance]
+    filled = min(seen, 7)
+    ring = [torch.full((G, 7, E), float("nan"), dtype=torch.double) for _ in range(2)]
+    for distance in range(1, filled + 1):
+        for ring_slots, slots in zip(ring, (step.keys, step.values)):
+            ring_slots[:, (seen - distance) % 7] = slots[:, -distance]
     p, out = torch.empty(G, step.S, dtype=torch.double), torch.empty_like(step.q)
-    attend(step.q, step.slots(*circle, seen_1=torch.tensor([seen])), None, p, out)
-    newest = slice(7 - there, 7)
+    attend(step.q, step.slots(*ring, seen_1=torch.tensor([seen])), None, p, out)
+    newest = slice(7 - filled, 7)
     expected = step.plain(
         step.q, step.keys[:, newest], step.values[:, newest], step.key_positions, step.value_positions, step.d_out
     )
@@ -110,7 +110,7 @@ def test_padding():
 
 @pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-5), (torch.float16, 1e-2)])
 def test_lower_precision(dtype, tolerance):
-    """Weights are fp32 at least."""
+    """Attention weights are at least fp32."""
     step = Step(1, C=70, S=80)
     exact = step.plain(step.q, step.keys, step.values, step.key_positions, step.value_positions, None)
     for name in ("q", "keys", "values", "key_positions", "value_positions"):
@@ -130,15 +130,15 @@ def counted(monkeypatch):
 
 
 @torch.no_grad()
-def test_decoding_with_it(monkeypatch):
-    """Steps on slots in a circle, spans and positions."""
+def test_decoding_with_the_kernel(monkeypatch):
+    """Steps on a ring of slots, with spans and positions."""
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     ran = counted(monkeypatch)
     monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
 
-    class Again:
-        """In place of a graph: the captured step itself."""
+    class RepeatedStep:
+        """In place of a graph: calls the captured step itself."""
 
         def __init__(self, function):
             self.function = function
@@ -148,7 +148,7 @@ def test_decoding_with_it(monkeypatch):
             self.result = self.function()
             memory._static = False
 
-    monkeypatch.setattr(step_graph, "CudaGraph", Again)
+    monkeypatch.setattr(step_graph, "CudaGraph", RepeatedStep)
     options = random_options(
         4,
         decoder_layers=2,
@@ -169,8 +169,8 @@ def test_decoding_with_it(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5])
-def test_the_fast_loop_with_it(seed, monkeypatch):
-    """The whole block, every gradient."""
+def test_fast_loop_with_the_kernels(seed, monkeypatch):
+    """A whole block and all gradients."""
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
     ran = counted(monkeypatch)
     case = Case(seed, steps=3, cross=seed == 0, resets=seed == 3)

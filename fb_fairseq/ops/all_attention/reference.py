@@ -1,17 +1,17 @@
-"""The all-attention layer slot by slot, to be checked against the paper by eye (All-attention §4.2, Eq. 10–14; §5.3).
+"""The all-attention layer slot by slot, to be read beside the paper (arXiv 1907.01470, §4.2, Eq. 10–14; §5.3).
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import math
-from typing import List
+from typing import List, NamedTuple, Union
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.all_attention.block import AllAttentionWeights
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.layers import Projection, layer_norm, linear
+from fb_fairseq.ops.layers import Affine, Projection, layer_norm, linear
 
 
 def all_attention_layer_reference(
@@ -24,23 +24,43 @@ def all_attention_layer_reference(
     span: int,
     normalize_before: bool,
 ) -> Tensor:
-    """A layer on a block, [T, B, D] to [T, B, D], without dropout: one stream, one step, one head, one slot at a time.
+    """Run a layer over a block, without dropout: one stream, one step, one head, one slot at a time.
 
     Args:
-        carried_CBD: the layer's inputs at the C steps before the block, oldest first.
+        x_TBD: the layer's inputs at the steps of the block.
+        carried_CBD: its inputs at the C steps before the block, oldest first.
+        heads: H.
+        span: how many steps back it attends, S.
+        normalize_before: pre-norm; else post-norm.
+
+    Returns:
+        The layer's outputs [T, B, D].
     """
     streams = []
     for b in range(x_TBD.shape[1]):
         past = [layer_norm(x_D, projection.norm) for x_D in torch.cat([carried_CBD[:, b], x_TBD[:, b]])]
         steps = []
         for t, x_D in enumerate(x_TBD[:, b]):
-            context = past[: len(carried_CBD) + t][-span:]  # what precedes the step
+            context = past[: len(carried_CBD) + t][-span:]  # the steps before this one
             steps.append(step(x_D, context, layer, projection, positions, heads, normalize_before))
         streams.append(torch.stack(steps))
     return torch.stack(streams, 1)
 
 
-def step(x_D, context, layer, projection, positions, heads, normalize_before) -> Tensor:
+def step(
+    x_D: Tensor,
+    context: List[Tensor],
+    layer: AllAttentionWeights,
+    projection: Projection,
+    positions: Positions,
+    heads: int,
+    normalize_before: bool,
+) -> Tensor:
+    """Run a layer over one step of one stream, [D] to [D].
+
+    Args:
+        context: the layer's inputs [D] at the steps before, oldest first, normalised as ``projection`` requires.
+    """
     width = layer.query.weight.shape[0] // heads
     query = linear(layer_norm(x_D, layer.attn_norm) if normalize_before else x_D, layer.query)
     N = 0 if layer.persistent is None else layer.persistent.key_UNE.shape[1]
@@ -77,22 +97,23 @@ def step(x_D, context, layer, projection, positions, heads, normalize_before) ->
     return x_D
 
 
-class Slot:
-    """A key, a value, and how much of the slot the span lets through."""
+class Slot(NamedTuple):
+    """A key, its value, and the soft mask of the head's adaptive span."""
 
-    def __init__(self, key_E: Tensor, value_E: Tensor, mask=1.0):
-        self.key_E, self.value_E, self.mask = key_E, value_E, mask
+    key_E: Tensor
+    value_E: Tensor
+    mask: Union[Tensor, float] = 1.0
 
 
 def vectors(layer: AllAttentionWeights, group: int) -> List[Slot]:
-    """A group's persistent vectors: k = sqrt(E) k', v = sqrt(N) v'."""
+    """A group's persistent vectors, k = sqrt(E) k' and v = sqrt(N) v' (§5.1)."""
     keys_NE, values_NE = layer.persistent.key_UNE[group], layer.persistent.value_UNE[group]
     N, E = keys_NE.shape
     return [Slot(math.sqrt(E) * key_E, math.sqrt(N) * value_E) for key_E, value_E in zip(keys_NE, values_NE)]
 
 
 def attend(q_E: Tensor, slots: List[Slot]) -> Tensor:
-    """``Σ mask exp(q · k / sqrt(E)) v / Σ mask exp(q · k / sqrt(E))``; over nothing zero."""
+    """``Σ mask exp(q · k / sqrt(E)) v / Σ mask exp(q · k / sqrt(E))``; zero without slots."""
     exponentials = [slot.mask * torch.exp(q_E @ slot.key_E / math.sqrt(len(q_E))) for slot in slots]
     result = torch.zeros_like(q_E)
     for exponential, slot in zip(exponentials, slots):
@@ -100,6 +121,6 @@ def attend(q_E: Tensor, slots: List[Slot]) -> Tensor:
     return result
 
 
-def add_norm(x_D: Tensor, sublayer_D: Tensor, norm, normalize_before: bool) -> Tensor:
-    """Eq. 6; with pre-norm the norm stands before the sublayer."""
+def add_norm(x_D: Tensor, sublayer_D: Tensor, norm: Affine, normalize_before: bool) -> Tensor:
+    """Add a sublayer's output to its input, and with post-norm normalise the sum (Eq. 6)."""
     return x_D + sublayer_D if normalize_before else layer_norm(x_D + sublayer_D, norm)

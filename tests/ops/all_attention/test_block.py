@@ -1,4 +1,4 @@
-"""All-attention layers: the fast path equals the slot-by-slot twin, and §4.1's special case."""
+"""All-attention layers: the fast path equals the slot-by-slot twin, and the special case of §4.1."""
 
 import math
 
@@ -179,7 +179,7 @@ def test_initialisation():
 
 
 def test_shares_of_the_persistent_vectors():
-    """They are what the softmax gives them; other variants have no common softmax."""
+    """Their shares of the softmax; variants without a common softmax have none."""
     torch.manual_seed(2)
     model = stack(decoder_layers=2, attention_span=3)
     x = torch.randn(2, B, D, dtype=torch.double)
@@ -190,7 +190,7 @@ def test_shares_of_the_persistent_vectors():
     key = F.linear(x, layer.self_attn.k_proj.weight).unflatten(-1, (H, E))
     persistent_sum = torch.einsum("tbhe,hne->tbhn", query, layer.persistent_memory.key).exp().sum(-1)
     context = ((query[1] * (key[0] + model.positions.key[0])).sum(-1) / E**0.5).exp()
-    expected = (1 + persistent_sum[1] / (persistent_sum[1] + context)) / 2  # nothing but them at the first step
+    expected = (1 + persistent_sum[1] / (persistent_sum[1] + context)) / 2  # the first step has no context
     torch.testing.assert_close(shares[0], expected.mean(0))
     with pytest.raises(ValueError, match="--persistent-memory-variant attn-split"):
         stack(persistent_memory_variant="attn-split").persistent_shares(x)

@@ -1,4 +1,4 @@
-"""The fast step loop equals its plain twin: outputs, memories, and the gradient of everything that learns."""
+"""The fast step loop equals its plain twin: outputs, memories, and the gradient of every parameter and input."""
 
 import gc
 import math
@@ -53,7 +53,7 @@ class Case:
         if resets:
             starts = torch.randint(4, (streams,))
             self.reach_TB = (torch.arange(steps)[:, None] + starts) % 4
-            self.reach_TB[0, 0] = 100  # a stream whose memory goes on
+            self.reach_TB[0, 0] = 100  # a stream whose episode began long before the block
         self.learned = dict(self.model.named_parameters(), input=self.x)
         self.cross, self.encoder = [], []
         if cross:
@@ -215,7 +215,7 @@ def test_without_gradients(case):
 
 
 def test_frozen_parameters_and_a_parameter_used_twice(case):
-    """Frozen ones get no gradient; layers that share a matrix add theirs up."""
+    """Frozen parameters get no gradient; layers that share a matrix add up their gradients."""
     case.model.layers[0].fc1.weight.requires_grad_(False)
     case.x.requires_grad_(False)
     case.model.layers[1].self_attn.out_proj.weight = case.model.layers[0].self_attn.out_proj.weight
@@ -230,7 +230,7 @@ def test_deterministic(case):
     assert all(one[name].equal(other[name]) for name in one if one[name] is not None)
 
 
-def test_inputs_that_were_changed_are_noticed(case):
+def test_changed_weights_are_noticed(case):
     y = case.forward(feedback_block_fast)[0]
     with torch.no_grad():
         case.model.layers[0].fc1.weight.add_(1)
@@ -262,7 +262,7 @@ def test_memory_does_not_grow():
 
 
 def test_autocast():
-    """Close to fp32 in bf16; results of the residual connections stay fp32."""
+    """In bf16, gradients and outputs are close to those in fp32; sums of residual connections stay fp32."""
     case = Case(
         3,
         steps=12,
@@ -288,7 +288,7 @@ def test_autocast():
 
 
 def test_what_is_kept(monkeypatch):
-    """With recomputation little more than keys and values."""
+    """With recomputation, little more than keys and values is kept."""
     case = Case(2, steps=20, decoder_layers=3, adaptive_span=False, decoder_ffn_embed_dim=64)
     empty, sizes = Buffers.empty, []
     monkeypatch.setattr(

@@ -1,6 +1,6 @@
-"""Captured blocks: equal to the plain twin from the first replay on, held until their backward pass, bounded in number.
+"""Captured blocks equal the plain twin from the first replay on, are held until their backward pass, and are few.
 
-There is no GPU here. ``RecordedGraph`` stands in for CUDA's graphs: it replays recorded operations on the same memory.
+These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays recorded operations on the same memory.
 """
 
 import pytest
@@ -28,7 +28,9 @@ def graphs(monkeypatch):
     return Graphs()
 
 
-def looped(graphs):
+def loop_with(graphs):
+    """A fast loop that uses these graphs; its attribute ``captured`` says whether the last block ran as a graph."""
+
     def loop(*arguments):
         chosen = []
 
@@ -44,6 +46,7 @@ def looped(graphs):
 
 
 def warm(case, loop, recompute=False):
+    """Run a block often enough to be captured."""
     for _ in range(CAPTURE_AT):
         case.run(loop, recompute)
     assert loop.captured
@@ -53,7 +56,7 @@ def warm(case, loop, recompute=False):
 @pytest.mark.parametrize("seed", range(12))
 def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
     """Weights, inputs, masks and memory change after the capture."""
-    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), looped(graphs)
+    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), loop_with(graphs)
     warm(case, loop, recompute)
     other = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
     torch.manual_seed(seed + 1000)
@@ -77,7 +80,7 @@ def small(**changes):
 
 
 def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
-    case, loop = small(), looped(graphs)
+    case, loop = small(), loop_with(graphs)
     warm(case, loop)
     expected = case.run(feedback_block_fast)
     first = case.forward(loop)[0]
@@ -90,7 +93,7 @@ def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
     (first * case.seed).sum().backward(retain_graph=True)
     compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 1e-12)
     case.forward(loop)
-    assert not loop.captured, "it may be asked again"
+    assert not loop.captured, "its backward pass may run again"
     (first * case.seed).sum().backward()
     for name, gradient in case.gradients().items():
         torch.testing.assert_close(gradient, 2 * expected[name])
@@ -102,8 +105,8 @@ def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
 
 
 def test_results_are_not_overwritten(graphs):
-    """By the next replay: outputs, memories, gradients."""
-    case, loop = small(), looped(graphs)
+    """Outputs, memories and gradients stay as they are in the next replay."""
+    case, loop = small(), loop_with(graphs)
     warm(case, loop)
     one = case.run(loop)
     kept = {name: x.clone() for name, x in one.items()}
@@ -113,7 +116,7 @@ def test_results_are_not_overwritten(graphs):
 
 
 def test_without_gradients(graphs):
-    case, loop = small(), looped(graphs)
+    case, loop = small(), loop_with(graphs)
     with torch.no_grad():
         for _ in range(CAPTURE_AT + 1):
             y, memory, _ = case.forward(loop)
@@ -124,7 +127,7 @@ def test_without_gradients(graphs):
 
 
 def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
-    loop = looped(graphs)
+    loop = loop_with(graphs)
     for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
         tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
         for _ in range(CAPTURE_AT):
@@ -134,17 +137,17 @@ def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
 
 
 def test_bounded_in_number(graphs, monkeypatch):
-    """A graph makes room when it was not used for a while, and is not held."""
+    """A graph is dropped for another one if it was not used for a while and is not held."""
     monkeypatch.setattr(graph, "MAX_GRAPHS", 2)
     monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 20)
-    loop, cases = looped(graphs), [small(steps=steps) for steps in (2, 3, 4)]
+    loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
         return [run.own_inputs.x_TBD.shape[0] for run in graphs.runs.values()]
 
     for case in cases[:2]:
         warm(case, loop)
-    for _ in range(8):  # shapes that take turns push nobody out
+    for _ in range(8):  # alternating shapes do not drop a graph
         for case in cases:
             case.run(loop)
     assert steps() == [2, 3] and not loop.captured
@@ -159,7 +162,7 @@ def test_bounded_in_number(graphs, monkeypatch):
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
     monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 10)
-    loop, often, rare = looped(graphs), small(), small(steps=4)
+    loop, often, rare = loop_with(graphs), small(), small(steps=4)
     for _ in range(10):
         for _ in range(5):
             often.run(loop)
@@ -171,7 +174,7 @@ def test_rare_shapes_are_not_captured(graphs, monkeypatch):
 def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch, caplog):
     run = BlockRun.forward
     monkeypatch.setattr(BlockRun, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1])
-    case, loop = small(), looped(graphs)
+    case, loop = small(), loop_with(graphs)
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 2):
         compare(case.run(loop), plain, 1e-10)
@@ -181,9 +184,9 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch
 
 
 def test_without_a_gpu(caplog):
-    """Operation by operation, which is logged once."""
+    """Blocks run operation by operation, which is logged once."""
     fallbacks.log_once.cache_clear()
-    case, loop = small(), looped(Graphs())
+    case, loop = small(), loop_with(Graphs())
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 1):
         compare(case.run(loop), plain, 1e-10)

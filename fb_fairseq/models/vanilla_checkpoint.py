@@ -1,0 +1,96 @@
+"""Reads the checkpoint that ``--init-from-transformer`` names, of fairseq 0.6 and later."""
+
+import re
+from enum import Enum
+from typing import Any, Dict, NamedTuple
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fb_fairseq.errors import UserError, flag
+
+OPTION = flag("init_from_transformer")
+# Buffers, and the unused duplicates that encoder layers have in fairseq 0.12.2 only.
+NO_PARAMETERS = re.compile(
+    r".*\.version$|.*\._float_tensor$|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
+)
+FUSED_PROJECTION = re.compile(r"(.*_attn\.)in_proj_(weight|bias)$")
+NUMBERED_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$")
+NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+
+
+class VanillaCheckpoint(NamedTuple):
+    """What a checkpoint holds of its model.
+
+    Attributes:
+        path: the file.
+        parameters: by name, without what matches ``NO_PARAMETERS``.
+        options: the saved options of the model; fairseq 0.11 and later may nest them (``{"decoder": {"layers": 6}}``).
+    """
+
+    path: str
+    parameters: Dict[str, Tensor]
+    options: Dict[str, Any]
+
+    def option(self, name: str) -> Any:
+        """The value that the model was trained with, as ``decoder_layers``; None if it is not saved."""
+        group, _, rest = name.partition("_")
+        nested = self.options.get(group)
+        value = nested[rest] if isinstance(nested, dict) and rest in nested else self.options.get(name)
+        return str(value) if isinstance(value, Enum) else value
+
+    def error(self, problem: str) -> UserError:
+        """An error that names the option and the file."""
+        return UserError(f"{OPTION} {self.path}: {problem}")
+
+
+def read_checkpoint(path: str) -> VanillaCheckpoint:
+    """Read a checkpoint.
+
+    Raises:
+        UserError: the file is not a checkpoint of fairseq, or is damaged.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu")
+        parameters = {name: value for name, value in checkpoint["model"].items() if not NO_PARAMETERS.match(name)}
+        # Before fairseq 0.11 a Namespace.
+        options = options_dict(checkpoint["cfg"]["model"] if checkpoint.get("cfg") else checkpoint["args"])
+    except Exception as error:  # unpickling can fail in any way
+        raise UserError(
+            f"{OPTION} {path}: not a complete checkpoint of fairseq ({type(error).__name__}); give the file of a "
+            "trained Transformer, as checkpoint_best.pt"
+        ) from error
+    return VanillaCheckpoint(path, parameters, options)
+
+
+def options_dict(cfg: Any) -> Dict[str, Any]:
+    """A model's options as a dictionary, from a Namespace, an OmegaConf configuration or a dictionary."""
+    if OmegaConf.is_config(cfg):
+        return OmegaConf.to_container(cfg)
+    return cfg if isinstance(cfg, dict) else vars(cfg)
+
+
+def update_names(parameters: Dict[str, Tensor]) -> None:
+    """Rename the parameters of old checkpoints in place, as fairseq does when it loads them into its own models.
+
+    Up to 0.8, one matrix projected to queries, keys and values (``in_proj_weight``). Up to 0.6, norms had numbers
+    (``layer_norms.0``). The output layer used to be called ``embed_out``, and was not saved if tied to the embeddings.
+    """
+    for name in list(parameters):
+        fused = FUSED_PROJECTION.match(name)
+        if fused:
+            for part, value in zip("qkv", parameters.pop(name).chunk(3)):
+                parameters[f"{fused[1]}{part}_proj.{fused[2]}"] = value
+        norm = NUMBERED_NORM.match(name)
+        if norm:
+            side, layer, number, part = norm.groups()
+            parameters[f"{side}{layer}{NORMS[side][int(number)]}{part}"] = parameters.pop(name)
+    output = "decoder.output_projection.weight"
+    if output not in parameters and not any(name.startswith("decoder.adaptive_softmax") for name in parameters):
+        weight = parameters.pop("decoder.embed_out", parameters.get("decoder.embed_tokens.weight"))
+        if weight is not None:
+            parameters[output] = weight
