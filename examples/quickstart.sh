@@ -1,34 +1,42 @@
 #!/usr/bin/env bash
-# Trains a Feedback Transformer on real text in a few minutes on a CPU, from a bare clone:
+# Trains a small Feedback Transformer on the bytes of real text, in a few minutes on a CPU, starting from a fresh clone:
 #
 #   bash examples/quickstart.sh [--text FILE] [--updates N] [--out DIR]
 #
-# Without --text it reads what every machine has: the Python standard library's own sources, as bytes.
-# PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment: see environment.sh.
+#   --text FILE    text to train on (default: the source code of the Python standard library, which every machine has)
+#   --updates N    number of training updates (default: 600)
+#   --out DIR      folder for the data, the model and the figure (default: runs/quickstart)
+#
+# PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see environment.sh).
 set -euo pipefail
+
+# usage_error MESSAGE…: print an error in the arguments and exit.
+usage_error() {
+    echo "error: $*" >&2
+    exit 2
+}
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 text= updates=600 out=$repository/runs/quickstart
 while [ $# -gt 0 ]; do
     case $1 in
         --text | --updates | --out)
-            [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
+            [ $# -ge 2 ] || usage_error "$1 needs a value"
             declare "${1#--}=$2"
             shift 2
             ;;
-        *) echo "error: $1: unknown option; there are --text FILE, --updates N and --out DIR" >&2; exit 2 ;;
+        *) usage_error "$1: unknown option; give --text FILE, --updates N or --out DIR" ;;
     esac
 done
 if [ -n "$text" ]; then
-    [ -s "$text" ] || { echo "error: --text $text: no such file, or it is empty" >&2; exit 2; }
+    [ -s "$text" ] || usage_error "--text $text: no such file, or it is empty"
     text=$(cd "$(dirname "$text")" && pwd)/$(basename "$text")
 fi
-case $updates in '' | *[!0-9]* | 0) echo "error: --updates $updates: give a number of updates, 1 or more" >&2; exit 2 ;; esac
+case $updates in '' | *[!0-9]* | 0) usage_error "--updates $updates: give a number of updates, 1 or more" ;; esac
 mkdir -p "$(dirname "$out")"
 out=$(cd "$(dirname "$out")" && pwd)/$(basename "$out")
 if [ -e "$out/checkpoints" ] && [ ! -e "$out/quickstart.log" ]; then
-    echo "error: --out $out: checkpoints that the quickstart did not make lie there; give another folder" >&2
-    exit 2
+    usage_error "--out $out: contains checkpoints that the quickstart did not write; give another folder"
 fi
 
 cd "$repository"
@@ -40,7 +48,7 @@ echo "== Data: bytes of ${text:-the Python standard library}"
 if [ -n "$text" ]; then
     python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$out/data" | tee "$out/data.log"
 else
-    # Every 20th module to validate on, and every 20th to test on.
+    # Of every 20 modules, one is for validation and one for testing.
     python - "$out/sources" <<'PY'
 import pathlib, sys, sysconfig
 library = pathlib.Path(sysconfig.get_paths()["stdlib"])
@@ -69,7 +77,7 @@ fairseq-train "$out/data" --user-dir fb_fairseq --task streaming_lm \
     --no-epoch-checkpoints --cpu --seed 1 --log-format tqdm --log-interval 10 \
     --save-dir "$out/checkpoints" --tensorboard-logdir "$out/tensorboard" >"$out/quickstart.log" || {
     tail -n 20 "$out/quickstart.log"
-    fail "training stopped; $out/quickstart.log says more"
+    fail "training failed; see $out/quickstart.log"
 }
 
 echo
@@ -77,12 +85,12 @@ echo "== Evaluation on the test split"
 fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams 32 \
     --tokens-per-sample 32 --path "$out/checkpoints/checkpoint_best.pt" --cpu >"$out/eval.log" 2>&1 || {
     tail -n 20 "$out/eval.log"
-    fail "evaluation stopped; $out/eval.log says more"
+    fail "evaluation failed; see $out/eval.log"
 }
 python -m fb_fairseq plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
-echo "== Going on from the first bytes of the test text (sampled among the 10 likeliest)"
+echo "== Continuing the first bytes of the test text (top-10 sampling)"
 python - "$out" 2>>"$out/eval.log" <<'PY' || {
 import logging, sys
 logging.disable(logging.INFO)
@@ -96,14 +104,16 @@ dictionary, corpus = model.tgt_dict, model.task.dataset("test").corpus
 prompt = byte_codec.decode(dictionary[i] for i in corpus[0:min(60, len(corpus))]).decode("utf-8", "replace")
 torch.manual_seed(1)
 text = model.sample(prompt, sampling=True, sampling_topk=10, max_len_b=260)
-print(prompt + "\033[1m" + text[len(prompt):] + "\033[0m" if sys.stdout.isatty() else prompt + " >>> " + text[len(prompt):])
+continuation = text[len(prompt):]
+print(f"{prompt}\033[1m{continuation}\033[0m" if sys.stdout.isatty() else f"{prompt} >>> {continuation}")
 PY
     tail -n 5 "$out/eval.log"
-    fail "sampling stopped; $out/eval.log says more"
+    fail "sampling failed; see $out/eval.log"
 }
 echo
 
-# fairseq-eval-lm says bits per token; the bits of </s> belong to the bytes of its document.
+# fairseq-eval-lm prints bits per token. Bits per byte are all bits, including those of </s>, divided by the bytes of
+# the split, from data.log: "test: 9 documents, 311137 bytes, 311146 tokens".
 awk -v bits="$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$out/eval.log")" -F '[ ,:]+' '
     /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$out/data.log"
 echo "It took $((SECONDS / 60)) min $((SECONDS % 60)) s. Model: $out/checkpoints/checkpoint_best.pt"

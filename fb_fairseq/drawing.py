@@ -1,7 +1,9 @@
-"""Helpers for figures that summarise several runs by their mean and range."""
+"""Helpers for figures: the mean and range of several runs, and saving."""
 
 from statistics import mean
 from typing import List, Tuple
+
+DPI = 120  # of saved figures
 
 
 def draw_band(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
@@ -29,3 +31,12 @@ def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[fl
     down = [m - min(group) for m, group in zip(means, values)]
     up = [max(group) - m for m, group in zip(means, values)]
     return means, [down, up]
+
+
+def save_figure(figure, path: str) -> None:
+    """Save a matplotlib figure without wasted margins, and close it."""
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(path, dpi=DPI)
+    pyplot.close(figure)

@@ -1,4 +1,8 @@
-"""Fixtures of the whole suite. ``--slow`` also runs what takes long; ``FB_FAIRSEQ_DATA`` points at real corpora."""
+"""Options, markers and fixtures of the whole suite.
+
+``--fast`` leaves out the tests marked ``not_fast`` and everything in ``tests/cli``; ``--slow`` also runs those marked
+``slow``. The environment variable ``FB_FAIRSEQ_DATA`` names a folder of real corpora.
+"""
 
 import os
 import pathlib
@@ -12,21 +16,37 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run what takes long")
+    parser.addoption("--fast", action="store_true", help="unit tests only: no whole commands, nothing that takes long")
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes long; run with --slow")
-    for kind in ("Deprecation", "Future", "Syntax"):  # fairseq's own
+    if config.getoption("--fast") and config.getoption("--slow"):
+        raise pytest.UsageError("--fast, --slow: give one of them")
+    config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
+    config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
+    for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code
         config.addinivalue_line("filterwarnings", f"ignore::{kind}Warning")
     config.addinivalue_line("filterwarnings", "ignore:.*pin_memory.*")
     config.addinivalue_line("filterwarnings", "ignore:(?s).*ConfigStore schema.*")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """With ``--fast``, do not even import ``tests/cli``, all of which runs whole commands."""
+    return True if config.getoption("--fast") and collection_path == REPOSITORY / "tests/cli" else None
+
+
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--slow"):
+    if config.getoption("--fast"):
+        kept, left_out = [], []
         for item in items:
-            if "slow" in item.keywords:
+            marked = item.get_closest_marker("not_fast") or item.get_closest_marker("slow")
+            (left_out if marked else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+    elif not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
@@ -37,7 +57,7 @@ def seed():
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Runs in this process and as processes of their own compute with the same number of threads."""
+    """Compute with one thread, as the commands that tests start do, so that results are equal to the last bit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -46,7 +66,7 @@ def one_thread():
 
 @pytest.fixture
 def empty_is_nan(monkeypatch):
-    """Uninitialised memory that is read shows: ``torch.empty``, ``new_empty`` and own buffers are filled with NaN."""
+    """Fill ``torch.empty``, ``new_empty`` and ``Buffers`` with NaN, so that reading uninitialised memory shows."""
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         make = getattr(owner, name)
 
@@ -60,7 +80,7 @@ def empty_is_nan(monkeypatch):
 
 @pytest.fixture(scope="session")
 def shared_data():
-    """Folder of real corpora."""
+    """The folder of real corpora that ``FB_FAIRSEQ_DATA`` names."""
     folder = os.environ.get("FB_FAIRSEQ_DATA")
     if not folder:
         pytest.skip("FB_FAIRSEQ_DATA is not set: no real corpora")

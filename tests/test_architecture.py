@@ -1,9 +1,156 @@
-"""ops and modules run with torch alone."""
+"""The structure of the package: which room may import which, what must run without fairseq, and docstrings."""
 
+import ast
+import functools
 import subprocess
 import sys
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+import pytest
 
 from tests.conftest import REPOSITORY
+
+# A room is a folder or a file directly in fb_fairseq/; it may import itself and the rooms listed here. Lowest first.
+BASE = {"byte_codec", "drawing", "errors", "files", "option_fields"}  # may import each other, and no fairseq
+MATHEMATICS = {"modules", "ops"}
+MAY_IMPORT = {
+    "errors": set(),
+    "files": {"errors"},
+    "byte_codec": {"errors"},
+    "option_fields": {"errors"},
+    "drawing": {"errors", "files"},
+    "ops": set(),
+    "modules": {"errors", "option_fields", "ops"},
+    "streams": BASE | MATHEMATICS,
+    "patches": {"errors", "files", "streams"},
+    "criterions": BASE | MATHEMATICS | {"streams"},
+    "optim": BASE | MATHEMATICS | {"streams"},
+    "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
+    "tasks": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams"},
+    "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams", "tasks"},
+    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
+    "rl": BASE | MATHEMATICS,
+    "synthetic_tasks": BASE,
+    "__main__": {"commands"},
+    "__init__": set(),
+}
+WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "rl", "synthetic_tasks")
+FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
+
+# Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
+OVERRIDES = {
+    # torch.nn.Module and torch.optim.Optimizer (not Module.forward, whose arguments and shapes differ)
+    *("load_state_dict", "state_dict", "step"),
+    # fairseq: models and decoders
+    *("add_args", "build_decoder", "build_model", "extract_features", "hub_models", "max_positions", "output_layer"),
+    *("reorder_incremental_state", "set_num_updates"),
+    # fairseq: tasks, criterions, datasets, optimizers, BPE
+    *("build_generator", "get_batch_iterator", "inference_step", "load_dataset", "setup_task"),
+    *("logging_outputs_can_be_summed", "reduce_metrics"),
+    *("collater", "num_tokens", "ordered_indices", "size"),
+    *("optimizer_config", "supports_flat_params"),
+    *("decode", "encode"),
+    # gymnasium.Env and gymnasium.vector.VectorEnv
+    *("close", "render", "reset"),
+}
+AUTOGRAD = {"backward", "forward"}  # the same for subclasses of torch.autograd.Function
+
+
+class Module(NamedTuple):
+    """A source file of the package, parsed."""
+
+    name: str
+    tree: ast.Module
+    is_package: bool
+
+    @property
+    def room(self) -> str:
+        """The folder or file directly in ``fb_fairseq/`` that it belongs to."""
+        return (self.name.split(".") + ["__init__"])[1]
+
+
+@functools.lru_cache(maxsize=None)
+def package() -> Dict[str, Module]:
+    """All modules of fb_fairseq by name."""
+    found = {}
+    for path in sorted((REPOSITORY / "fb_fairseq").rglob("*.py")):
+        is_package = path.name == "__init__.py"
+        parts = path.relative_to(REPOSITORY).with_suffix("").parts
+        name = ".".join(parts[:-1] if is_package else parts)
+        found[name] = Module(name, ast.parse(path.read_text(encoding="utf-8")), is_package)
+    return found
+
+
+def imported_names(module: Module) -> Iterator[Tuple[str, int]]:
+    """The modules that a module imports, at its top or inside functions, each with its line."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                folder = module.name.split(".")
+                folder = folder[: len(folder) - node.level + module.is_package]
+                base = ".".join(folder + [base] if base else folder)
+            for alias in node.names:  # of a package, a submodule or something that its __init__ defines
+                name = f"{base}.{alias.name}"
+                yield (name if name in package() else base), node.lineno
+
+
+def imports_between_rooms(room: str) -> Iterator[Tuple[str, str]]:
+    """The imports of other rooms in a room: a description of where, and the imported room."""
+    for module in package().values():
+        for name, line in imported_names(module) if module.room == room else ():
+            if name in package() and package()[name].room not in (room, "__init__"):
+                yield f"{module.name}:{line} imports {name}", package()[name].room
+
+
+def test_every_room_has_a_place_in_the_order():
+    rooms = {module.room for module in package().values()}
+    assert rooms <= MAY_IMPORT.keys(), "say in MAY_IMPORT which rooms the new one may import"
+
+
+def test_the_order_has_no_circle():
+    above: Set[str] = set(MAY_IMPORT)
+    while above:
+        lowest = {room for room in above if not MAY_IMPORT[room] & above}
+        assert lowest, f"these rooms may import each other: {sorted(above)}"
+        above -= lowest
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_arrows_point_down(room):
+    wrong = [where for where, imported in imports_between_rooms(room) if imported not in MAY_IMPORT[room]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_through_others():
+    edges = {name: {target for target, _ in imported_names(module)} for name, module in package().items()}
+    finished: Set[str] = set()
+
+    def circle_from(name: str, path: List[str]) -> Optional[List[str]]:
+        if name in path:
+            return path[path.index(name) :] + [name]
+        if name in finished:
+            return None
+        for target in sorted(edges[name] & edges.keys() - {name}):
+            found = circle_from(target, path + [name])
+            if found:
+                return found
+        finished.add(name)
+        return None
+
+    for name in edges:
+        circle = circle_from(name, [])
+        assert not circle, " → ".join(circle or ())
+
+
+@pytest.mark.parametrize("room", WITHOUT_FAIRSEQ)
+def test_no_import_of_fairseq(room):
+    for module in package().values():
+        for name, line in imported_names(module) if module.room == room else ():
+            assert name.split(".")[0] not in FAIRSEQ, f"{module.name}:{line} imports {name}"
+
 
 PROGRAM = """
 import sys
@@ -22,6 +169,36 @@ print("fairseq" in sys.modules)
 """
 
 
-def test_ops_and_modules_need_no_fairseq():
+def test_ops_and_modules_run_with_torch_alone():
+    """In a fresh interpreter that refuses to import fairseq."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def name_of(base: ast.expr) -> str:
+    """``Function`` for both ``Function`` and ``torch.autograd.Function``."""
+    return getattr(base, "attr", getattr(base, "id", ""))
+
+
+def without_docstring(name: str, node: ast.AST) -> Iterator[str]:
+    """The public modules, classes, functions and methods in ``node`` that lack a docstring."""
+    if not ast.get_docstring(node):
+        yield f"{name}:{getattr(node, 'lineno', 1)}"
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return  # what is defined inside a function is private to it
+    for child in node.body:
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not child.name.startswith("_"):
+            bases = [name_of(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+            documented = OVERRIDES | AUTOGRAD if bases and "Function" in bases else OVERRIDES
+            if not (bases and child.name in documented):
+                yield from without_docstring(f"{name}.{child.name}", child)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_docstrings(room):
+    missing = []
+    for module in package().values():
+        private = any(part.startswith("_") and part != "__main__" for part in module.name.split("."))
+        if module.room == room and not private:
+            missing += without_docstring(module.name, module.tree)
+    assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)

@@ -105,6 +105,7 @@ if not shadowed:
 """
 
 
+@pytest.mark.not_fast
 def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
     """With setuptools' import hook, the clone wins as a namespace package; no module has a run folder's name."""
     for name in REQUIRED_BY_FAIRSEQ & set(RUN_FOLDERS):
@@ -113,6 +114,7 @@ def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
     assert run_python(FIND_ALL, parent, package, "finder", "", *module_names()).split() == ["None"]
 
 
+@pytest.mark.not_fast
 def test_a_folder_with_a_modules_name_shadows_it(parent):
     """With the import hook: so the test above would notice."""
     (parent / "fb_fairseq/byte_codec").mkdir()
@@ -137,6 +139,7 @@ def editable_install(parent):
     return parent / "site"
 
 
+@pytest.mark.not_fast
 def test_editable_installation_is_a_path(parent, editable_install):
     """``pip install -e`` adds the clone to sys.path: the regular package wins, even over a folder ``models``."""
     (pth,) = editable_install.glob("*.pth")
@@ -149,6 +152,7 @@ def test_editable_installation_is_a_path(parent, editable_install):
     assert found.split() == [str(package / "__init__.py")]
 
 
+@pytest.mark.not_fast
 def test_console_script(editable_install):
     (entry_points,) = editable_install.glob("*.dist-info/entry_points.txt")
     assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()

@@ -1,12 +1,12 @@
-# Sourced by enwik8/run.sh and text8/run.sh, after recipe.sh: one setting for both (Feedback Transformer: v3 Table 9 and
-# §7.6).
+# Sourced after recipe.sh by the scripts that train on bytes or letters (enwik8, text8, persistent_memory): their common
+# settings. Feedback Transformer: v3 Table 9 and §7.6.
 
 metric=bpb
 
 full_setting() {
     case $1 in
         all_attention_lm_*)  # All-attention §5.1
-            # The paper names no number of updates: "when the loss on validation stops decreasing", it fine-tunes.
+            # The paper gives no number of updates: it fine-tunes "when the loss on validation stops decreasing".
             updates=600000 finetune_updates=25000 every=2000 streams=64 steps=512 valid_streams=64 lr=0.07
             optimizer=clipped_adagrad
             optimisation=(--adagrad-clip 0.03 --clip-norm 0 --patience 10)

@@ -1,38 +1,42 @@
-# Sourced by examples/language_modeling/*/run.sh, each of which sets what is its corpus's own and calls run_recipe "$@":
+# Sourced by examples/language_modeling/*/run.sh. A corpus's script defines the following and calls run_recipe "$@":
 #
-#   corpus        runs go to runs/$corpus, or runs/$corpus-small
-#   full_models   what is trained in the papers' setting, unless --models says otherwise
-#   metric        what the curves show: bpb, loss or ppl
-#   prompt        generation goes on from it
-#   prepare DATA DESTDIR
-#                 function: check the user's copy and binarise it
-#   full_setting ARCH, small_setting ARCH
-#                 functions: set updates, finetune_updates (0: none), every (updates between validations), streams (of an
-#                 update), steps (of a block), valid_streams, lr, and the arrays optimisation (options of both trainings)
-#                 and warmup (of the first training only)
+#   corpus        name of the output folder: runs/$corpus, or runs/$corpus-small
+#   full_models   models of the papers' setting (default of --models)
 #   small_models, small_layers
-#                 what --small trains, unless --models and --layers say otherwise
-#   shape LAYERS  function, --small only: add to the array model_options, and set ffn, the feed-forward width; all-attention
-#                 gets as many persistent vectors (unless describe says otherwise), which are as many parameters
+#                 models and numbers of layers of --small (defaults of --models and --layers)
+#   metric        metric of the learning curves: bpb, loss or ppl
+#   prompt        text that the step generate continues
+#   prepare DATA DESTDIR
+#                 function: check the user's copy of the corpus and binarise it
+#   full_setting ARCH, small_setting ARCH
+#                 functions: set updates, finetune_updates (0: no fine-tuning), every (updates between validations),
+#                 streams (total number), steps (tokens of a stream per update), valid_streams, lr, and the arrays
+#                 optimisation (options of training and fine-tuning) and warmup (options of training only)
+#   shape LAYERS  function, --small only: add the model's size to the array model_options, and set ffn, the feed-forward
+#                 width. All-attention models get ffn persistent vectors, which have as many parameters, unless describe
+#                 sets another number.
 #   describe MODEL
-#                 function, where models are not architectures: set model_options, first of all --arch ARCH
+#                 function, if some models are not names of architectures: set model_options, starting with --arch ARCH
 #
-# The steps are prepare, train, finetune, evaluate, generate; each takes up where an earlier run of the recipe stopped.
+# The steps are prepare, train, finetune, evaluate and generate. Each resumes where an earlier run stopped.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
 . "$repository/examples/steps.sh"
 
-usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\" --models \"NAME …\"\
- --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N, -- options of fairseq-train"
+usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
+ --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N,\
+ -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2
 
+# describe MODEL: by default, a model is an architecture.
 describe() {
     model_options=(--arch "$1")
 }
 
+# run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
 run_recipe() {
     parse "$@"
     input=$(absolute "$input")
@@ -43,9 +47,7 @@ run_recipe() {
     if asked prepare; then renew_data; fi
     [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
     local layer model run
-    # One process a GPU, or one on the CPU.
-    cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
-    if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
+    find_devices
     for layer in $layers; do
         for model in $models; do
             describe "$model"
@@ -54,7 +56,8 @@ run_recipe() {
             if [ $small = yes ]; then
                 run=$out/$model-$layer
                 shape "$layer"
-                # Equal parameters: the Feedback Transformer has 1 + layers scalars more.
+                # All models have the same number of parameters, but for the 1 + layers memory weights of the Feedback
+                # Transformer.
                 case ${model_options[1]} in
                     all_attention_lm) model_options=(--persistent-memory-size "$ffn" "${model_options[@]}") ;;
                     feedback_transformer_lm)
@@ -70,23 +73,22 @@ run_recipe() {
     draw_curves "$out" $metric
 }
 
-# choose_setting ARCH: the setting of its training, and what the command line says of it.
+# choose_setting ARCH: set the training options of an architecture; the command line overrides them.
 choose_setting() {
     optimizer=adam
     if [ $small = yes ]; then small_setting "$1"; else full_setting "$1"; fi
     updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
     [ $((streams % (processes * update_freq))) = 0 ] ||
-        fail "--update-freq $update_freq: $streams streams cannot be shared by $processes processes x $update_freq"
+        fail "--update-freq $update_freq: $streams streams cannot be divided among $processes processes x $update_freq"
 }
 
+# parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
-    local step
+    local model
     small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
     todo="prepare train finetune evaluate generate" extra=()
     parse_options "out steps models" "layers updates finetune-updates update-freq seed" "$@"
-    for step in $todo; do
-        case $step in prepare | train | finetune | evaluate | generate) ;; *) fail "--steps $step: unknown; $usage" ;; esac
-    done
+    check_names --steps "$todo" "prepare train finetune evaluate generate"
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then
         out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}
@@ -94,16 +96,16 @@ parse() {
         [ -z "$layers" ] || fail "--layers: only with --small"
         out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=full
     fi
-    local model
-    for model in $models; do describe "$model"; done  # stops at one that it does not know
+    for model in $models; do describe "$model"; done # stops at an unknown model
 }
 
-# Prepared anew, the data replace what is there, unless models were trained on other data.
+# renew_data: prepare the data and replace those of an earlier run, unless models were trained on different data.
 renew_data() {
     echo "== prepare"
     rm -rf "$data.tmp"
     prepare "$input" "$data.tmp"
-    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" && ls "$out"/*/*.pt >/dev/null 2>&1; then
+    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" &&
+        ls "$out"/*/*.pt >/dev/null 2>&1; then
         rm -rf "$data.tmp"
         fail "$out: holds models that were trained on other data; give another --out, or remove it"
     fi
@@ -111,7 +113,7 @@ renew_data() {
     mv "$data.tmp" "$data"
 }
 
-# run_steps RUN: what was asked for, of one model.
+# run_steps RUN: run the requested steps for one model.
 run_steps() {
     local run=$1 step origin
     for step in $todo; do
@@ -124,7 +126,7 @@ run_steps() {
                 have "$run/checkpoint_best.pt" train
                 origin=$(cksum <"$run/checkpoint_best.pt")
                 if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
-                    rm -rf "$run-finetuned" "$run-finetuned".*  # of another model, or none
+                    rm -rf "$run-finetuned" "$run-finetuned".* # from an earlier checkpoint
                     echo "$origin" >"$run-finetuned.from"
                 fi
                 finetune "$run"
@@ -138,11 +140,12 @@ run_steps() {
     done
 }
 
-# finetune RUN: from its best checkpoint, to RUN-finetuned/.
+# finetune RUN: continue from the best checkpoint at a tenth of the learning rate, in RUN-finetuned/.
 finetune() {
     local origin=$1/checkpoint_best.pt from=--finetune-from-model target=$finetune_updates
     if [ "$optimizer" = clipped_adagrad ]; then
-        # Adagrad's sums are kept: without them its first steps would be as large as at the beginning of the training.
+        # Keep Adagrad's sums of squared gradients: without them its first steps would be as large as at the start of
+        # training.
         from=--continue-once
         target=$((target + $(python - "$origin" <<'PY'
 import sys
@@ -154,52 +157,48 @@ PY
     train "$1-finetuned" "$target" $from "$origin" --lr "$(python -c "print($lr / 10)")"
 }
 
-# train RUN UPDATES OPTIONS…: to RUN/, with its log in RUN.log.
+# train RUN UPDATES OPTIONS…: train the model in RUN/.
 train() {
     local run=$1 target=$2
     shift 2
-    run_training "$run" "$target" "$data" --user-dir fb_fairseq --task streaming_lm --criterion lm_loss \
-        "${model_options[@]}" --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) \
-        --update-freq "$update_freq" --valid-streams "$valid_streams" --optimizer $optimizer "${optimisation[@]}" \
-        --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates 1 \
-        --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
-        --log-format json --log-interval 25 "$@" ${extra[@]+"${extra[@]}"}
+    run_training "$run" "$target" "$every" "$data" --task streaming_lm --criterion lm_loss "${model_options[@]}" \
+        --tokens-per-sample "$steps" --batch-size $((streams / processes / update_freq)) --update-freq "$update_freq" \
+        --valid-streams "$valid_streams" --optimizer $optimizer "${optimisation[@]}" --keep-interval-updates 1 "$@"
 }
 
-# evaluate RUN: the test split with RUN's best checkpoint, to RUN.json.
+# evaluate RUN: evaluate the best checkpoint on the test split; the results go to RUN.json.
 evaluate() {
     local run=$1
     have "$run/checkpoint_best.pt" train
-    fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams "$valid_streams" \
-        --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" $cpu >"$run.eval" 2>&1 ||
-        fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
-    python - "$run" <<'PY'
+    logged evaluation "$run.eval" fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test \
+        --valid-streams "$valid_streams" --tokens-per-sample "$steps" --softmax-batch 4096 \
+        --path "$run/checkpoint_best.pt" $cpu
+    python - "$run" "$(parameters_of "$run")" <<'PY'
 import json, os, re, sys
-run = sys.argv[1]
+run, parameters = sys.argv[1], int(sys.argv[2])
 bits = float(re.findall(r"Loss \(base 2\): ([\d.]+),", open(f"{run}.eval").read())[-1])
-parameters = int(re.findall(r"shared model params: ([\d,]+)", open(f"{run}.log").read())[-1].replace(",", ""))
 seconds = int(open(f"{run}.seconds").read()) if os.path.exists(f"{run}.seconds") else None
-result = {"test_bits_per_token": bits, "test_perplexity": round(2**bits, 3), "parameters": parameters, "seconds": seconds}
+perplexity = round(2**bits, 3)
+result = {"test_bits_per_token": bits, "test_perplexity": perplexity, "parameters": parameters, "seconds": seconds}
 json.dump(result, open(f"{run}.json", "w"))
 print(f"== {os.path.basename(run)}: {bits} bits per token on the test split; {parameters} parameters, {seconds} s")
 PY
 }
 
-# generate RUN: go on from $prompt, with the last checkpoint there is.
+# generate RUN: sample a continuation of $prompt from the fine-tuned model, or from the model itself.
 generate() {
     local checkpoint=$1-finetuned/checkpoint_best.pt
     [ -e "$checkpoint" ] || checkpoint=$1/checkpoint_best.pt
     have "$checkpoint" train
-    printf '%s\n' "$prompt" | fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling \
-        --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" $cpu --path "$checkpoint" >"$1.sample" 2>&1 ||
-        fail "generation stopped: $(tail -n 1 "$1.sample"); $1.sample says more"
-    echo "== $(basename "$1") goes on from: $prompt"
+    logged generation "$1.sample" fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling \
+        --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" $cpu --path "$checkpoint" <<<"$prompt"
+    echo "== $(basename "$1") continues: $prompt"
     grep '^D-0' "$1.sample" | cut -f 3
 }
 
-# preprocess TRAIN VALID TEST DESTDIR: fairseq's own, for text in words.
+# preprocess TRAIN VALID TEST DESTDIR: binarise text in words with fairseq-preprocess.
 preprocess() {
     mkdir -p "$4"
-    fairseq-preprocess --only-source --trainpref "$1" --validpref "$2" --testpref "$3" --destdir "$4" --workers 1 \
-        >"$out/preprocess.out" 2>&1 || fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
+    logged preprocessing "$out/preprocess.out" fairseq-preprocess --only-source --trainpref "$1" --validpref "$2" \
+        --testpref "$3" --destdir "$4" --workers 1
 }

@@ -1,5 +1,7 @@
-"""Draw how the compositions of the memory compare: ``draw.py OUT LAYERS``, of what ``run.sh`` wrote there with so many layers,
-to OUT/composition.png."""
+"""Draw a comparison of memory compositions to OUT/composition.png: ``draw.py OUT LAYERS``.
+
+OUT is the output folder of ``run.sh``; runs with another number of layers are left out.
+"""
 
 import json
 import os
@@ -10,7 +12,7 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.drawing import mean_and_range
+from fb_fairseq.drawing import mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -24,7 +26,7 @@ NAMES = {
 
 
 def walk(out: str, layers: int) -> Dict[str, List[float]]:
-    """Test accuracies of the seeds, by composition; empty where the walk has not been run."""
+    """Read the test accuracies of all seeds by composition; empty if the walk has not been run."""
     path = os.path.join(out, "walk", "summary.json")
     if not os.path.exists(path):
         return {}
@@ -34,21 +36,22 @@ def walk(out: str, layers: int) -> Dict[str, List[float]]:
 
 
 def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
-    """Bits per character of the test split after fine-tuning where there was one, by composition."""
+    """Read the bits per character on the test split by composition, of the fine-tuned model if there is one."""
     path = os.path.join(out, "char_ptb", "results.json")
     if not os.path.exists(path):
         return {}
     with open(path, encoding="utf-8") as file:
         results = json.load(file)
     bits = {}
-    for run in sorted(results, key=lambda run: run.endswith("-finetuned")):
+    for run in sorted(results, key=lambda run: run.endswith("-finetuned")):  # the fine-tuned ones replace the others
         name, depth = re.fullmatch(r"(.*?)(?:-(\d+))?(?:-finetuned)?", run).groups()
-        if depth is None or int(depth) == layers:  # runs at full size have no depth in their name: all have six
+        if depth is None or int(depth) == layers:  # full-size runs all have six layers, and none in their name
             bits[name.replace("_char_ptb", "")] = [results[run]["test_bits_per_token"]]
     return bits
 
 
 def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
+    """Draw a bar per composition: the mean, and the range from the lowest to the highest value."""
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
     means, around = mean_and_range([values[name] for name in order])
     colors = ["C0" if name in NAMES else "C1" for name in order]
@@ -60,26 +63,24 @@ def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
 
 
 def main(out: str, layers: int) -> None:
+    """Draw one panel per task that has been run, and print the values."""
     panels = [
         (walk(out, layers), "blocked random walk: accuracy (%)"),
         (char_ptb(out, layers), "character-level PTB: bits per character"),
     ]
     panels = [(values, label) for values, label in panels if values]
     if not panels:
-        sys.exit(f"{out}: neither walk/summary.json nor char_ptb/results.json lies there; give the --out of run.sh")
+        sys.exit(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the --out of run.sh")
     figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
     for axes, (values, label) in zip(all_axes[0], panels):
         draw_bars(axes, values, label)
-        if "bits" in label:  # differences are small: the axis does not begin at 0
+        if "bits" in label:  # the differences are small: do not start the axis at 0
             numbers = [number for found in values.values() for number in found]
             axes.set_ylim(min(numbers) - 0.1, max(numbers) + 0.05)
         for name, found in values.items():
-            print(
-                f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}"
-                + (f" ({found})" if len(found) > 1 else "")
-            )
-    figure.tight_layout()
-    figure.savefig(os.path.join(out, "composition.png"), dpi=120)
+            seeds = f" ({found})" if len(found) > 1 else ""
+            print(f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}{seeds}")
+    save_figure(figure, os.path.join(out, "composition.png"))
     print(f"Wrote {os.path.join(out, 'composition.png')}")
 
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# What the memory should hold of the layers (v1 Table 5, v3 Figures 5 and 8): on a walk, and on character-level PTB.
-#   bash examples/memory_composition/run.sh PTB            # the papers' setting, 6 layers, for GPUs
-#   bash examples/memory_composition/run.sh --small PTB    # about two hours on one core; without PTB, the walk only
+# Compares memory compositions (v1 Table 5, v3 Figures 5 and 8) on the blocked random walk and on character-level PTB:
+#   bash examples/memory_composition/run.sh PTB              # the papers' setting, 6 layers, for GPUs
+#   bash examples/memory_composition/run.sh --small [PTB]    # about two hours on one core; without PTB, the walk only
 # Options: ./README.md.
 set -euo pipefail
 examples=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$examples/environment.sh"
 . "$examples/steps.sh"
 
-usage="give PTB or --small [PTB], and --out DIR --layers N --seeds \"N …\" (of the walk) --jobs N --walk-updates N\
- --updates N --finetune-updates N (of PTB)"
+usage="give PTB or --small [PTB], and --out DIR --layers N; for the walk --seeds \"N …\" --jobs N --walk-updates N; for\
+ PTB --updates N --finetune-updates N"
 small=no input="" out="" layers="" seeds="1 2 3" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" todo=""
 parse_options "out" "seeds layers jobs walk-updates updates finetune-updates" "$@"
 scale=--full ptb_scale="" default=6
 if [ $small = yes ]; then scale=--small ptb_scale=--small default=3; fi
 [ -n "$input" ] || [ $small = yes ] || fail "PTB is missing; $usage"
 layers=${layers:-$default}
-# Table 9 has 6 layers; others at as many parameters: examples/language_modeling/char_ptb.
-[ $small = yes ] || [ "$layers" = 6 ] || fail "--layers $layers: PTB in the papers' setting has 6; give --small"
+# The full-size setting of PTB (v3 Table 9) has 6 layers; language_modeling/char_ptb/README.md says how to change them.
+[ $small = yes ] || [ "$layers" = 6 ] || fail "--layers $layers: PTB in the papers' setting has 6; give 6, or --small"
 input=$(absolute "$input")
 out=${out:-$repository/runs/memory_composition${ptb_scale:+-small}}
 mkdir -p "$out"
@@ -25,8 +25,8 @@ out=$(cd "$out" && pwd)
 
 models="weighted average same-and-lower relative_transformer_lm"
 for layer in $(seq 0 "$layers"); do models+=" layer$layer"; done
-bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" --jobs "$jobs" \
-    --models "$models" --out "$out/walk" ${walk_updates:+--updates "$walk_updates"}
+bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" \
+    --jobs "$jobs" --models "$models" --out "$out/walk" ${walk_updates:+--updates "$walk_updates"}
 if [ -n "$input" ]; then
     shape=()
     if [ $small = yes ]; then

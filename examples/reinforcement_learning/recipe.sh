@@ -53,13 +53,12 @@ run_agents() {
                     [ "$span" = "${spans%% *}" ] || continue
                     span=preset
                 fi
-                wait_for_place
+                wait_for_slot
                 run_agent "$agent" "$span" "$seed" &
             done
         done
     done
-    wait
-    [ ! -e "$out/failed" ] || fail "$(tr '\n' ' ' <"$out/failed")failed; see their logs. Run the same command again to resume"
+    wait_for_runs "$out/failed" "their logs in $out"
     python examples/reinforcement_learning/summary.py "$out"
 }
 
@@ -69,9 +68,10 @@ run_agent() {
     if [ "$2" != preset ]; then name=$1-span$2-seed$3 options+=(--span "$2"); fi
     run=$out/$name
     echo "== $name"
-    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" --out "$run" \
-        ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
-        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" >>"$run.log" 2>&1; then
+    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" \
+        --out "$run" ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
+        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" \
+            >>"$run.log" 2>&1; then
         echo "== $name failed: $(tail -n 1 "$run.log")" >&2
         echo "$name" >>"$out/failed"
         return

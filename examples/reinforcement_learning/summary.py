@@ -17,7 +17,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.drawing import mean_and_range
+from fb_fairseq.drawing import mean_and_range, save_figure
 from fb_fairseq.rl.log import read_curve
 from fb_fairseq.rl.plot import draw_curves
 
@@ -79,9 +79,7 @@ def draw_memory(results: Dict[Setting, List[dict]], path: str) -> None:
     axes.set_ylim(0, 102)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def print_results(results: Dict[Setting, List[dict]]) -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A walk on a torus of 3 x 3 cells with blocks (v1 §4.1, B.1).
+# Blocked random walk: the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1).
 #   bash examples/synthetic_tasks/blocked_random_walk.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

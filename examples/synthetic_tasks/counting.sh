@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# As many B's as there were A's (v3 §4.1); small: to 20, at a span of 8: two layers of a Transformer do
-# not see back to the first A's.
+# Counting: write as many B's as there were A's (v3 §4.1). Small: up to 20, and a span of 8 steps, with which two layers
+# of a Transformer do not reach back to the first A's.
 #   bash examples/synthetic_tasks/counting.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

@@ -1,23 +1,24 @@
-# Sourced by the tasks' scripts, each of which sets
+# Sourced by the scripts of the tasks. A task's script defines the following and calls run_task "$@":
 #
-#   task          its name in python -m fb_fairseq synthetic-tasks
+#   task          name of the task in python -m fb_fairseq synthetic-tasks
 #   small_setting, full_setting
-#                 functions: set the array sizes (options of the data), and what else differs from choose_setting
-#   models        architectures, or compositions of a Feedback Transformer's memory (composition in ../steps.sh)
+#                 functions: set the array sizes (options of synthetic-tasks), and what differs from choose_setting
+#   models        default of --models: architectures, or memory compositions (see composition_options in ../steps.sh)
 #
-# and calls run_task "$@". A run goes to OUT/<architecture>; the accuracies of all to OUT/results.json.
+# A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
 . "$repository/examples/steps.sh"
 
 data_sizes="train valid test size length test-length longest variables statements highest"
-usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span, --layers N,\
- --updates N, sizes of the data (of --$(echo "$data_sizes" | sed 's/ /, --/g'), those that the task has), -- options of\
+usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span,\
+ --layers N, --updates N, the task's own sizes (among --$(echo "$data_sizes" | sed 's/ /, --/g')), -- options of\
  fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
-first_span=8
+first_span=8 # initial length of adaptive spans, in steps
 
+# run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
 run_task() {
     local scale=small fixed=no argument arguments=() model option task_models=$models own_span
     for argument in "$@"; do
@@ -30,7 +31,7 @@ run_task() {
     small=no input="" out="" models="" layers="" own_updates="" seed=1 extra=() todo="" span=""
     for option in $data_sizes; do printf -v "${option//-/_}" %s ""; done
     parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
-    [ -z "$input" ] || fail "$input: the data are made here; $usage"
+    [ -z "$input" ] || fail "$input: unexpected argument, the data are generated; $usage"
     models=${models:-$task_models} own_span=$span
     choose_setting
     out=${out:-$repository/runs/$task-$scale-seed$seed}
@@ -38,27 +39,27 @@ run_task() {
     out=$(cd "$out" && pwd)
     cd "$repository"
     make_environment
-    # One process a GPU, or one on the CPU.
-    cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
-    if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
-    [ $((streams % processes)) = 0 ] || fail "$streams streams cannot be shared by $processes GPUs; set CUDA_VISIBLE_DEVICES"
+    find_devices
+    [ $((streams % processes)) = 0 ] ||
+        fail "$streams streams cannot be divided among $processes GPUs; set CUDA_VISIBLE_DEVICES"
     make_data
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
     draw_curves "$out" accuracy
 }
 
-# The task's setting, and what the command line says of it.
+# choose_setting: set the options of the data, the models and their training; the command line overrides them.
 choose_setting() {
     updates=10000 span=100
     if [ $scale = small ]; then
-        # Equal layers and widths for all; the LSTM has no feed-forward sublayers, the Feedback Transformer shares projections.
+        # All models have the same number of layers and the same width. The LSTM has no feed-forward sublayers; the
+        # Feedback Transformer shares its projections.
         depth=2 shape=(--decoder-embed-dim 64)
         attention=(--decoder-ffn-embed-dim 256 --decoder-attention-heads 4 --decoder-normalize-before)
         training=(--tokens-per-sample 32 --lr 0.002 --clip-norm 1.0) lstm=(--lr 0.005) feedback=()
         streams=64 updates=1000 span=8
     else
-        # v3 Table 9. It does not say for how many updates.
+        # v3 Table 9, which gives no number of updates.
         depth=4 shape=(--decoder-embed-dim 256)
         attention=(--decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --decoder-normalize-before
             --attention-dropout 0.2 --activation-dropout 0.2)
@@ -69,11 +70,11 @@ choose_setting() {
     ${scale}_setting
     updates=${own_updates:-$updates} span=${own_span:-$span}
     if [ $scale = small ]; then
-        # A constant learning rate, as long as there is a plateau that it may have to leave, then down to a tenth.
+        # The learning rate stays constant while accuracy may be on a plateau, then falls to a tenth.
         local warmup=$((updates / 20)) decay=$(((updates + 4) / 5))
         training+=(--lr-scheduler tri_stage --warmup-steps $warmup --hold-steps $((updates - warmup - decay))
             --decay-steps $decay --final-lr-scale 0.1)
-        # With long spans Feedback Transformers learn late, unless the spans grow from short ones.
+        # Feedback Transformers with long spans learn late, unless the spans start short and grow.
         if [ "$span" -gt $first_span ] && [ $fixed = no ]; then
             attention+=(--adaptive-span --adaptive-span-init "$(awk "BEGIN {print $first_span / $span}")"
                 --adaptive-span-ramp $first_span)
@@ -88,7 +89,7 @@ choose_setting() {
     shape+=(--decoder-layers "$depth")
 }
 
-# Data of the seed and the sizes, unless they are there.
+# make_data: generate and binarise the data, unless an earlier run has done it.
 make_data() {
     local wanted="$task --seed $seed ${sizes[*]}"
     if [ -e "$out/data.setting" ]; then
@@ -99,43 +100,44 @@ make_data() {
     echo "== data: $wanted"
     python -m fb_fairseq synthetic-tasks "$task" --seed "$seed" "${sizes[@]}" --out "$out/text"
     rm -rf "$out/data"
-    fairseq-preprocess --source-lang input --target-lang label --trainpref "$out/text/train" --validpref "$out/text/valid" \
-        --testpref "$out/text/test" --destdir "$out/data" --workers 1 >"$out/preprocess.out" 2>&1 ||
-        fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
+    logged preprocessing "$out/preprocess.out" fairseq-preprocess --source-lang input --target-lang label \
+        --trainpref "$out/text/train" --validpref "$out/text/valid" --testpref "$out/text/test" --destdir "$out/data" \
+        --workers 1
     echo "$wanted" >"$out/data.setting"
 }
 
+# train_and_evaluate MODEL: train one model, evaluate its best checkpoint and write the results to OUT/<model>.json.
 train_and_evaluate() {
-    local run=$out/$1 arch=$1 options=()
+    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition
+    composition=$(composition_options "$1")
     case $1 in
         *lstm*) options=("${lstm[@]}") ;;
         *) options=("${attention[@]}" --attention-span "$span") ;;
     esac
     if [ "$1" = feedback_transformer_lm ]; then options+=(${feedback[@]+"${feedback[@]}"}); fi
-    if [ -n "$(composition "$1")" ]; then arch=feedback_transformer_lm options+=($(composition "$1")); fi
-    local setting="--$scale --span $span --layers $depth --updates $updates --seed $seed fixed span: $fixed; -- ${extra[*]-}"
+    if [ -n "$composition" ]; then arch=feedback_transformer_lm options+=($composition); fi
+    local setting="--$scale --span $span --layers $depth --updates $updates --seed $seed"
+    setting+=" fixed span: $fixed; -- ${extra[*]-}"
     if [ -e "$run.setting" ] && [ "$(cat "$run.setting")" != "$setting" ]; then
         fail "$out: holds $1 with other options ($(cat "$run.setting")); give another --out, or remove it"
     fi
     echo "$setting" >"$run.setting"
-    run_training "$run" "$updates" "$out/data" --user-dir fb_fairseq --task streaming_lm --labels --criterion lm_loss \
+    run_training "$run" "$updates" "$every" "$out/data" --task streaming_lm --labels --criterion lm_loss \
         --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
-        --batch-size $((streams / processes)) \
-        --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --validate-interval-updates $((updates / 5 + 1)) \
-        --validate-interval 1000000 --save-interval-updates $((updates / 5 + 1)) --save-interval 1000000 \
-        --keep-interval-updates 1 --no-epoch-checkpoints --seed "$seed" $cpu --log-format json --log-interval 25 \
-        ${extra[@]+"${extra[@]}"}
-    python -m fb_fairseq evaluate-labels "$out/data" --path "$run/checkpoint_best.pt" $cpu --out "$run.accuracy" \
-        >"$run.eval" 2>&1 || fail "evaluation stopped: $(tail -n 1 "$run.eval"); $run.eval says more"
-    python - "$run" "$updates" "$span" "$seed" "$depth" <<'PY'
-import json, os, re, sys
-run, (updates, span, seed, layers) = sys.argv[1], map(int, sys.argv[2:])
-parameters = int(re.findall(r"shared model params: ([\d,]+)", open(f"{run}.log").read())[-1].replace(",", ""))
+        --batch-size $((streams / processes)) --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
+        --keep-interval-updates 1
+    logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$out/data" --path "$run/checkpoint_best.pt" \
+        $cpu --out "$run.accuracy"
+    python - "$run" "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
+import json, os, sys
+run, (parameters, updates, span, seed, layers) = sys.argv[1], map(int, sys.argv[2:])
 result = json.load(open(f"{run}.accuracy"))
-result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=int(open(f"{run}.seconds").read()))
+seconds = int(open(f"{run}.seconds").read())
+result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=seconds)
 if "lstm" not in os.path.basename(run):
     result["attention_span"] = span
 json.dump(result, open(f"{run}.json", "w"))
-print(f"== {os.path.basename(run)}: {result['accuracy']:.2f} % of the labels, {result['sequence_accuracy']:.2f} % of the sequences")
+accuracies = f"{result['accuracy']:.2f} % of the labels, {result['sequence_accuracy']:.2f} % of the sequences"
+print(f"== {os.path.basename(run)}: {accuracies} are right")
 PY
 }

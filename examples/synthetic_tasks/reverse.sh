@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reverse a sequence; tests are ten times as long (v1 §4.1, v3 §4.1); small: 8 digits, also in the
-# tests, at a span of 4: two layers of a Transformer do not see back to all of them.
+# Reverse a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits in training and tests,
+# and a span of 4 steps, with which two layers of a Transformer do not reach back to all digits.
 #   bash examples/synthetic_tasks/reverse.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail

@@ -1,7 +1,8 @@
-"""A table and figures of several runs of a task: ``summary.py OUT``, of all OUT/*/results.json and their logs.
+"""Summarise the runs of a task, OUT/*/results.json and their logs, in a table and figures: ``summary.py OUT``.
 
-OUT/summary.md and OUT/summary.json have means and spreads over the seeds; OUT/summary.png has accuracy against updates
-(mean, and from the lowest to the highest), depth and attention span.
+OUT/summary.md has means and standard deviations over the seeds, OUT/summary.json the results of every run.
+OUT/summary.png shows the accuracy by updates, depth and attention span: the mean, and the range from the lowest to the
+highest.
 """
 
 import glob
@@ -14,7 +15,7 @@ from typing import Dict, List, NamedTuple, Optional
 import matplotlib
 
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.drawing import draw_band, mean_and_range
+from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -27,9 +28,11 @@ NAMES = {
 
 
 class Setting(NamedTuple):
+    """What runs have in common that differ only in their seed."""
+
     model: str
     layers: int
-    attention_span: Optional[int]  # None: an LSTM
+    attention_span: Optional[int]  # None for an LSTM
 
     def __str__(self):
         span = "" if self.attention_span is None else f", span {self.attention_span}"
@@ -37,16 +40,19 @@ class Setting(NamedTuple):
 
 
 def layers_of(setting: Setting) -> str:
+    """The number of layers in words, such as ``2 layers``."""
     return f"{setting.layers} layer" + ("s" if setting.layers > 1 else "")
 
 
 class Run(NamedTuple):
-    result: dict  # of results.json
-    log: str
+    """One trained model."""
+
+    result: dict  # its entry in results.json
+    log: str  # path of its training log
 
 
 def read(out: str) -> Dict[Setting, List[Run]]:
-    """The runs by setting, in the order of their seeds."""
+    """Read the runs of a sweep by setting, sorted by seed."""
     runs: Dict[Setting, List[Run]] = {}
     for path in glob.glob(os.path.join(glob.escape(out), "*", "results.json")):
         with open(path, encoding="utf-8") as file:
@@ -55,27 +61,27 @@ def read(out: str) -> Dict[Setting, List[Run]]:
                 log = os.path.join(os.path.dirname(path), f"{model}.log")
                 runs.setdefault(setting, []).append(Run(result, log))
     if not runs:
-        sys.exit(f"{out}: no */results.json lies there; give the folder of a sweep")
+        sys.exit(f"{out}: contains no */results.json; give the folder of a sweep")
     for found in runs.values():
         found.sort(key=lambda run: run.result["seed"])
     return dict(sorted(runs.items(), key=lambda item: (item[0].model, item[0].layers, item[0].attention_span or 0)))
 
 
 def spread(values: List[float]) -> str:
-    """Mean ± standard deviation (of the sample)."""
+    """Format the mean ± the sample standard deviation; a single value stands alone."""
     if len(values) == 1:
         return f"{values[0]:.2f}"
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
 def table(runs: Dict[Setting, List[Run]]) -> List[str]:
-    lines = [
-        "| model | layers | span | parameters | updates | seeds | labels right, % | sequences right, % | minutes a run |",
-        "|---|---:|---:|---:|---:|---|---:|---:|---:|",
-    ]
+    """Format a Markdown table with one row per setting."""
+    columns = ("model", "layers", "span", "parameters", "updates", "seeds")
+    columns += ("labels right, %", "sequences right, %", "minutes per run")
+    lines = ["| " + " | ".join(columns) + " |", "|---|---:|---:|---:|---:|---|---:|---:|---:|"]
     for setting, found in runs.items():
         results = [run.result for run in found]
-        columns = [
+        cells = [
             NAMES.get(setting.model, setting.model),
             setting.layers,
             setting.attention_span or "",
@@ -86,11 +92,12 @@ def table(runs: Dict[Setting, List[Run]]) -> List[str]:
             spread([result["sequence_accuracy"] for result in results]),
             f"{statistics.mean(result['seconds'] for result in results) / 60:.1f}",
         ]
-        lines.append("| " + " | ".join(map(str, columns)) + " |")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
 
 def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
+    """Draw the training accuracy against updates, one line and band per setting."""
     for i, (setting, found) in enumerate(runs.items()):
         at: Dict[float, List[float]] = {}
         for run in found:
@@ -103,7 +110,7 @@ def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
 
 
 def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -> None:
-    """Test accuracy against one field of the setting, a line for each value of the others."""
+    """Draw the test accuracy against one field of the setting, one line per combination of the other fields."""
     lines: Dict[Setting, list] = {}
     for setting, found in runs.items():
         if getattr(setting, field) is not None:
@@ -121,6 +128,7 @@ def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -
 
 
 def draw(runs: Dict[Setting, List[Run]], path: str) -> None:
+    """Draw all panels: updates, and depth and span if the runs differ in them."""
     panels = [lambda axes: draw_updates(axes, runs)]
     for field, label in (("layers", "layers"), ("attention_span", "attention span (steps)")):
         if len({getattr(setting, field) for setting in runs} - {None}) > 1:
@@ -132,12 +140,11 @@ def draw(runs: Dict[Setting, List[Run]], path: str) -> None:
         axes.set_ylim(0, 102)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def main(out: str) -> None:
+    """Write the table and the figure of the runs in a folder."""
     runs = read(out)
     lines = table(runs)
     with open(os.path.join(out, "summary.md"), "w", encoding="utf-8") as file:

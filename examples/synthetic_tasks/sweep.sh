@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# A task with several seeds, attention spans and depths: a table and figures of all.
+# Runs a task with several seeds, attention spans and depths, and writes a table and figures of all runs:
 #   bash examples/synthetic_tasks/sweep.sh random_walk --seeds "1 2 3" [--spans "8 100"] [--depths "1 2 4"] [--jobs 2]
-# --jobs: runs at a time, on one machine. All else goes to the task's script: ./README.md.
+# --jobs N: number of runs in parallel. All other options go to the task's script: ./README.md.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../environment.sh"
 . "$here/../steps.sh"
 
-usage="give a task, and --seeds \"N …\" --spans \"N …\" --depths \"N …\" --jobs N --out DIR, and options of the task's script"
+usage="give a task, --seeds \"N …\" --spans \"N …\" --depths \"N …\" --jobs N --out DIR, options of the task's script"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 seeds="1 2 3" spans="" depths="" jobs=1 out="" task=${1:-}
 case $task in
-    "" | -* | recipe | sweep | */*) fail "$task: no task; $usage" ;;
-    *) [ -f "$here/$task.sh" ] || fail "$task: no task; $usage" ;;
+    "" | -*) fail "the task is missing; $usage" ;;
+    recipe | sweep | */*) fail "$task: unknown task; $usage" ;;
+    *) [ -f "$here/$task.sh" ] || fail "$task: unknown task; $usage" ;;
 esac
 shift
 others=()
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --seeds | --spans | --depths | --jobs | --out | --models)
             [ $# -ge 2 ] || fail "$1 needs a value"
-            case $1 in --out | --models) ;; *) numbers "$1" "$2" ;; esac
+            case $1 in --out | --models) ;; *) check_numbers "$1" "$2" ;; esac
             printf -v "${1#--}" %s "$2"
             shift 2
             ;;
@@ -36,7 +37,7 @@ out=$(cd "$out" && pwd)
 make_environment
 share_cores
 
-# run NAME OPTIONS…
+# run NAME OPTIONS…: run the task's script with its output in OUT/<name>.
 run() {
     local name=$1
     shift
@@ -54,18 +55,17 @@ for depth in ${depths:-default}; do
             wanted=$models
             if [ "$depth" != default ]; then name=layers$depth-$name options+=(--layers "$depth"); fi
             if [ "$span" != default ]; then name=span$span-$name options+=(--span "$span"); fi
-            # An LSTM has no span: once is enough.
+            # LSTMs have no span: train them with the first one only.
             if [ $first_span = no ]; then
                 wanted=""
                 for model in $models; do case $model in *lstm*) ;; *) wanted+="$model " ;; esac; done
             fi
             [ -n "$wanted" ] || continue
-            wait_for_place
+            wait_for_slot
             run "$name" --models "$wanted" "${options[@]}" &
         done
         first_span=no
     done
 done
-wait
-[ ! -e "$out/failed" ] || fail "$(tr '\n' ' ' <"$out/failed")stopped; their last lines say why. The same command goes on"
+wait_for_runs "$out/failed" "their last lines above"
 python "$here/summary.py" "$out"

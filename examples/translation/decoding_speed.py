@@ -1,10 +1,10 @@
-"""Decoding speed and state of feedback and vanilla decoders, in one run (v3 Figure 4, Table 5).
+"""Measure decoding speed and state size of the feedback and the vanilla decoder in one run (v3 Figure 4, Table 5).
 
     python examples/translation/decoding_speed.py [--layers 1 2 6] [--lengths 25 200] [--sentences 16] [--cpu]
 
-Models have random parameters, and every hypothesis is made as long as --lengths says, so that all do the same work: the
-figures are of speed alone. Sources have 25 words. Beam search is fairseq's own. State: bytes of self-attention keys and values a hypothesis, at
-the end.
+The models have random parameters, and every hypothesis is as long as --lengths says, so that all models do the same
+work and only their speed is compared. Beam search is fairseq's own. The state size is the number of bytes of
+self-attention keys and values per hypothesis at its end.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import json
 import os
 import sys
 import time
+from statistics import median_high
+from typing import Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -25,20 +27,35 @@ from fb_fairseq.benchmark.command import hardware
 from fb_fairseq.benchmark.measure import table
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
+SOURCE_WORDS = 25  # length of every source sentence
 MODELS = {
     "vanilla": (TransformerModel, {}),
     "feedback, shared": (FeedbackDecoderModel, {"memory_projections": "shared"}),
     "feedback, per-layer": (FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
-
-SOURCE = 25
 GPU_MODELS = {
     "feedback, shared, graph": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
 }
 
 
-def build(kind, layers, args, words):
-    model, changes = {**MODELS, **GPU_MODELS}[kind]
+class Case(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    length: int  # tokens of a hypothesis
+    generator: SequenceGenerator
+    state_bytes: int  # per hypothesis
+    seconds: List[float]  # one per run; the first warms up
+
+
+def build_model(name: str, layers: int, args: argparse.Namespace, words: Dictionary) -> torch.nn.Module:
+    """Build a model with random parameters on the device.
+
+    Args:
+        name: a key of ``MODELS`` or ``GPU_MODELS``.
+        layers: number of decoder layers.
+    """
+    model, options = {**MODELS, **GPU_MODELS}[name]
     sizes = argparse.Namespace(
         encoder_layers=6,
         decoder_layers=layers,
@@ -49,80 +66,101 @@ def build(kind, layers, args, words):
         share_all_embeddings=True,
         max_source_positions=1024,
         max_target_positions=1024,
-        **changes,
+        **options,
     )
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     return model.build_model(sizes, task).to(args.device).eval()
 
 
-def state_bytes(model, length, device, words):
-    """Bytes of the decoder's own keys and values for one hypothesis of full length."""
+def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
+    """Decode ``length`` tokens of one hypothesis; return the bytes of the decoder's self-attention keys and values."""
     source = torch.randint(4, len(words), (1, 20), device=device)
     encoder_out = model.encoder(source, torch.tensor([20], device=device))
     state, target = {}, torch.randint(4, len(words), (1, length), device=device)
     for t in range(1, length + 1):
         model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
-    if hasattr(model.decoder, "memory"):
+    if isinstance(model, FeedbackDecoderModel):
         ring = model.decoder.get_incremental_state(state, "feedback").ring
         return ring.nbytes() * ring.position // ring.slots
     buffers = [layer.self_attn._get_input_buffer(state) for layer in model.decoder.layers]
     return sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
 
 
-def main():
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 6], help="decoder layers")
-    parser.add_argument("--embed-dim", type=int, default=512)
-    parser.add_argument("--ffn-dim", type=int, default=1024)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=10000)
-    parser.add_argument("--sentences", type=int, default=16, help="of one batch")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 200], help="tokens of the targets")
-    parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=3, help="the median is of so many runs, models taking turns")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--cpu", action="store_true")
+
+    def add(option: str, help: str, **settings) -> None:
+        parser.add_argument(option, help=f"{help} (default: %(default)s)", type=int, **settings)
+
+    add("--layers", "numbers of decoder layers", nargs="+", default=[1, 2, 6])
+    add("--embed-dim", "model width", default=512)
+    add("--ffn-dim", "feed-forward width", default=1024)
+    add("--heads", "attention heads", default=4)
+    add("--vocabulary", "size of the joint dictionary", default=10000)
+    add("--sentences", "sentences of the batch", default=16)
+    add("--lengths", "tokens of a hypothesis", nargs="+", default=[25, 200])
+    add("--beam", "beam size", default=5)
+    add("--repeats", "number of timed runs, of which the median is reported; the models take turns", default=3)
+    add("--threads", "CPU threads", default=1)
+    parser.add_argument("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     args = parser.parse_args()
+    args.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
+    return args
+
+
+def build_cases(args: argparse.Namespace, words: Dictionary) -> List[Case]:
+    """Build all models and their generators, sorted by the length of the hypotheses."""
+    cases = []
+    for layers in args.layers:
+        for name in {**MODELS, **GPU_MODELS} if args.device == "cuda" else MODELS:
+            model = build_model(name, layers, args, words)
+            for length in args.lengths:
+                options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
+                generator = SequenceGenerator([model], words, **options).to(args.device)
+                size = state_bytes(model, length, args.device, words)
+                cases.append(Case(f"{layers} layers, {length} tokens, {name}", length, generator, size, []))
+    return sorted(cases, key=lambda case: case.length)
+
+
+def time_case(case: Case, sample: Dict[str, dict], device: str) -> None:
+    """Decode the batch once and note the time.
+
+    Raises:
+        AssertionError: a hypothesis does not have the length it should have.
+    """
+    start = time.perf_counter()
+    found = case.generator.generate([], sample)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    case.seconds.append(time.perf_counter() - start)
+    assert all(len(sentence[0]["tokens"]) == case.length + 1 for sentence in found)
+
+
+def main() -> None:
+    """Run the command: print a table, and last a JSON line with the setting and the hardware."""
+    args = parse()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    args.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     words = Dictionary()
-    for word in range(args.vocabulary - 4):
+    for word in range(args.vocabulary - 4):  # and four special symbols
         words.add_symbol(f"w{word}")
-    source = torch.randint(4, len(words), (args.sentences, SOURCE), device=args.device)
-    sample = {
-        "net_input": {"src_tokens": source, "src_lengths": torch.full((args.sentences,), SOURCE, device=args.device)}
-    }
-    cases = []
+    source = torch.randint(4, len(words), (args.sentences, SOURCE_WORDS), device=args.device)
+    lengths = torch.full((args.sentences,), SOURCE_WORDS, device=args.device)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
     with torch.no_grad():
-        for layers in args.layers:
-            for kind in {**MODELS, **GPU_MODELS} if args.device == "cuda" else MODELS:
-                model = build(kind, layers, args, words)
-                for length in args.lengths:
-                    options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
-                    generator = SequenceGenerator([model], words, **options).to(args.device)
-                    size = state_bytes(model, length, args.device, words)
-                    cases.append((f"{layers} layers, {length} tokens, {kind}", length, generator, size, []))
-        cases.sort(key=lambda case: case[1])  # models take turns
+        cases = build_cases(args, words)
         for _ in range(args.repeats + 1):
-            for _, length, generator, _, times in cases:
-                start = time.perf_counter()
-                found = generator.generate([], sample)
-                if args.device == "cuda":
-                    torch.cuda.synchronize()
-                times.append(time.perf_counter() - start)
-                assert all(len(sentence[0]["tokens"]) == length + 1 for sentence in found)
+            for case in cases:  # the models take turns, so that a busy moment of the machine affects all of them
+                time_case(case, sample, args.device)
     results, rows = {}, []
-    for name, length, _, size, times in cases:
-        speed = args.sentences * length / sorted(times[1:])[(len(times) - 1) // 2]
-        results[name] = {"words_per_second": round(speed, 1), "state_bytes": size}
-        rows.append([name, speed, size])
-    table(["", "words/s", "bytes of state a hypothesis"], rows)
-    print(
-        json.dumps(
-            {**results, "setting": {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}}
-        )
-    )
+    for case in cases:
+        speed = args.sentences * case.length / median_high(case.seconds[1:])
+        results[case.name] = {"words_per_second": round(speed, 1), "state_bytes": case.state_bytes}
+        rows.append([case.name, speed, case.state_bytes])
+    table(["", "words/s", "bytes of state per hypothesis"], rows)
+    setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
+    print(json.dumps({**results, "setting": setting}))
 
 
 if __name__ == "__main__":

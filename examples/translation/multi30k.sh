@@ -1,4 +1,4 @@
-# Sourced by translation/*/run.sh after recipe.sh: what --small is, Multi30k with small models.
+# Sourced after recipe.sh by the translation scripts: the setting of --small, small models on Multi30k.
 
 small_setting() {
     updates=1000 tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
@@ -14,17 +14,17 @@ shape() {
         --encoder-attention-heads 4 --decoder-attention-heads 4 --encoder-normalize-before --decoder-normalize-before)
 }
 
-# prepare_multi30k DATA DESTDIR
+# prepare_multi30k DATA DESTDIR: tokenise Multi30k, split it into subwords and binarise it.
 prepare_multi30k() {
     local split file language
     for split in train:train valid:val test:test_2016_flickr; do
         for language in $pair; do
             file=$1/${split#*:}.$language.gz
-            [ -f "$file" ] || fail "DATA $1: no ${split#*:}.$language.gz lies there; give Multi30k's task 1, raw"
+            [ -f "$file" ] || fail "DATA $1: no ${split#*:}.$language.gz in this folder; give Multi30k's task 1, raw"
             unpack "$file" "$out/${split%:*}.raw.$language"
-            words "$out/${split%:*}.raw.$language" "$language" "$out/${split%:*}.tok.$language"
+            tokenise "$out/${split%:*}.raw.$language" "$language" "$out/${split%:*}.tok.$language"
         done
     done
-    subwords 4000 "$out/train.tok"
+    apply_bpe 4000 "$out/train.tok"
     binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
 }

@@ -1,20 +1,24 @@
-# Sourced by examples/translation/*/run.sh and examples/summarization/*/run.sh, each of which sets what is its own and
-# calls run_recipe "$@":
+# Sourced by examples/translation/*/run.sh and examples/summarization/*/run.sh. A corpus's script defines the following
+# and calls run_recipe "$@":
 #
-#   corpus, pair  runs go to runs/$corpus, or runs/$corpus-small; pair is the languages, as "de en"
-#   architectures the vanilla and the feedback one in the papers' setting, as "transformer_iwslt_de_en feedback_decoder_iwslt_de_en"
+#   corpus        name of the output folder: runs/$corpus, or runs/$corpus-small
+#   pair          source and target language, such as "de en"
+#   metric        METRIC:KEY that the step tune maximises: a metric of python -m fb_fairseq score, and its key in the
+#                 output
+#   architectures vanilla and feedback architecture, such as "transformer_iwslt_de_en feedback_decoder_iwslt_de_en"
 #   prepare DATA DESTDIR
-#                 function: check the user's copy and binarise it
+#                 function: check the user's copy of the corpus and binarise it
 #   full_setting, small_setting
-#                 functions: set updates, tokens (of an update), every (updates between validations), averaged (how many
-#                 checkpoints; 1: the best one), lenpens, metric (what is tuned and reported first), and the arrays
-#                 training and decoding
-#   shape LAYERS  function: add to the array model_options
+#                 functions: set updates, tokens (per update), every (updates between validations), averaged (number of
+#                 last checkpoints to average; 1: take the best one), lenpens (length penalties to try), default_layers,
+#                 and the arrays training (options of training) and decoding (options of generation)
+#   shape LAYERS  function: add the model's size to the array model_options
+#   language      optional: language of the target text (default: the target language)
+#   task_options  optional: array of options of both training and generation
 #
-# Models: transformer (vanilla), feedback (from scratch), initialised (a feedback decoder that starts with the vanilla
-# model's parameters). $language is that of the target, $task_options an array for training and decoding, where a recipe
-# sets them. The steps are prepare, train, average, tune (the length penalty, on the validation set), generate
-# and score (the test set); what is done is not done again.
+# Models: transformer (vanilla), feedback (trained from scratch), initialised (a feedback decoder initialised with the
+# parameters of the vanilla model). The steps are prepare, train, average, tune (the length penalty, on the validation
+# set), generate and score (both on the test set). Finished steps are not repeated.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$repository/examples/environment.sh"
@@ -24,6 +28,7 @@ usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average 
  --models \"transformer feedback initialised\" --layers \"N …\" --projections per-layer|shared --updates N\
  --update-freq N --seed N, -- options of fairseq-train"
 
+# run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
 run_recipe() {
     local layer model run
     parse "$@"
@@ -39,9 +44,7 @@ run_recipe() {
         mv "$data.tmp" "$data"
     fi
     [ -s "$data/dict.${pair#* }.txt" ] || fail "$data: no prepared data; run the step prepare first"
-    devices=$(python -c 'import torch; print(torch.cuda.device_count())')
-    cpu=--cpu processes=1
-    if [ "$devices" != 0 ]; then cpu="" processes=$devices; fi
+    find_devices
     for layer in $layers; do
         for model in $models; do
             run_steps "$out/$model-$layer"
@@ -51,17 +54,13 @@ run_recipe() {
     draw_curves "$out" nll_loss
 }
 
+# parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
-    local step
     small=no input="" out="" layers="" models="transformer feedback initialised" projections=per-layer seed=1
     update_freq=1 own_updates="" todo="prepare train average tune generate score" extra=()
     parse_options "out steps models projections" "layers updates update-freq seed" "$@"
-    for step in $todo; do
-        case $step in prepare | train | average | tune | generate | score) ;; *) fail "--steps $step: unknown; $usage" ;; esac
-    done
-    for step in $models; do
-        case $step in transformer | feedback | initialised) ;; *) fail "--models $step: unknown; $usage" ;; esac
-    done
+    check_names --steps "$todo" "prepare train average tune generate score"
+    check_names --models "$models" "transformer feedback initialised"
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then small_setting; else full_setting; fi
     out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
@@ -69,7 +68,7 @@ parse() {
     layers=${layers:-$default_layers} updates=${own_updates:-$updates}
 }
 
-# run_steps RUN: what was asked for, of one model ($model, $layer).
+# run_steps RUN: run the requested steps for $model with $layer decoder layers.
 run_steps() {
     local run=$1 step vanilla=$out/transformer-$layer/checkpoint_best.pt
     model_options=()
@@ -95,18 +94,16 @@ run_steps() {
     done
 }
 
-# train RUN: to RUN/, with its log in RUN.log.
+# train RUN: train the model in RUN/.
 train() {
-    run_training "$1" "$updates" "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} "${model_options[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy \
-        --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)" \
+    run_training "$1" "$updates" "$every" "$data" --task translation --source-lang "${pair% *}" \
+        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} "${model_options[@]}" "${training[@]}" \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)" \
         --max-tokens $((tokens / processes / update_freq)) --update-freq "$update_freq" \
-        --validate-interval-updates "$every" --save-interval-updates "$every" --keep-interval-updates "$averaged" \
-        --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --seed "$seed" $cpu \
-        --log-format json --log-interval 25 --num-workers 0 ${extra[@]+"${extra[@]}"}
+        --keep-interval-updates "$averaged" --num-workers 0
 }
 
-# average RUN: the mean of the last checkpoints, or the best one, to RUN.pt.
+# average RUN: write the average of the last checkpoints, or a copy of the best one, to RUN.pt.
 average() {
     have "$1/checkpoint_best.pt" train
     [ ! "$1.pt" -nt "$1.done" ] || return 0
@@ -118,17 +115,17 @@ average() {
     fi
 }
 
-# generate RUN SUBSET LENPEN OUT: fairseq-generate, whole.
+# generate RUN SUBSET LENPEN OUT: run fairseq-generate; OUT appears only when all sentences are done.
 generate() {
     have "$1.pt" average
     fairseq-generate "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} --gen-subset "$2" --path "$1.pt" --lenpen "$3" \
-        --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --num-workers 0 $cpu "${decoding[@]}" >"$4.tmp" \
-        2>"$4.err" || fail "generation stopped: $(tail -n 1 "$4.err"); $4.err says more"
+        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} --gen-subset "$2" --path "$1.pt" \
+        --lenpen "$3" --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --num-workers 0 $cpu \
+        "${decoding[@]}" >"$4.tmp" 2>"$4.err" || fail "generation failed: $(tail -n 1 "$4.err"); see $4.err"
     mv "$4.tmp" "$4"
 }
 
-# tune RUN: the length penalty that is best on the validation set, to RUN.lenpen.
+# tune RUN: write the length penalty with the best $metric on the validation set to RUN.lenpen.
 tune() {
     local lenpen value best="" chosen=1.0
     have "$1.pt" average
@@ -145,63 +142,67 @@ tune() {
     echo "$chosen" >"$1.lenpen"
 }
 
-# generate_test RUN: the test set, with the length penalty that was found, to RUN.test.
+# generate_test RUN: translate the test set with the tuned length penalty to RUN.test.
 generate_test() {
     have "$1.pt" average
     if [ "$1.test" -nt "$1.pt" ] && [ ! "$1.lenpen" -nt "$1.test" ]; then return 0; fi
     generate "$1" test "$(cat "$1.lenpen" 2>/dev/null || echo 1.0)" "$1.test"
 }
 
-# score RUN: the test set, to RUN.json.
+# score RUN: write the scores on the test set to RUN.json.
 score() {
     have "$1.test" generate
     local raw=()
     [ ! -e "$out/test.raw.${pair#* }" ] || raw=(--raw-ref "$out/test.raw.${pair#* }")
     python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
-        fail "scoring stopped"
-    python - "$1" <<'PY'
+        fail "scoring failed; the error is above"
+    python - "$1" "$(parameters_of "$1")" <<'PY'
 import json, os, re, sys
 run = sys.argv[1]
 result = json.load(open(f"{run}.score"))
+result["parameters"] = int(sys.argv[2])
 log = open(f"{run}.log").read()
-result["parameters"] = int(re.findall(r"shared model params: ([\d,]+)", log)[-1].replace(",", ""))
 result["best_valid_loss"] = min(map(float, re.findall(r'"valid_loss": "([\d.]+)"', log)))
 for name, read in (("seconds", int), ("lenpen", float)):
     if os.path.exists(f"{run}.{name}"):
         result[name] = read(open(f"{run}.{name}").read())
-words = re.findall(r"Translated [\d,]+ sentences \([\d,]+ tokens\) in [\d.]+s \([\d.]+ sentences/s, ([\d.]+) tokens/s\)", open(f"{run}.test.err").read() + open(f"{run}.test").read())
-result["decoded_tokens_per_second"] = float(words[-1]) if words else None
+output = open(f"{run}.test.err").read() + open(f"{run}.test").read()
+speeds = re.findall(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)", output)
+result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
 json.dump(result, open(f"{run}.json", "w"))
 print(f"== {os.path.basename(run)}: {json.dumps(result)}")
 PY
 }
 
-# words FILE LANGUAGE OUT: text to Moses' tokens.
-words() {
-    sacremoses -q -l "$2" tokenize <"$1" >"$3" 2>/dev/null || fail "$1: cannot be tokenised"
+# tokenise FILE LANGUAGE OUT: split text into tokens with Moses' rules.
+tokenise() {
+    sacremoses -q -l "$2" tokenize <"$1" >"$3" 2>/dev/null || fail "$1: cannot be tokenised; give text in UTF-8"
 }
 
-# subwords MERGES TRAIN: one BPE code for both languages (TRAIN.xx), applied to $out/{train,valid,test}.tok.xx.
-subwords() {
+# apply_bpe MERGES TRAIN: learn one BPE code from both languages of TRAIN.xx, and write $out/{train,valid,test}.tok.xx
+# in subwords to $out/{train,valid,test}.bpe.xx.
+apply_bpe() {
     local language split
     cat "$2.${pair% *}" "$2.${pair#* }" | subword-nmt learn-bpe -s "$1" >"$out/codes" 2>"$out/bpe.err" ||
-        fail "BPE stopped: $(tail -n 1 "$out/bpe.err")"
+        fail "BPE failed: $(tail -n 1 "$out/bpe.err"); see $out/bpe.err"
     for language in $pair; do
         for split in train valid test; do
-            subword-nmt apply-bpe -c "$out/codes" <"$out/$split.tok.$language" >"$out/$split.bpe.$language" 2>>"$out/bpe.err"
+            subword-nmt apply-bpe -c "$out/codes" <"$out/$split.tok.$language" >"$out/$split.bpe.$language" \
+                2>>"$out/bpe.err"
         done
     done
 }
 
-# binarise TRAIN VALID TEST DESTDIR [--joined-dictionary]: prefixes of the files in both languages.
+# binarise TRAIN VALID TEST DESTDIR [--joined-dictionary]: run fairseq-preprocess on the files TRAIN.xx, VALID.xx,
+# TEST.xx.
 binarise() {
-    fairseq-preprocess --source-lang "${pair% *}" --target-lang "${pair#* }" --trainpref "$1" --validpref "$2" \
-        --testpref "$3" --destdir "$4" ${5:-} --workers 1 >"$out/preprocess.out" 2>&1 ||
-        fail "preprocessing stopped: $(tail -n 1 "$out/preprocess.out"); $out/preprocess.out says more"
+    logged preprocessing "$out/preprocess.out" fairseq-preprocess --source-lang "${pair% *}" \
+        --target-lang "${pair#* }" --trainpref "$1" --validpref "$2" --testpref "$3" --destdir "$4" ${5:-} --workers 1
 }
 
-# lines FILE NUMBER: stop unless the file has that many.
-lines() {
+# check_lines FILE NUMBER: stop unless the file has this number of lines.
+check_lines() {
     [ -f "$1" ] || fail "$1: no such file"
-    [ "$(wc -l <"$1")" -eq "$2" ] || fail "$1: $(wc -l <"$1") lines, not $2; give the corpus named in the README, or --small"
+    [ "$(wc -l <"$1")" -eq "$2" ] ||
+        fail "$1: $(wc -l <"$1") lines, not $2; give the corpus named in the README, or --small"
 }

@@ -138,6 +138,7 @@ class TransformerOptions(CheckedOptions):
         )
 
     def _check_persistent_memory(self):
+        heads = self.decoder_attention_heads
         self.check(
             self.persistent_memory_size >= 0, "persistent_memory_size", "must be a number of vectors, or 0 for none"
         )
@@ -147,9 +148,9 @@ class TransformerOptions(CheckedOptions):
             "has no effect without persistent vectors; give --persistent-memory-size, or leave it out",
         )
         self.check(
-            self.persistent_memory_variant != "head-split" or self.decoder_attention_heads % 2 == 0,
+            self.persistent_memory_variant != "head-split" or heads % 2 == 0,
             "persistent_memory_variant",
-            f"halves the heads; --decoder-attention-heads must be even, not {self.decoder_attention_heads}",
+            f"halves the heads; give an even number of them, not --decoder-attention-heads {heads}",
         )
 
     def _check_spans(self):

@@ -64,6 +64,7 @@ def forward_kernel(
     keep_S, mask_S, scale: tl.constexpr, keep_scale: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
+    """One program per stream and head; see ``attend``."""
     g = tl.program_id(0)
     number = p.dtype.element_ty
     e = tl.arange(0, BLOCK_E)
@@ -116,6 +117,7 @@ def backward_kernel(
     P, S, keep_S, scale: tl.constexpr, keep_scale: tl.constexpr, E: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
+    """One program per stream and head; see ``attend_backward``."""
     g = tl.program_id(0)
     number = p.dtype.element_ty
     e = tl.arange(0, BLOCK_E)

@@ -3,7 +3,7 @@
 import os
 from typing import Dict, List
 
-from fb_fairseq.drawing import draw_band
+from fb_fairseq.drawing import draw_band, save_figure
 from fb_fairseq.errors import UserError
 from fb_fairseq.rl.log import Curve, read_curve
 
@@ -68,6 +68,4 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(out, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, out)

@@ -1,4 +1,4 @@
-"""Runs the recipes of examples/ as a user would."""
+"""Run the recipes of examples/ as a user would."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from tests.conftest import REPOSITORY
 
 
 def recipe(folder, *arguments):
-    """examples/<folder>/run.sh, or a script itself, from another folder."""
+    """Run ``examples/<folder>/run.sh``, or a script of ``examples/``, from another working directory."""
     script = REPOSITORY / "examples" / folder
     return subprocess.run(
         ["bash", str(script if script.suffix else script / "run.sh"), *map(str, arguments)],
@@ -25,5 +25,6 @@ def recipe(folder, *arguments):
 
 @pytest.fixture(autouse=True)
 def environment():
+    """Skip the tests of a module that imports this, unless recipes can reuse the environment that pytest runs in."""
     if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
-        pytest.skip("this environment was not made by tests/run.sh")
+        pytest.skip("this environment was not created by tests/run.sh")

@@ -1,4 +1,4 @@
-"""The two commands of the README's first screen, as a stranger types them."""
+"""The quickstart of the README, as a new user would run it."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ def quickstart(*arguments, environment=None):
 
 def test_own_text(tmp_path):
     if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
-        pytest.skip("this environment was not made by tests/run.sh")
+        pytest.skip("this environment was not created by tests/run.sh")
     text = tmp_path / "my text.txt"
     text.write_bytes(b"A line of text, and another one.\n" * 3000)
     done = quickstart("--text", text, "--updates", 20, "--out", tmp_path / "out")

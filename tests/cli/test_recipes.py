@@ -1,4 +1,4 @@
-"""The recipes run from end to end: small, on made-up data and for a few updates."""
+"""The language modeling recipes from start to finish: small models on made-up data, trained for a few updates."""
 
 import json
 import re
@@ -14,7 +14,7 @@ MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_l
 
 
 def made_up_corpus(name, folder):
-    """What the recipe takes as DATA."""
+    """Write what the recipe takes as DATA, and return its path."""
     if name in ("enwik8", "text8"):
         text = made_up_text(20_000, 1)
         if name == "text8":
@@ -25,7 +25,7 @@ def made_up_corpus(name, folder):
         text = made_up_text(12_000, 1)
         if name == "char_ptb":
             text += b"the company\n"
-        else:  # more words than the last cut-off
+        else:  # more words than the last cutoff of the adaptive softmax
             text += b" The " + b" ".join(b"word%d" % i for i in range(8100)) + b"\n"
         (folder / f"{'ptb.' if name == 'char_ptb' else ''}{split}.txt").write_bytes(text)
     return folder
@@ -43,8 +43,10 @@ def check_results(out, names):
 @pytest.mark.parametrize(
     "name,model",
     [
-        pytest.param("enwik8", "all_attention_lm", marks=pytest.mark.slow),  # (the quickstart trains on bytes)
-        pytest.param("wikitext103", "feedback_transformer_lm", marks=pytest.mark.slow),  # (in words, as translation's)
+        pytest.param("enwik8", "all_attention_lm", marks=pytest.mark.slow),  # (tested by the quickstart: bytes)
+        pytest.param(
+            "wikitext103", "feedback_transformer_lm", marks=pytest.mark.slow
+        ),  # (tested by translation: words)
     ],
 )
 def test_small_recipe_starts(tmp_path, name, model):
@@ -57,7 +59,7 @@ def test_small_recipe_starts(tmp_path, name, model):
 
 @pytest.mark.parametrize("name", ["char_ptb", "text8"])
 def test_small_recipe_prepares(tmp_path, name):
-    """(Its training is run by --slow.)"""
+    """The step prepare; test_small_recipe (--slow) trains on the data."""
     data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
     done = recipe(f"language_modeling/{name}", "--small", data, "--steps", "prepare", "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -66,7 +68,7 @@ def test_small_recipe_prepares(tmp_path, name):
 
 @pytest.mark.slow
 def test_ablation_of_persistent_vectors_starts(tmp_path):
-    """The number of vectors is what the name says; the figure is drawn from the logs."""
+    """N16 has 16 vectors per head, and the figure is drawn from the logs."""
     data, out = made_up_corpus("enwik8", tmp_path), tmp_path / "out"
     arguments = ["--layers", "1", "--steps", "prepare train", "--out", out, "--updates", 2]
     done = recipe("language_modeling/persistent_memory", "--small", data, *arguments, "--models", "N16")
@@ -86,13 +88,13 @@ def test_small_recipe(tmp_path, name):
     models = MODELS[: 2 if name == "char_ptb" else 3]
     results = check_results(out, [f"{model}-1{end}" for model in models for end in ("", "-finetuned")])
     feedback, baseline, *_ = (results[f"{model}-1"]["parameters"] for model in models)
-    assert feedback - baseline == 2, "the memory's scalars"
-    assert done.stdout.count("goes on from: ") == len(models)
+    assert feedback - baseline == 2, "the weights of the memory"
+    assert done.stdout.count(" continues: ") == len(models)
 
 
 @pytest.mark.slow
 def test_steps_and_resuming(tmp_path):
-    """Steps one by one; what is done is not done again; a model that was trained on is fine-tuned anew."""
+    """Steps run one by one, finished steps are skipped, and a model that was trained further is fine-tuned again."""
     data, out = made_up_corpus("enwik8", tmp_path), tmp_path / "out"
     common = ["--small", "--layers", "1", "--models", "relative_transformer_lm", "--out", out, "--finetune-updates", 2]
 
@@ -103,8 +105,8 @@ def test_steps_and_resuming(tmp_path):
     assert steps("prepare", data).returncode == 0
     assert "run the step train first" in steps("finetune").stderr
     assert steps("train finetune", "--updates", "2").returncode == 0
-    assert steps("train finetune", "--updates", "2").stdout.count("trained already, 2 updates") == 2
-    (out / "relative_transformer_lm-1.seconds").unlink()  # as after a kill
+    assert steps("train finetune", "--updates", "2").stdout.count("already trained for 2 updates") == 2
+    (out / "relative_transformer_lm-1.seconds").unlink()  # as if the run had been killed
     done = steps("train finetune evaluate", "--updates", "4", "--", "--dropout", "0.1")
     assert done.returncode == 0, done.stderr
     log = (out / "relative_transformer_lm-1.log").read_text()
@@ -136,7 +138,11 @@ def test_steps_and_resuming(tmp_path):
         ("enwik8", ["--small", "{folder}"], "error: DATA .*: no such file"),
         ("enwik8", ["--small", "{zip}"], "error: .*x.zip: cannot be unpacked; give an intact copy with enwik8"),
         ("persistent_memory", ["--small", "{text}", "--models", "N1 all"], "--models all: unknown; give N<number>"),
-        ("enwik8", ["--small", "--update-freq", "3", "{text}"], "--update-freq 3: 64 streams cannot be shared by 1"),
+        (
+            "enwik8",
+            ["--small", "--update-freq", "3", "{text}"],
+            "--update-freq 3: 64 streams cannot be divided among 1",
+        ),
     ],
 )
 def test_bad_input(tmp_path, name, arguments, message):
@@ -146,4 +152,4 @@ def test_bad_input(tmp_path, name, arguments, message):
     done = recipe(f"language_modeling/{name}", *arguments, "--out", tmp_path / "out")
     assert done.returncode != 0
     assert re.search(message, done.stderr.splitlines()[-1])
-    assert (tmp_path / "out/data").exists() == ("--update-freq" in arguments), "nothing half-written"
+    assert (tmp_path / "out/data").exists() == ("--update-freq" in arguments), "no half-written data"

@@ -44,7 +44,7 @@ def test_resumes(tmp_path):
     run("synthetic_tasks/random_walk.sh", *arguments)
     log = (tmp_path / "out/layer0.log").read_text()
     assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
-    assert "layer0: trained already, 6 updates" in run("synthetic_tasks/random_walk.sh", *arguments)
+    assert "layer0: already trained for 6 updates" in run("synthetic_tasks/random_walk.sh", *arguments)
     for change in (["--span", 30], ["--layers", 1], ["--updates", 3], ["--", "--lr", "0.1"]):
         done = recipe("synthetic_tasks/random_walk.sh", *arguments, *change)
         assert "holds layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
@@ -134,11 +134,11 @@ def test_memory_composition(tmp_path):
         ("random_walk.sh", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
         ("random_walk.sh", ["--longest", "9"], "error: .*--longest"),
         ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give a number from 1 to 6"),
-        ("copy.sh", ["text"], "error: text: the data are made here; give --small"),
+        ("copy.sh", ["text"], "error: text: unexpected argument, the data are generated; give --small"),
         ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
         ("copy.sh", ["--seed", "one"], "error: --seed one: give a number, 1 or more"),
-        ("sweep.sh", [], "error: .*no task; give a task"),
-        ("sweep.sh", ["recipe"], "error: recipe: no task; give a task"),
+        ("sweep.sh", [], "error: the task is missing; give a task"),
+        ("sweep.sh", ["recipe"], "error: recipe: unknown task; give a task"),
         ("sweep.sh", ["copy", "--seeds", "1 x"], "error: --seeds x: give a number, 1 or more"),
         ("sweep.sh", ["copy", "--seed", "1"], "error: --seed: give --seeds"),
         ("sweep.sh", ["copy", "--layers", "1"], "error: --layers: give --depths; give a task"),

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.select import chosen
+from fb_fairseq.ops.feedback.select import loop_of
 from tests.cli.fairseq_commands import (
     assert_same_parameters,
     finish,
@@ -253,7 +253,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "auto": {},
         "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
     }.items():
-        for cached in (chosen, log_once):  # once a process
+        for cached in (loop_of, log_once):  # once a process
             cached.cache_clear()
         logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]

@@ -1,4 +1,4 @@
-"""The recipes of translation and summarization run from end to end: small, on made-up data and for a few updates."""
+"""The translation and summarization recipes from start to finish: small models on made-up data, for a few updates."""
 
 import csv
 import gzip
@@ -14,6 +14,7 @@ from tests.conftest import REPOSITORY
 
 
 def made_up_data(folder, name):
+    """Write what a recipe's --small takes as DATA, and return its path."""
     folder.mkdir()
     if name == "summarization/cnn_dm":
         with open(folder / "some.csv", "w", newline="") as file:
@@ -55,7 +56,9 @@ def test_small_recipe(tmp_path, name):
         assert {"sacrebleu", "tokenized_bleu", "rougeLsum", "best_valid_loss", "decoded_tokens_per_second"} <= set(
             result
         )
-    assert results["feedback-1"]["parameters"] - results["transformer-1"]["parameters"] == 2, "the memory's scalars"
+    assert results["feedback-1"]["parameters"] - results["transformer-1"]["parameters"] == 2, (
+        "the weights of the memory"
+    )
     assert "parameters from " in (out / "initialised-1.log").read_text()
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -63,12 +66,12 @@ def test_small_recipe(tmp_path, name):
 @pytest.mark.parametrize(
     "name,arguments,message",
     [
-        (NAMES[0], ["--small", "/nowhere"], "DATA /nowhere: no train.de.gz lies there; give Multi30k"),
+        (NAMES[0], ["--small", "/nowhere"], "DATA /nowhere: no train.de.gz in this folder; give Multi30k"),
         (NAMES[0], ["/nowhere"], "/nowhere/train.de: no such file"),
         (NAMES[0], ["{folder}"], "train.de: 1 lines, not 160239; give the corpus named in the README, or --small"),
         (NAMES[1], ["/nowhere"], "/nowhere/train.tok.clean.bpe.32000.en: no such file"),
-        (NAMES[2], ["--small", "{folder}"], "no \\*.csv or \\*.csv.gz lies there"),
-        (NAMES[2], ["{folder}"], "no train.csv or train.csv.gz lies there"),
+        (NAMES[2], ["--small", "{folder}"], "no \\*.csv or \\*.csv.gz in this folder"),
+        (NAMES[2], ["{folder}"], "no train.csv or train.csv.gz in this folder"),
         (NAMES[0], ["--models", "best", "x"], "--models best: unknown"),
         (NAMES[0], ["--layers", "0", "x"], "--layers 0: give a number, 1 or more"),
         (NAMES[0], [], "DATA is missing; give DATA or --small DATA"),
@@ -84,7 +87,7 @@ def test_bad_input(tmp_path, name, arguments, message):
 
 
 def test_decoding_speed(monkeypatch, capsys):
-    """State: vanilla keeps a set of keys and values a layer, the feedback decoder one set, with shared projections."""
+    """A vanilla decoder keeps keys and values of each layer, a feedback decoder with shared projections one set."""
     import runpy
     import sys
 

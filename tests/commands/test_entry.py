@@ -83,6 +83,7 @@ def test_module(tmp_path):
     assert run("-m", "fb_fairseq", "plott").returncode == 2
 
 
+@pytest.mark.not_fast
 @pytest.mark.parametrize("name", ["benchmark", "rl", "synthetic-tasks", "average-checkpoints", "score", "plot"])
 def test_help_without_fairseq(name):
     done = run("-c", WITHOUT_FAIRSEQ, name, "--help")

@@ -168,6 +168,7 @@ def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
 BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py writes them: numbers, and lines
 
 
+@pytest.mark.not_fast
 def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
     """By fairseq's commands, on data of preprocess_bytes."""
     path = convert(tmp_path, made_up(symbols=256), BYTES, "--bytes")

@@ -1,5 +1,4 @@
-"""Tables and figures of the examples' own scripts: summary.py of tasks and of reinforcement learning, draw.py of
-compositions."""
+"""The tables and figures of the examples' scripts: both summary.py, and draw.py of the memory compositions."""
 
 import json
 import subprocess
@@ -10,9 +9,11 @@ import pytest
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.not_fast
 
 
 def python(script, *arguments):
+    """Run a script of ``examples/``."""
     return subprocess.run(
         [sys.executable, REPOSITORY / "examples" / script, *map(str, arguments)],
         capture_output=True,
@@ -22,6 +23,7 @@ def python(script, *arguments):
 
 
 def made_up_run(folder, seed, accuracy, **setting):
+    """Write the results and the log of a run with made-up numbers."""
     result = {
         "accuracy": accuracy,
         "sequence_accuracy": accuracy / 2,

@@ -1,17 +1,24 @@
-"""examples/language_modeling/text8/clean_wikipedia.py: what is left of a page."""
+"""examples/language_modeling/text8/clean_wikipedia.py: which text of a page it keeps."""
 
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.not_fast
 SCRIPT = REPOSITORY / "examples/language_modeling/text8/clean_wikipedia.py"
 PAGE = b"""<mediawiki>
 <title>Not shown</title>
-<text xml:space="preserve">'''Anarchism''' is, since [[1840]], a [[label|word]] or more.&lt;ref name=x&gt;a
-source&lt;/ref&gt; [[Image:x.png|thumb|20px|A caption]] {{box|gone}} {| table |} [http://example.org shown] caf\xc3\xa9
-&amp;nbsp; 3rd [[Category:Ideas|key]] [[de:Anarchismus]]</text> <comment>not shown</comment> <text
-xml:space="preserve">#REDIRECT [[Elsewhere]]</text> <text xml:space="preserve">End</text> </mediawiki>"""
+<text xml:space="preserve">'''Anarchism''' is, since [[1840]], a
+[[label|word]] or more.&lt;ref name=x&gt;a source&lt;/ref&gt;
+[[Image:x.png|thumb|20px|A caption]] {{box|gone}} {| table |} [http://example.org shown] caf\xc3\xa9 &amp;nbsp; 3rd
+[[Category:Ideas|key]] [[de:Anarchismus]]</text>
+<comment>not shown</comment>
+<text xml:space="preserve">#REDIRECT [[Elsewhere]]</text>
+<text xml:space="preserve">End</text>
+</mediawiki>"""
 
 
 def clean(path, out, *arguments):
@@ -20,7 +27,7 @@ def clean(path, out, *arguments):
     )
 
 
-def test_what_a_reader_sees_is_left(tmp_path):
+def test_the_text_that_a_reader_sees(tmp_path):
     (tmp_path / "dump").write_bytes(PAGE)
     assert clean(tmp_path / "dump", tmp_path / "out").returncode == 0
     text = (tmp_path / "out").read_text()
@@ -29,7 +36,7 @@ def test_what_a_reader_sees_is_left(tmp_path):
     assert (tmp_path / "out").read_text() == text[:20]
 
 
-def test_a_file_that_is_no_dump(tmp_path):
+def test_not_a_dump(tmp_path):
     (tmp_path / "dump").write_bytes(b"words")
     done = clean(tmp_path / "dump", tmp_path / "out")
     assert done.returncode == 2 and "no <text" in done.stderr.splitlines()[-1] and not (tmp_path / "out").exists()

@@ -1,5 +1,7 @@
-"""Runs the tests of the Triton kernels in Triton's interpreter, which has to be switched on before Triton is
-imported."""
+"""The Triton kernels, without a GPU: their tests in Triton's interpreter, and compilation for a GPU.
+
+The interpreter has to be switched on before Triton is imported, so the tests run in a process of their own.
+"""
 
 import importlib.util
 import os
@@ -9,6 +11,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.not_fast
 TESTS = pathlib.Path(__file__).with_name("triton_interpreted.py")
 
 
@@ -43,10 +46,10 @@ for half in ("*fp32", "*bf16"):
 
 
 def test_compiles_for_a_gpu(tmp_path):
-    """To machine code for an H100; this needs no GPU."""
+    """The kernels compile to machine code for an H100, which needs no GPU."""
     triton = pytest.importorskip("triton")
     if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
-        pytest.skip("the compiler of this version of Triton has another interface")
+        pytest.skip("this version of Triton has another compiler interface")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 from fb_fairseq.patches.wrapping import MARKER, has_patch, wrap_once
 from tests.conftest import REPOSITORY
 
@@ -145,6 +147,7 @@ print(saved)
 """
 
 
+@pytest.mark.not_fast
 def test_patches_are_installed_over_and_under_others_wrappers():
     """Whatever wrapped fairseq's functions first: each patch is installed, once, and the streams' memory is saved."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)

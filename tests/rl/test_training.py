@@ -115,6 +115,7 @@ def test_trainer_resumes(agent):
     assert whole.frames == second.frames == 240 and list(whole.recent_rewards) == list(second.recent_rewards)
 
 
+@pytest.mark.not_fast
 @pytest.mark.parametrize("agent", AGENTS)
 def test_learns(agent, tmp_path, capsys):
     """A corridor of one step: success rises from chance (half) to nearly always."""
@@ -242,6 +243,7 @@ def test_checkpoint_of_other_options(tmp_path, capsys):
             )
 
 
+@pytest.mark.not_fast
 def test_needs_no_fairseq():
     """The commands run in an interpreter that cannot import fairseq."""
     code = (

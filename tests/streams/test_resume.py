@@ -67,6 +67,7 @@ def test_memory_is_saved_beside_the_checkpoint():
     assert iterator.folders == ["ck"]
 
 
+@pytest.mark.not_fast
 @pytest.mark.parametrize(
     "module,unwanted", [("fb_fairseq.streams.resume", "fairseq"), ("fb_fairseq.tasks", "fb_fairseq.models")]
 )

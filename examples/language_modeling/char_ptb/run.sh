@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Character-level Penn Treebank in the setting of v3 Table 9; on a CPU, small, on any text in lines:
-#   bash examples/language_modeling/char_ptb/run.sh PTB
-#   bash examples/language_modeling/char_ptb/run.sh --small PTB
-# PTB: a folder with ptb.train.txt, ptb.valid.txt, ptb.test.txt (or .txt.gz), in words.
+# Character-level Penn Treebank:
+#   bash examples/language_modeling/char_ptb/run.sh PTB            # the setting of v3 Table 9, for GPUs
+#   bash examples/language_modeling/char_ptb/run.sh --small PTB    # a small model, for a CPU; any text will do
+# PTB: the folder of the word-level files ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz).
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -10,10 +10,10 @@ set -euo pipefail
 corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss prompt="t h e _ c o m p a n y _"
 small_models="feedback_transformer_lm relative_transformer_lm"
 
-# Architectures, and compositions of the memory.
+# describe MODEL: a model is an architecture or a memory composition of the Feedback Transformer.
 describe() {
     local options
-    options=$(composition "$1")
+    options=$(composition_options "$1")
     model_options=(--arch "$1")
     if [ -n "$options" ]; then
         model_options=(--arch feedback_transformer_lm $options)
@@ -23,7 +23,7 @@ describe() {
 
 full_setting() {
     updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
-    # "15k updates (or earlier if the validation loss stops decreasing)": 20 validations without a better one
+    # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
     optimisation=(--clip-norm 1.0 --patience 20)
     warmup=(--lr-scheduler fixed --warmup-updates 1000)
 }
@@ -34,8 +34,8 @@ small_setting() {
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
 
-# The papers vary the depth at constant parameters (v3 Figure 9): feed-forward and head width inversely to it.
-# From 6 layers of F = 384 and head width 24 (a quarter of Table 9's):
+# The papers vary the depth at a constant number of parameters (v3 Figure 9): feed-forward width and head width are
+# inversely proportional to it. 6 layers have F = 384 and heads of width 24, a quarter of Table 9's.
 shape() {
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
         --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1 --activation-dropout 0.1)
@@ -47,15 +47,16 @@ prepare() {
     for split in train valid test; do
         file=$1/ptb.$split.txt
         [ -s "$file" ] || file=$file.gz
-        [ -s "$file" ] || fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz lies there; give their folder"
+        [ -s "$file" ] ||
+            fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz in this folder; give the folder of PTB's files"
         unpack "$file" "$out/$split.words"
         case $split in
             train) md5=f26c4b92c5fdc7b3f8c7cdcb991d8420 bytes=5101618 ;;
             valid) md5=aa0affc06ff7c36e977d7cd49e3839bf bytes=399782 ;;
             test) md5=8b80168b89c18661a38ef683c0dc3721 bytes=449945 ;;
         esac
-        [ $small = yes ] || check "$out/$split.words" $bytes $md5 "ptb.$split.txt"
-        # A token is a character, _ between words; fairseq's </s> stands for the end of a line.
+        [ $small = yes ] || check_file "$out/$split.words" $bytes $md5 "ptb.$split.txt"
+        # Every character is a token, and _ separates words; the end of a line is fairseq's </s>.
         python - "$out/$split.words" "$out/$split.chars" <<'PY'
 import sys
 with open(sys.argv[1], encoding="utf-8") as words, open(sys.argv[2], "w", encoding="utf-8") as characters:

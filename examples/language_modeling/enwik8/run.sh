@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# enwik8, byte by byte, in the setting of v3 Table 9; on a CPU, small, on any text:
-#   bash examples/language_modeling/enwik8/run.sh enwik8.zip
-#   bash examples/language_modeling/enwik8/run.sh --small TEXT
+# enwik8 as bytes:
+#   bash examples/language_modeling/enwik8/run.sh enwik8.zip      # the setting of v3 Table 9, for GPUs
+#   bash examples/language_modeling/enwik8/run.sh --small TEXT    # small models, for a CPU; any text will do
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -13,7 +13,7 @@ prepare() {
     local text=$out/enwik8
     [ -f "$1" ] || fail "DATA $1: no such file; give enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)"
     unpack "$1" "$text" enwik8
-    [ $small = yes ] || check "$text" 100000000 a1fa5ffddb56f4953e226637dabbb36a enwik8
+    [ $small = yes ] || check_file "$text" 100000000 a1fa5ffddb56f4953e226637dabbb36a enwik8
     python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 

@@ -1,6 +1,7 @@
-"""Draw both panels of Figure 2 (All-attention §5.3) from the logs of ``run.sh``: ``draw.py OUT``, to OUT/figure2.png.
+"""Draw both panels of All-attention Figure 2 (§5.3) from the logs of ``run.sh`` to OUT/figure2.png: ``draw.py OUT``.
 
-Left: the number of persistent vectors; right: how they go together with the context. The best validation bits per byte.
+Both panels show the best validation bits per byte: left by the number of persistent vectors, right by the variant of
+attention on them.
 """
 
 import glob
@@ -11,6 +12,7 @@ import sys
 import matplotlib
 
 from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.drawing import save_figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -19,7 +21,7 @@ VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head
 
 
 def best_of_runs(out: str) -> dict:
-    """The lowest validation bits per byte of each run in a folder, by model (``N512``, ``attn-split``, …)."""
+    """Read the lowest validation bits per byte of each model (``N512``, ``attn-split``, …) from the logs in ``out``."""
     best = {}
     for log in sorted(glob.glob(os.path.join(glob.escape(out), "*.log"))):
         model = re.sub(r"-\d+$", "", os.path.basename(log)[: -len(".log")])
@@ -30,11 +32,12 @@ def best_of_runs(out: str) -> dict:
 
 
 def draw(out: str) -> None:
+    """Draw both panels from the runs that have been validated."""
     best = best_of_runs(out)
     numbers = sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
     variants = [model for model in VARIANTS if model in best]
     if not numbers:
-        sys.exit(f"{out}: no run of persistent vectors (N0, N64, …) has been validated yet")
+        sys.exit(f"{out}: no model with persistent vectors (N0, N64, …) has been validated yet; run the step train")
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
     left.plot(range(len(numbers)), [best[f"N{n}"] for n in numbers], marker="o")
     left.set_xticks(range(len(numbers)))
@@ -45,7 +48,7 @@ def draw(out: str) -> None:
         for axes in (left, right):
             axes.axhline(best["relative_transformer_lm"], color="grey", linestyle=":", label="Transformer")
         left.legend()
-    # The variants' number of vectors is that of the run which has as many as they have: the default model.
+    # Compare the variants with the all-attn model that has the same number of persistent vectors.
     sizes = {size for model in variants for size in [vectors_of(out, model)] if f"N{size}" in best}
     default = [f"N{size}" for size in sorted(sizes)][:1]
     bars = default + variants
@@ -57,17 +60,18 @@ def draw(out: str) -> None:
         left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
     for axes in (left, right):
         axes.grid(alpha=0.3, axis="y")
-    figure.tight_layout()
-    figure.savefig(os.path.join(out, "figure2.png"), dpi=120)
+    save_figure(figure, os.path.join(out, "figure2.png"))
     print(f"Wrote {os.path.join(out, 'figure2.png')}")
 
 
 def vectors_of(out: str, model: str) -> int:
-    """--persistent-memory-size of a run, from the first line of its log."""
+    """Read ``--persistent-memory-size`` from the first line of a run's log, which is its command."""
     (log,) = glob.glob(os.path.join(glob.escape(out), f"{model}-*.log")) or [os.path.join(out, f"{model}.log")]
     with open(log, encoding="utf-8") as file:
         return int(re.findall(r"--persistent-memory-size (\d+)", file.readline())[-1])
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give one folder: draw.py OUT")
     draw(sys.argv[1])

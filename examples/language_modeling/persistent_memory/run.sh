@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The ablations of All-attention §5.3 (Figure 2): the number of persistent vectors, and how they go together with the
-# context; in the paper's setting on text8, on a CPU, small, on any text in bytes:
-#   bash examples/language_modeling/persistent_memory/run.sh text8.zip
-#   bash examples/language_modeling/persistent_memory/run.sh --small TEXT
-# Options and steps: ../README.md. Models: N0, N64, … (as many vectors), attn-split, head-split, single-head, ff-attn, and
-# the baseline relative_transformer_lm. Both panels of the figure: OUT/figure2.png.
+# The ablations of All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with
+# the context:
+#   bash examples/language_modeling/persistent_memory/run.sh text8.zip       # the paper's setting, for GPUs
+#   bash examples/language_modeling/persistent_memory/run.sh --small TEXT    # small models, for a CPU; any text will do
+# Models: N0, N64, … (that number of vectors), attn-split, head-split, single-head, ff-attn, and the baseline
+# relative_transformer_lm. Both panels of the figure are drawn to OUT/figure2.png. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 . "$repository/examples/language_modeling/bytes.sh"
@@ -13,6 +13,7 @@ corpus=persistent_memory prompt="in the beginning"
 small_models="relative_transformer_lm N0 N64 N128 N256 N512 N1024 attn-split head-split single-head ff-attn"
 full_models="N0 N512 N1024 N2048 N4096 attn-split head-split single-head ff-attn"
 
+# describe MODEL: a model is a number of persistent vectors, a variant, or the baseline.
 describe() {
     local size=512 arch=all_attention_lm
     [ $small = yes ] || size=2048 arch=all_attention_lm_char_large
@@ -38,7 +39,7 @@ describe() {
     esac
 }
 
-# All with the norm after each sublayer, as the paper has it.
+# As in the paper, all models normalise after each sublayer.
 shape() {
     model_options+=(--decoder-layers "$1" --decoder-embed-dim 128 --decoder-attention-heads 4 --attention-span 64)
     ffn=512
@@ -46,9 +47,10 @@ shape() {
 
 prepare() {
     local text=$out/text
-    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT"
+    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
+        "--small TEXT"
     unpack "$1" "$text" text8
-    [ $small = yes ] || check "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
+    [ $small = yes ] || check_file "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
     python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 

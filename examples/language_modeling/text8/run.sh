@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# text8, letter by letter, in the setting of enwik8 (v3 Table 9); on a CPU, small, on any Wikipedia dump or text:
-#   bash examples/language_modeling/text8/run.sh text8.zip        (or enwik9, from which text8 is made)
-#   bash examples/language_modeling/text8/run.sh --small DUMP
+# text8 as letters:
+#   bash examples/language_modeling/text8/run.sh text8.zip       # enwik8's setting (v3 Table 9), for GPUs
+#   bash examples/language_modeling/text8/run.sh enwik9          # the same; text8 is extracted from enwik9
+#   bash examples/language_modeling/text8/run.sh --small TEXT    # small models, for a CPU; any Wikipedia dump or text
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -10,8 +11,9 @@ set -euo pipefail
 corpus=text8 full_models=feedback_transformer_lm_text8 prompt="in the beginning"
 
 prepare() {
-    local text=$out/text8 given=$out/given
-    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or enwik9"
+    local text=$out/text8 given=$out/given # DATA unpacked: text8 itself, or a Wikipedia dump
+    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
+        "enwik9"
     unpack "$1" "$given" text8
     if LC_ALL=C grep -q "<text " "$given"; then
         python examples/language_modeling/text8/clean_wikipedia.py "$given" "$text"
@@ -19,7 +21,7 @@ prepare() {
     else
         mv "$given" "$text"
     fi
-    [ $small = yes ] || check "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
+    [ $small = yes ] || check_file "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
     python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# WikiText-103 with adaptive input and softmax, in the setting of v3 Table 9; on a CPU, small, on WikiText-2:
-#   bash examples/language_modeling/wikitext103/run.sh wikitext-103-v1.zip [--models feedback_transformer_lm_wikitext103_large]
-#   bash examples/language_modeling/wikitext103/run.sh --small WIKITEXT2
-# WIKITEXT2: a folder with train, valid and test as .txt or .txt.gz (or wiki.train.tokens, …).
+# WikiText-103 with adaptive input and softmax:
+#   bash examples/language_modeling/wikitext103/run.sh wikitext-103-v1.zip    # the setting of v3 Table 9, for GPUs
+#   bash examples/language_modeling/wikitext103/run.sh --small WIKITEXT2      # small models, for a CPU
+# --models feedback_transformer_lm_wikitext103_large: the large model of Table 9.
+# WIKITEXT2: a folder with train.txt, valid.txt and test.txt (or .txt.gz, or wiki.train.tokens, …).
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -10,7 +11,7 @@ set -euo pipefail
 corpus=wikitext103 full_models=feedback_transformer_lm_wikitext103_small metric=ppl prompt="The"
 
 full_setting() {
-    if [ "$1" = all_attention_lm_wikitext103 ]; then  # All-attention §5.1, which names no number of updates
+    if [ "$1" = all_attention_lm_wikitext103 ]; then  # All-attention §5.1, which gives no number of updates
         updates=200000 finetune_updates=0 every=2000 streams=64 steps=256 valid_streams=64 lr=0.00025
         optimisation=(--clip-norm 1.0)
         warmup=(--lr-scheduler fixed --warmup-updates 8000)
@@ -38,18 +39,21 @@ shape() {
 }
 
 prepare() {
-    local split file
+    local split file url=https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip
     [ $small = yes ] || case $1 in
         *.zip)
             [ -f "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
-            check "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
+            check_file "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
             ;;
-        *) fail "DATA $1: give wikitext-103-v1.zip (https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip), or --small and a folder" ;;
+        *) fail "DATA $1: give wikitext-103-v1.zip ($url), or --small and a folder" ;;
     esac
     for split in train valid test; do
         if [ $small = yes ]; then
-            for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do [ ! -s "$file" ] || break; done
-            [ -n "$file" ] || fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens lies there; give their folder"
+            for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do
+                [ ! -s "$file" ] || break
+            done
+            [ -n "$file" ] ||
+                fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens in this folder; give WikiText-2's"
             unpack "$file" "$out/$split.words"
         else
             unpack "$1" "$out/$split.words" "wikitext-103/wiki.$split.tokens"

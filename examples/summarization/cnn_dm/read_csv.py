@@ -1,9 +1,9 @@
-"""CNN/DailyMail as CSV (columns article and highlights) to two files of tokens, a pair a line.
+"""Convert CNN/DailyMail from CSV (columns article and highlights) to two files of tokens, one text per line.
 
     python read_csv.py CSV… --source FILE --target FILE [--skip N] [--take N] [--words 400]
 
-Articles are cut to their first 400 words (v3 §6.3, after See et al. 2017), tokenised as Moses does; the highlights are
-joined, each ended by a full stop, so that ROUGE-L can take sentences apart.
+Articles are cut to their first 400 words (v3 §6.3, after See et al. 2017); both sides are tokenised with Moses' rules.
+A summary is the highlights of an article, with missing full stops added so that ROUGE-Lsum can split it into sentences.
 """
 
 import argparse
@@ -16,29 +16,36 @@ from sacremoses import MosesTokenizer
 
 
 def rows(paths):
-    """(article, highlights) of CSV files, plain or .gz."""
+    """Yield (article, highlights) from CSV files, plain or .gz.
+
+    Raises:
+        SystemExit: a file lacks one of the columns.
+    """
     csv.field_size_limit(sys.maxsize)
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             if not {"article", "highlights"} <= set(reader.fieldnames or []):
-                raise SystemExit(f"error: {path}: no columns article and highlights; give CNN/DailyMail as CSV")
+                raise SystemExit(f"error: {path}: has no columns article and highlights; give CNN/DailyMail as CSV")
             for row in reader:
                 yield row["article"], row["highlights"]
 
 
 def main():
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("csv", nargs="+")
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--skip", type=int, default=0, help="pairs to leave out at the start")
-    parser.add_argument("--take", type=int, default=None, help="at most so many pairs")
-    parser.add_argument("--words", type=int, default=400, help="of an article")
+    parser.add_argument("csv", nargs="+", help="CSV files, plain or .gz, read in this order")
+    parser.add_argument("--source", required=True, help="file to write the articles to")
+    parser.add_argument("--target", required=True, help="file to write the summaries to")
+    parser.add_argument("--skip", type=int, default=0, help="number of pairs to skip (default: %(default)s)")
+    parser.add_argument("--take", type=int, default=None, help="maximum number of pairs to write (default: all)")
+    parser.add_argument(
+        "--words", type=int, default=400, help="maximum number of words of an article (default: %(default)s)"
+    )
     args = parser.parse_args()
     tokenizer = MosesTokenizer(lang="en")
 
-    def tokens(text):
+    def tokenise(text):
         return tokenizer.tokenize(text, return_str=True, escape=False)
 
     chosen = itertools.islice(rows(args.csv), args.skip, args.take and args.skip + args.take)
@@ -46,8 +53,8 @@ def main():
         for article, highlights in chosen:
             lines = [line.strip() for line in highlights.splitlines() if line.strip()]
             lines = [line if line.endswith((".", "!", "?")) else f"{line} ." for line in lines]
-            source.write(tokens(" ".join(article.split()[: args.words])) + "\n")
-            target.write(" ".join(tokens(line) for line in lines) + "\n")
+            source.write(tokenise(" ".join(article.split()[: args.words])) + "\n")
+            target.write(" ".join(tokenise(line) for line in lines) + "\n")
 
 
 if __name__ == "__main__":

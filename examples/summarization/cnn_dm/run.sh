@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# CNN/DailyMail in the setting of v3 §6.3 and Table 8; on a CPU, small, on a sample:
-#   bash examples/summarization/cnn_dm/run.sh CNNDM
-#   bash examples/summarization/cnn_dm/run.sh --small SAMPLE
-# CNNDM: a folder with train.csv, validation.csv, test.csv (columns article, highlights; .gz too).
-# SAMPLE: a folder with any such CSV files, of at least 300 pairs together.
+# CNN/DailyMail:
+#   bash examples/summarization/cnn_dm/run.sh CNNDM             # the setting of v3 §6.3 and Table 8, for GPUs
+#   bash examples/summarization/cnn_dm/run.sh --small SAMPLE    # small models on a sample, for a CPU
+# CNNDM: a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights).
+# SAMPLE: a folder with any such CSV files, with at least 300 pairs in total.
 # Options and steps: ../../translation/README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
 
 corpus=cnn_dm pair="article summary" language=en metric=rouge:rougeL
-# 400 words are seldom more than 1024 subwords; fairseq would stop at an article that is.
+# 400 words rarely have more than 1024 subwords; without truncation fairseq would stop at an article that does.
 task_options=(--truncate-source --max-source-positions 1024 --max-target-positions 1024)
 
 full_setting() {
@@ -34,27 +34,27 @@ shape() {
 }
 
 prepare() {
-    local read="python examples/summarization/cnn_dm/read_csv.py" split file merges=32000
+    local read="python examples/summarization/cnn_dm/read_csv.py" split file files merges=32000
     if [ $small = yes ]; then
-        [ -n "$(ls "$1"/*.csv "$1"/*.csv.gz 2>/dev/null)" ] || fail "DATA $1: no *.csv or *.csv.gz lies there"
         files=()
         for file in "$1"/*.csv "$1"/*.csv.gz; do [ ! -f "$file" ] || files+=("$file"); done
+        [ ${#files[@]} != 0 ] || fail "DATA $1: no *.csv or *.csv.gz in this folder; give another"
         merges=2000
         $read "${files[@]}" --take 100 --source "$out/test.tok.article" --target "$out/test.tok.summary"
         $read "${files[@]}" --skip 100 --take 100 --source "$out/valid.tok.article" --target "$out/valid.tok.summary"
         $read "${files[@]}" --skip 200 --source "$out/train.tok.article" --target "$out/train.tok.summary"
-        [ "$(wc -l <"$out/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs"
+        [ "$(wc -l <"$out/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs; give more"
     else
         for split in train:train valid:validation test:test; do
             for file in "$1/${split#*:}.csv" "$1/${split#*:}.csv.gz" ""; do [ ! -f "$file" ] || break; done
-            [ -n "$file" ] || fail "DATA $1: no ${split#*:}.csv or ${split#*:}.csv.gz lies there"
+            [ -n "$file" ] || fail "DATA $1: no ${split#*:}.csv or ${split#*:}.csv.gz in this folder; give another"
             $read "$file" --source "$out/${split%:*}.tok.article" --target "$out/${split%:*}.tok.summary"
         done
-        lines "$out/train.tok.article" 287113
-        lines "$out/valid.tok.article" 13368
-        lines "$out/test.tok.article" 11490
+        check_lines "$out/train.tok.article" 287113
+        check_lines "$out/valid.tok.article" 13368
+        check_lines "$out/test.tok.article" 11490
     fi
-    subwords $merges "$out/train.tok"
+    apply_bpe $merges "$out/train.tok"
     binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# IWSLT'14 de-en in the setting of v3 §6.2 and Table 8; on a CPU, small, on Multi30k:
-#   bash examples/translation/iwslt14_de_en/run.sh IWSLT
-#   bash examples/translation/iwslt14_de_en/run.sh --small MULTI30K
-# IWSLT: the folder iwslt14.tokenized.de-en of fairseq's prepare-iwslt14.sh. MULTI30K: task 1's raw train.de.gz, …
+# IWSLT'14 German to English:
+#   bash examples/translation/iwslt14_de_en/run.sh IWSLT               # the setting of v3 §6.2 and Table 8, for GPUs
+#   bash examples/translation/iwslt14_de_en/run.sh --small MULTI30K    # small models on Multi30k, for a CPU
+# IWSLT: the folder iwslt14.tokenized.de-en that fairseq's prepare-iwslt14.sh writes.
+# MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -26,9 +27,9 @@ prepare() {
         return
     fi
     for language in $pair; do
-        lines "$1/train.$language" 160239
-        lines "$1/valid.$language" 7283
-        lines "$1/test.$language" 6750
+        check_lines "$1/train.$language" 160239
+        check_lines "$1/valid.$language" 7283
+        check_lines "$1/test.$language" 6750
     done
     binarise "$1/train" "$1/valid" "$1/test" "$2"
 }

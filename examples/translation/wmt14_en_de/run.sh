@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# WMT'14 en-de with the big Transformer, in the setting of v3 §4.2.1 and Table 8; on a CPU, small, on Multi30k:
-#   bash examples/translation/wmt14_en_de/run.sh WMT
-#   bash examples/translation/wmt14_en_de/run.sh --small MULTI30K
-# WMT: the unpacked wmt16_en_de.tar.gz (32K joint BPE). MULTI30K: task 1's raw train.de.gz, …
+# WMT'14 English to German with the big Transformer:
+#   bash examples/translation/wmt14_en_de/run.sh WMT                 # the setting of v3 §4.2.1 and Table 8, for GPUs
+#   bash examples/translation/wmt14_en_de/run.sh --small MULTI30K    # small models on Multi30k, for a CPU
+# WMT: the unpacked wmt16_en_de.tar.gz (32K joint BPE).
+# MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
 # Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -24,10 +25,11 @@ prepare() {
         prepare_multi30k "$@"
         return
     fi
-    lines "$1/train.tok.clean.bpe.32000.en" 4500966
-    lines "$1/newstest2013.tok.bpe.32000.en" 3000
-    lines "$1/newstest2014.tok.bpe.32000.en" 3003
-    binarise "$1/train.tok.clean.bpe.32000" "$1/newstest2013.tok.bpe.32000" "$1/newstest2014.tok.bpe.32000" "$2" --joined-dictionary
+    check_lines "$1/train.tok.clean.bpe.32000.en" 4500966
+    check_lines "$1/newstest2013.tok.bpe.32000.en" 3000
+    check_lines "$1/newstest2014.tok.bpe.32000.en" 3003
+    binarise "$1/train.tok.clean.bpe.32000" "$1/newstest2013.tok.bpe.32000" "$1/newstest2014.tok.bpe.32000" "$2" \
+        --joined-dictionary
 }
 
 run_recipe "$@"

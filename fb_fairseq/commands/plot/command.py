@@ -26,10 +26,10 @@ from fb_fairseq.commands.plot.panels import (
     draw_persistent_shares,
     draw_spans,
 )
+from fb_fairseq.drawing import save_figure
 from fb_fairseq.errors import UserError
 
 PANEL_INCHES = (6, 4)  # width and height
-DPI = 120
 
 
 def named_path(argument: str) -> Tuple[str, str]:
@@ -121,9 +121,7 @@ def write_figure(panels: List[Callable], title: str, out: str) -> None:
         draw(axes)
     if title:
         figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(out, dpi=DPI)
-    pyplot.close(figure)
+    save_figure(figure, out)
 
 
 def main(argv=None) -> None:

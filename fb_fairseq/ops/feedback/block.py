@@ -51,10 +51,12 @@ class Sizes(NamedTuple):
 
     @property
     def G(self) -> int:
+        """B x H."""
         return self.B * self.H
 
     @property
     def X(self) -> int:
+        """H x E."""
         return self.H * self.E
 
 

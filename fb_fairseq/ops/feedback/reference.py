@@ -4,6 +4,7 @@ v3 §3.3: ``m_t = Σ_l softmax(w)_l x_t^l`` (Eq. 1); layer l at step t attends t
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from functools import partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
@@ -48,15 +49,15 @@ def feedback_block(
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
         ``options.alignment_layer`` to the encoder, or None.
     """
+    run = partial(run_step, weights=weights, options=options, active=active, encoder=encoder)
+    if options.recompute and torch.is_grad_enabled():
+        # No random state to preserve: the dropout masks are drawn already.
+        run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
     contexts = project_context(memory_KCBD, weights, options)
     steps: List[StepOutput] = []
     for t, x_BD in enumerate(x_TBD):
-        arguments = (x_BD, t, contexts, weights, options, dropouts, active, encoder, reach_TB)
-        if options.recompute and torch.is_grad_enabled():
-            # No random state to preserve: the dropout masks are drawn already.
-            step = checkpoint(run_step, *arguments, use_reentrant=False, preserve_rng_state=False)
-        else:
-            step = run_step(*arguments)
+        masks = [dropouts.at(l, t) for l in range(len(weights.layers))]
+        step = run(x_BD, contexts, masks=masks, reach_B=None if reach_TB is None else reach_TB[t])
         new = project_context(step.memory_KBD[:, None], weights, options)
         contexts = [
             Context(*(torch.cat(slots)[-options.span :] for slots in zip(old, added)))
@@ -71,31 +72,31 @@ def feedback_block(
     )
 
 
-def run_step(x_BD, t, contexts, weights, options, dropouts, active, encoder, reach_TB) -> StepOutput:
-    """Run step t: its embedding through all layers, and the memories that it leaves. See ``feedback_block``."""
+def run_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
+    """Run one step: its embedding through all layers, and the memories that it leaves. See ``feedback_block``."""
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):
         if active is None or active[l]:
-            masks, context = dropouts.at(l, t), contexts[l if len(contexts) > 1 else 0]
             query_BHE = project_query(x_BD, layer, options.heads, before)
-            attended_BHE = attend(query_BHE, context, layer, weights, masks, None if reach_TB is None else reach_TB[t])
-            x_BD = attention_residual(x_BD, attended_BHE, layer, before, masks.attention_residual_LTBD)
+            context = contexts[l if len(contexts) > 1 else 0]
+            attended_BHE = attend(query_BHE, context, layer, weights.positions, masks[l].attention_LTBHS, reach_B)
+            x_BD = attention_residual(x_BD, attended_BHE, layer, before, masks[l].attention_residual_LTBD)
             if layer.cross is not None:
                 query_BHE = project_query(x_BD, layer.cross, options.heads, before)
                 keys, values = (slots.to(query_BHE.dtype) for slots in encoder[l][:2])
-                attended_BHE, weights_BHC = cross_attention(
-                    query_BHE, keys, values, encoder[l].padding_BC, masks.cross_LTBHC
-                )
-                x_BD = attention_residual(x_BD, attended_BHE, layer.cross, before, masks.cross_residual_LTBD)
+                padding_BC, mask_BHC = encoder[l].padding_BC, masks[l].cross_LTBHC
+                attended_BHE, weights_BHC = cross_attention(query_BHE, keys, values, padding_BC, mask_BHC)
+                x_BD = attention_residual(x_BD, attended_BHE, layer.cross, before, masks[l].cross_residual_LTBD)
                 if l == options.alignment_layer:
                     aligned_BC = weights_BHC[:, : options.alignment_heads].mean(1)
-            x_BD = feed_forward(x_BD, layer, options.activation, before, masks.hidden_LTBF, masks.ffn_residual_LTBD)
+            hidden, residual = masks[l].hidden_LTBF, masks[l].ffn_residual_LTBD
+            x_BD = feed_forward(x_BD, layer, options.activation, before, hidden, residual)
         representations.append(x_BD)
     return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC)
 
 
-def attend(query_BHE, context, layer, weights, masks, reach_B) -> Tensor:
+def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
     """A layer's attention [B, H, E] over the memory: over the slots that its longest adaptive span reaches."""
     C = len(context.keys_CBHE)
     if layer.span_mask_HS is not None:
@@ -105,7 +106,5 @@ def attend(query_BHE, context, layer, weights, masks, reach_B) -> Tensor:
     far_BC = None
     if reach_B is not None:
         far_BC = torch.arange(C, 0, -1, device=reach_B.device) > reach_B[:, None]
-    positions = weights.positions.of_window(C)
-    return step_attention(
-        query_BHE, keys_CBHE, values_CBHE, positions, masks.attention_LTBHS, span_mask_HC, far_BC=far_BC
-    )
+    positions = positions.of_window(C)
+    return step_attention(query_BHE, keys_CBHE, values_CBHE, positions, mask_BHS, span_mask_HC, far_BC=far_BC)

@@ -21,10 +21,11 @@ def step_loop(kind: str) -> Callable:
         kind: one of ``STEP_LOOPS``. What runs is logged once.
     """
     reason = "the default" if kind == "auto" else "asked for by --step-loop"
-    return _logged("fast" if kind == "auto" else kind, reason)
+    return loop_of("fast" if kind == "auto" else kind, reason)
 
 
 @functools.lru_cache(maxsize=None)
-def _logged(kind: str, reason: str) -> Callable:
+def loop_of(kind: str, reason: str) -> Callable:
+    """The loop of a kind; what runs and why is logged at the first call."""
     logger.info(f"step loop: {kind} ({reason})")
     return {"reference": feedback_block, "fast": feedback_block_fast, "graph": feedback_block_graph}[kind]

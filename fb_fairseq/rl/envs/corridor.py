@@ -59,6 +59,7 @@ class Corridor(BatchedEnv):
         return StepResult(rewards, through, ~through & (self.steps >= STEP_LIMIT * (self.end + 1)))
 
     def observe(self) -> np.ndarray:
+        """See ``BatchedEnv``. One component: the object's colour at the start, then the hallway, then the doors."""
         seen = np.where(self.position == self.end, DOORS, HALLWAY)
         return np.where(self.position == 0, self.colour, seen)[:, None]
 
@@ -73,6 +74,7 @@ class Corridor(BatchedEnv):
         return image
 
     def render_text(self, index: int) -> str:
+        """See ``BatchedEnv``. The agent is ``@``."""
         cells = ["."] * (self.end[index] + 1)
         cells[self.position[index]] = "@"
         return f"{COLOURS[self.colour[index]]} |{''.join(cells)}| doors"

@@ -135,6 +135,7 @@ class Maze(BatchedEnv):
         return StepResult(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
 
     def observe(self) -> np.ndarray:
+        """See ``BatchedEnv``. The 3 x 3 cells around the agent, row by row, and the target colour."""
         rows = self.position[:, 0, None, None] + np.arange(-1, 2)[:, None]
         columns = self.position[:, 1, None, None] + np.arange(-1, 2)
         seen = self.cells[np.arange(self.num_envs)[:, None, None], rows, columns]
@@ -155,6 +156,7 @@ class Maze(BatchedEnv):
         return np.concatenate([image, target])
 
     def render_text(self, index: int) -> str:
+        """See ``BatchedEnv``. The agent is an arrow, or ``@`` in mazes without orientation; colours are digits."""
         symbols = np.array([".", "#", *(str(colour) for colour in range(COLOURS))])[self.cells[index]]
         symbols[tuple(self.position[index])] = "^>v<"[self.heading[index]] if self.oriented else "@"
         return "\n".join(["".join(row) for row in symbols] + [f"target {self.target[index]}"])

@@ -58,12 +58,14 @@ class WaterMaze(BatchedEnv):
         return StepResult(found.astype(np.float32), np.zeros_like(found), self.steps >= self.limit)
 
     def observe(self) -> np.ndarray:
+        """See ``BatchedEnv``. The names of the agent's cell and of the goal, and whether the goal is near."""
         envs = np.arange(self.num_envs)
         own, goal = (self.names[envs, cell @ [self.size, 1]] for cell in (self.position, self.goal))
         near = (abs(self.position - self.goal) <= 1).all(1)
         return np.stack([own, goal, near.astype(np.int64)], 1)
 
     def render_image(self, index: int) -> np.ndarray:
+        """See ``BatchedEnv``. The agent is red, the goal green, and the cells that the agent sees are darker."""
         image = np.full((self.size, self.size, 3), LIGHT_GREY, np.uint8)
         row, column = self.position[index]
         around = np.s_[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
@@ -73,6 +75,7 @@ class WaterMaze(BatchedEnv):
         return image
 
     def render_text(self, index: int) -> str:
+        """See ``BatchedEnv``. The agent is ``@``, the goal ``G``."""
         symbols = np.full((self.size, self.size), ".")
         symbols[tuple(self.goal[index])] = "G"
         symbols[tuple(self.position[index])] = "@"

@@ -1,0 +1,43 @@
+"""The decoding step computes what its plain twin does: a block of one step."""
+
+import pytest
+import torch
+
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.step import Window, feedback_step
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, project_context
+from tests.ops.feedback.test_fast import Case
+
+
+def windows(weights, options, memory, order):
+    """Each layer's window on all slots, which lie in the given order."""
+    contexts = project_context(memory, weights, options)
+    distances = len(order) - order
+    result = []
+    for l, layer in enumerate(weights.layers):
+        keys, values = (slots[order] for slots in contexts[l if len(contexts) > 1 else 0])
+        span = layer.span_mask_HS
+        # Beyond a layer's reach its span mask is zero.
+        mask = None if span is None else torch.nn.functional.pad(span, (0, len(order)))[:, distances - 1]
+        result.append(Window(keys, values, weights.positions.of_slots(distances), mask))
+    return result
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+@torch.no_grad()
+def test_equals_a_block_of_one_step(seed, cross):
+    case = Case(
+        seed, steps=1, cross=cross, attention_span=6, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0
+    )
+    weights = case.weights()
+    options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
+    expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)
+    order = torch.randperm(case.memory.shape[1])
+    step = feedback_step(case.x[0], windows(weights, options, case.memory, order), weights, options, case.encoder)
+    torch.testing.assert_close(step.out_BD, expected[0][0], atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(step.memory_KBD, expected[1][:, 0], atol=1e-10, rtol=1e-10)
+    if cross:
+        torch.testing.assert_close(step.aligned_BC, expected[2][:, 0], atol=1e-10, rtol=1e-10)
+    else:
+        assert step.aligned_BC is None and expected[2] is None

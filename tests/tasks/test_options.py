@@ -1,0 +1,49 @@
+"""Options of ``streaming_lm`` that contradict each other, or have no meaning on streams, are refused by name."""
+
+from argparse import Namespace
+
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.tasks.options import StreamingLMConfig, check_batch_options, check_own_options, check_training_options
+
+
+def config(**changes):
+    own = dict(tokens_per_sample=8, valid_streams=2, bptt_warmup_tokens=0, bptt_warmup_iterations=0, labels=False)
+    fairseqs = dict(
+        max_tokens=None, max_tokens_valid=None, skip_remainder_batch=False, batch_size=4, batch_size_valid=4
+    )
+    return Namespace(**{**own, "sample_break_mode": "none", **fairseqs, **changes})
+
+
+CHECKS = [check_own_options, check_batch_options, check_training_options]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_good_options_pass(check):
+    check(config())
+    check(config(bptt_warmup_tokens=2, bptt_warmup_iterations=10, batch_size_valid=None))
+
+
+@pytest.mark.parametrize(
+    "check,changes,named",
+    [
+        (check_own_options, {"tokens_per_sample": 0}, "--tokens-per-sample 0"),
+        (check_own_options, {"valid_streams": -1}, "--valid-streams -1"),
+        (check_own_options, {"bptt_warmup_tokens": 3, "bptt_warmup_iterations": 5}, "--bptt-warmup-tokens 3"),
+        (check_own_options, {"labels": True, "sample_break_mode": "eos"}, "--sample-break-mode eos"),
+        (check_batch_options, {"max_tokens": 100}, "--max-tokens "),
+        (check_batch_options, {"max_tokens_valid": 100}, "--max-tokens-valid "),
+        (check_batch_options, {"skip_remainder_batch": True}, "--skip-remainder-batch"),
+        (check_training_options, {"batch_size": None, "batch_size_valid": None}, "--batch-size:"),
+        (check_training_options, {"batch_size_valid": 5}, "--batch-size-valid"),
+    ],
+)
+def test_bad_options_are_refused(check, changes, named):
+    with pytest.raises(UserError, match=named):
+        check(config(**changes))
+
+
+def test_every_option_has_a_help_text():
+    own = [f for f in StreamingLMConfig.__dataclass_fields__.values() if not str(f.default).startswith("${")]
+    assert all(f.metadata.get("help") for f in own if f.name != "_name")
