@@ -8,7 +8,8 @@ from fairseq import options
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-import fb_fairseq.tasks  # noqa: F401
+import fb_fairseq.models  # noqa: F401  registers the architectures
+import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
 
 
