@@ -13,7 +13,7 @@ from fairseq.models import register_model_architecture
 from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models import all_attention_lm, feedback_transformer_lm, relative_transformer_lm  # noqa: F401  registered
+from fb_fairseq.models import all_attention_lm, feedback_transformer_lm, relative_transformer_lm  # noqa: F401  their presets
 
 # Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
 # are the papers'.
