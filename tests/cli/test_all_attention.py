@@ -110,7 +110,7 @@ def test_two_processes(byte_data, tmp_path):
 @pytest.mark.parametrize(
     "changes,message",
     [
-        (dict(persistent_memory_size=-1), "--persistent-memory-size -1: give a number"),
+        (dict(persistent_memory_size=-1), "--persistent-memory-size -1: must be a number"),
         (dict(decoder_attention_heads=3), "--decoder-attention-heads 3: does not divide.*--decoder-head-dim"),
         (
             dict(persistent_memory_size=0, persistent_memory_variant="attn-split"),
