@@ -16,10 +16,11 @@ def stock_decoder(args: argparse.Namespace, positions: int) -> Optional[torch.nn
     """The decoder of a ``transformer_lm`` with this many absolute positions; None if fairseq is not installed."""
     if importlib.util.find_spec("fairseq") is None:
         return None
+    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+
+    # isort: split
     from fairseq.data import Dictionary
     from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
-
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     dictionary = Dictionary()
     for i in range(VOCABULARY_SIZE - len(dictionary)):

@@ -74,6 +74,10 @@ def persistent_shares(
         ValueError: persistent vectors and context do not share a softmax.
     """
     import torch
+
+    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+
+    # isort: split
     from fairseq import checkpoint_utils
     from fairseq.data import data_utils
 
