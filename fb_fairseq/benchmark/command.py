@@ -56,7 +56,3 @@ def main(argv=None) -> None:
     results = COMMANDS[args.command].run(args)
     setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
     print(json.dumps({**results, "setting": setting}))
-
-
-if __name__ == "__main__":
-    main()

@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_train_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``rl train``."""
+    """Add the options of ``rl train``."""
     parser.add_argument(
         "--out",
         required=True,
@@ -94,7 +94,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``rl evaluate``."""
+    """Add the options of ``rl evaluate``."""
     parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
     add_size_options(
         parser, default="as in training", shortest="length of the shortest corridor (default: all have full length)"
@@ -120,7 +120,7 @@ def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``rl plot``."""
+    """Add the options of ``rl plot``."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -137,7 +137,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_speed_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``rl speed``."""
+    """Add the options of ``rl speed``."""
     add_preset_options(parser)
     add_block_options(parser)
     parser.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
@@ -145,7 +145,7 @@ def add_speed_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_preset_options(parser: argparse.ArgumentParser) -> None:
-    """The environment, its preset, and the options that override sizes and architecture."""
+    """Add the environment, its preset, and the options that override sizes and architecture."""
     parser.add_argument(
         "--environment",
         default="corridor",
@@ -167,7 +167,7 @@ def add_preset_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: str) -> None:
-    """The sizes of environments.
+    """Add the sizes of environments.
 
     Args:
         default: description of the defaults.
@@ -180,7 +180,7 @@ def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: st
 
 
 def add_block_options(parser: argparse.ArgumentParser) -> None:
-    """The size of a training block."""
+    """Add the size of a training block."""
     parser.add_argument(
         "--environments", type=int, help="number of environments that run in parallel (default: the preset's)"
     )
@@ -188,7 +188,7 @@ def add_block_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """--cpu."""
+    """Add ``--cpu``."""
     parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
 
 
@@ -207,7 +207,7 @@ def select_device(args):
 
 
 def run_train(args) -> None:
-    """``rl train``."""
+    """Run ``rl train``."""
     from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE
     from fb_fairseq.rl.train import train
 
@@ -259,7 +259,7 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
 
 
 def run_evaluate(args) -> None:
-    """``rl evaluate``."""
+    """Run ``rl evaluate``."""
     from fb_fairseq.rl.evaluate import check_recording_path, evaluate, load_agent, record_episode, write_recording
 
     check_minimum("episodes", args.episodes, 1)
@@ -293,7 +293,7 @@ def given_sizes(args) -> Dict[str, int]:
 
 
 def run_plot(args) -> None:
-    """``rl plot``."""
+    """Run ``rl plot``."""
     from fb_fairseq.rl.plot import draw_curves, read_curves
 
     draw_curves(read_curves(args.runs, args.metric), args.metric, args.out, args.title)
@@ -301,7 +301,7 @@ def run_plot(args) -> None:
 
 
 def run_speed(args) -> None:
-    """``rl speed``: print one line of JSON per agent."""
+    """Run ``rl speed``: print one line of JSON per agent."""
     from fb_fairseq.rl.speed import measure_speed
 
     check_minimum("blocks", args.blocks, 1)
@@ -327,7 +327,3 @@ def main(argv: Optional[List[str]] = None) -> None:
         parser.error(f"{args.command}: {error.name} is not installed; pip install matplotlib pillow, or fb_fairseq[rl]")
     except KeyboardInterrupt:
         sys.exit("interrupted; run the same command again to resume" if args.command == "train" else "interrupted")
-
-
-if __name__ == "__main__":
-    main()

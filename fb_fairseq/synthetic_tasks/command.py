@@ -127,7 +127,3 @@ def main(argv=None) -> None:
         parser.error(str(error))
     except OSError as error:
         parser.error(f"--out {options['out']}: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main()
