@@ -10,7 +10,7 @@ from fb_fairseq.rl.options import check_minimum
 
 COLOURS = ("blue", "green")
 HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
-STEP_LIMIT = 3  # the limit of an episode, as a multiple of the steps needed
+STEP_LIMIT_FACTOR = 3  # the step limit of an episode, as a multiple of the steps needed
 DARK_GREY = 90
 
 
@@ -56,7 +56,7 @@ class Corridor(BatchedEnv):
         through = (self.position == self.end) & (actions > 0)
         rewards = (through & (actions - 1 == self.colour)).astype(np.float32)
         self.position[:] = np.minimum(self.position + (actions == 0), self.end)
-        return StepResult(rewards, through, ~through & (self.steps >= STEP_LIMIT * (self.end + 1)))
+        return StepResult(rewards, through, ~through & (self.steps >= STEP_LIMIT_FACTOR * (self.end + 1)))
 
     def observe(self) -> np.ndarray:
         """See ``BatchedEnv``. One component: the object's colour at the start, then the hallway, then the doors."""
