@@ -2,12 +2,12 @@
 
     feedback/              the Feedback Transformer's step loop: plain, and fast with its own backward pass
     all_attention/         the all-attention layer: plain, and parallel over the block
-    attention.py           attention with relative positions and adaptive spans, of a step or a block
-    layers.py              what acts on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
+    attention.py           attention with relative positions and adaptive spans, for a step or a block
+    layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
     adaptive_softmax.py    loss and best guess of an adaptive softmax
     triton_attention.py    a step's attention as a Triton kernel
-    cuda_graph.py          capture and replay; fallbacks.py: what runs without graphs or Triton
-    buffers.py             memory that the fast loop uses again
+    cuda_graph.py          capture and replay; fallbacks.py: when CUDA graphs or Triton are unavailable
+    buffers.py             reusable memory of the fast loop
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
 ``modules``; a digit is a dimension of that size, a lower-case letter a size that the function explains.

@@ -110,10 +110,10 @@ def step_attention(
         mask_BHS: dropout of the weights; its last C columns belong to the slots.
         span_mask_HC: soft mask of these slots; None: all ones.
         return_lse: also return the logarithm of the softmax's sum.
-        far_BC: True for slots that a stream may not look at, because they lie before its episode.
+        far_BC: True for slots that a stream may not look at, because they are older than its episode.
 
     Returns:
-        What is attended to [B, H, E]; with ``return_lse`` a pair of it and the logarithms [B, H, 1].
+        The attention output [B, H, E]; with ``return_lse`` a pair of it and the logarithms [B, H, 1].
     """
     C = k_CBHE.shape[0]
     if C == 0:
@@ -164,7 +164,7 @@ def cross_attention(
         mask_BHC: dropout of the weights.
 
     Returns:
-        What is attended to [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries.
+        The attention output [B, H, E], and the weights [B, H, C] before dropout; B counts rows of queries.
     """
     q_BnHE = q_BHE.unflatten(0, (k_CBHE.shape[1], -1))
     scores_BnHC = torch.einsum("bnhe,cbhe->bnhc", q_BnHE, k_CBHE) * q_BHE.shape[-1] ** -0.5
@@ -201,7 +201,7 @@ def block_attention(
         reach_TB: how many steps back each stream may look at each step, where episodes end; None: S steps.
 
     Returns:
-        What is attended to [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
+        The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
     """
     T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     if C == 0:
@@ -244,7 +244,7 @@ def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:
 
 
 def by_slot(x_TS: Tensor, slots: int) -> Tensor:
-    """Move what is given by distance to its slot: row t is shifted t columns to the right. [..., T, S] to [..., T, C].
+    """Reindex from distances to slots: row t is shifted t columns to the right. [..., T, S] to [..., T, C].
 
     With T = 3 and S = 4::
 

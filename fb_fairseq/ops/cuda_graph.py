@@ -9,15 +9,15 @@ from torch.utils import _pytree as pytree
 class CudaGraph:
     """A function's launches as a CUDA graph.
 
-    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that stay, into
-    which new values are copied.
+    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that
+    stay allocated, into which new values are copied.
 
     Args:
         function: without arguments. It must not wait for the GPU, and must have run before; capturing does not run it.
         before: a graph that is always replayed before this one, which may then reuse the memory that it has freed.
 
     Raises:
-        RuntimeError: capturing failed. Graphs should then be left alone (``fallbacks.disable_capturing``).
+        RuntimeError: capturing failed. No graph should be captured after that (``fallbacks.disable_capturing``).
 
     Attributes:
         result: what the function returned; each replay overwrites it.

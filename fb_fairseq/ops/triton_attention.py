@@ -20,7 +20,7 @@ NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span m
 
 
 class Slots(NamedTuple):
-    """What a step's queries see.
+    """The slots that a step's queries attend to.
 
     Attributes:
         keys_GCE, values_GCE: views of the slots, each vector contiguous; newest last, or with ``seen_1`` a ring.
@@ -29,7 +29,7 @@ class Slots(NamedTuple):
         log_mask_HS: logarithms of the span masks, by distance; ``NO_SCORE`` or less where a head does not reach.
         padding_BC: True for slots that a stream does not see.
         reach_B: how many steps back each stream reaches.
-        seen_1: number of steps so far, on the device: step t lies in slot t mod C, and the last C steps are seen. None:
+        seen_1: number of steps so far, on the device: step t is in slot t mod C, and the last C steps are seen. None:
             all slots are filled.
     """
 
@@ -153,7 +153,7 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
         mask: dropout [G, S], by distance.
         p_GS: the weights before dropout are written here, by distance; at least fp32. Slots that are not seen get 0, or
             are left as they are.
-        out_GE: what is attended to is written here.
+        out_GE: the attention output is written here.
     """
     keys, values = slots.keys_GCE, slots.values_GCE
     G, C, E = keys.shape

@@ -47,8 +47,8 @@ def all_attention(
         mask_URN: dropout of the persistent vectors' weights.
 
     Returns:
-        What is attended to, in the queries' shape; and with ``all-attn`` the persistent vectors' share of the attention
-        [..., H, 1], else None.
+        The attention output, in the queries' shape; and with ``all-attn`` the persistent vectors' share of the
+        attention [..., H, 1], else None.
     """
     if layer.persistent is None or layer.variant == "ff-attn":
         return attend(q_TBHE), None

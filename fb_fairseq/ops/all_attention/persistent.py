@@ -28,7 +28,7 @@ class PersistentVectors(NamedTuple):
 def persistent_attention_reference(
     q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
 ) -> Tuple[Tensor, Tensor]:
-    """The plain twin of ``persistent_attention``."""
+    """Reference implementation of ``persistent_attention``."""
     scores_URN = at_least_fp32(q_URE @ vectors.key_UNE.transpose(1, 2))
     weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
     out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
@@ -46,7 +46,7 @@ def persistent_attention(
         mask_URN: dropout of the weights.
 
     Returns:
-        What is attended to [U, R, E], and the logarithms of the softmax's sums [U, R, 1].
+        The attention output [U, R, E], and the logarithms of the softmax's sums [U, R, 1].
     """
     keep, scale = mask_URN if mask_URN is not None else (None, 1.0)
     with torch.autocast(q_URE.device.type, enabled=False):
@@ -77,8 +77,9 @@ def chunks(groups: int, rows: int, vectors: int, device: torch.device) -> Iterat
 
 
 class PersistentAttention(torch.autograd.Function):
-    """The passes of ``persistent_attention``. With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ
-    = log Σ exp s:
+    """Forward and backward pass of ``persistent_attention``.
+
+    With s = q k'ᵀ, p = softmax(s), p̂ = p · dropout, y = sqrt(N) p̂ v' and ℓ = log Σ exp s:
 
     ``ds = p (dp + dℓ - Σ p dp)`` with ``dp = dropout · sqrt(N) dy v'ᵀ``, and ``Σ p dp = y · dy``;
     ``dq = ds k'``, ``dk' = dsᵀ q``, ``dv' = sqrt(N) p̂ᵀ dy``.

@@ -7,7 +7,7 @@ fast.py        the loop as one autograd function per block
   block.py       a block's sizes, weights and slots
   forward.py     its forward pass
   backward.py    its backward pass, written by hand, in tiles of steps
-  tile.py        what the steps of a tile leave for its end
+  tile.py        workspace and norms of a tile of steps
   gradients.py   sums of the weights' gradients over tiles
 graph.py       the fast loop as CUDA graphs
 select.py      which loop runs

@@ -1,7 +1,7 @@
 """The fast loop's backward pass, written by hand.
 
-The loop goes back step by step and computes gradients of activations only. It works in tiles of some steps: after each
-tile, the weights' gradients are one product over the tile's rows, and the gradients of older keys and values one
+The loop goes back step by step and computes gradients of activations only. It works in tiles of several steps: after
+each tile, the weights' gradients are one product over the tile's rows, and the gradients of older keys and values one
 product over the tile's steps and layers (``gradients.py``). Within a tile, a step gathers the gradients of its own keys
 and values from the later steps. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -36,8 +36,7 @@ class BlockBackward:
         self.sums = BlockGradients(block)
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
-        """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum up those of the
-        weights."""
+        """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD)
         size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
@@ -58,11 +57,11 @@ class BlockBackward:
         return d_x_TBD
 
     def weights(self) -> FeedbackWeights:
-        """The weights' gradients, in the places of the weights."""
+        """The gradients of the weights, in the same structure."""
         return self.sums.weights()
 
     def encoder(self) -> List[EncoderContext]:
-        """The gradients of the encoder's keys and values, in their places."""
+        """The gradients of the encoder's keys and values, in the same structure."""
         return self.sums.encoder_contexts()
 
     def _recompute(self, record: Record, first: int, last: int) -> None:
@@ -167,7 +166,7 @@ class BlockBackward:
         return d_x + d_normed
 
     def _attention_backward(self, tile: Tile, step: StepIndex, l: int) -> None:
-        """From the gradient of what a step attends to, to those of its scores and queries."""
+        """From the gradient of a step's attention output to those of its scores and queries."""
         block, s, work, i, t = self.block, self.block.sizes, self.work, step.in_tile, step.in_block
         window = block.windows[l]
         n = window.lengths[t]

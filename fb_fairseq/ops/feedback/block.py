@@ -13,15 +13,14 @@ from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
 
-# Steps that lie outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
+# Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
 # system.
 PROJECTION_ROWS = 512
 
 
 class BlockInputs(NamedTuple):
-    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type that matrix products are done
-    in."""
+    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type of matrix products."""
 
     x_TBD: Tensor
     memory_KCBD: Tensor
@@ -35,7 +34,7 @@ class BlockInputs(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A block's sizes, under the letters of the legend. S is at most as far as a step of the block can reach."""
+    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""
 
     T: int
     B: int
@@ -81,8 +80,7 @@ def block_sizes(inputs: BlockInputs) -> Sizes:
 
 
 class KeyValueSource(NamedTuple):
-    """Of which memory, and by which projection, a set of keys and values is made: indices into K and the
-    projections."""
+    """Where a set of keys and values comes from: the index of its memory, and that of its projection."""
 
     memory: int
     projection: int

@@ -1,4 +1,4 @@
-"""The step loop as one ``autograd.Function`` per block. Its plain twin: ``reference.py``.
+"""The step loop as one ``autograd.Function`` per block. It computes what ``reference.py`` computes.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -45,7 +45,7 @@ class BlockRun:
         return out_TBD, block.memory_KTBD, aligned_BTC
 
     def backward(self, d_out_TBD: Tensor) -> Differentiable:
-        """The gradients, each in the place of what it belongs to."""
+        """The gradients of ``Differentiable``, in the same structure."""
         backward = BlockBackward(self.block, self.record)
         d_x_TBD = backward.run(d_out_TBD)
         return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
@@ -89,9 +89,10 @@ class FeedbackBlock(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, inputs_of, training, choose_run, *learned):
-        """
+        """Run the block's forward pass.
+
         Args:
-            inputs_of: makes the block's inputs of ``learned``.
+            inputs_of: builds the block's inputs from ``learned``.
             training: whether gradients are wanted at all.
             learned: the leaves of a ``Differentiable``.
         """
@@ -114,7 +115,7 @@ class FeedbackBlock(torch.autograd.Function):
     def backward(ctx, d_out_TBD, *_):
         """From the gradient of the outputs to those of ``learned``."""
         _ = ctx.saved_tensors  # raises if one was changed in place
-        # None stands for itself in the tree of gradients, as in that of the inputs.
+        # None is a leaf in the tree of gradients, as it is in that of the inputs.
         gradients, _ = pytree.tree_flatten(ctx.run.backward(d_out_TBD))
         constants = len(ctx.needs_input_grad) - len(gradients)
         needed = ctx.needs_input_grad[constants:]

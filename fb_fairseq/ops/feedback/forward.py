@@ -1,6 +1,6 @@
 """The fast loop's forward pass: the mathematics of ``reference.py``, in buffers that are made once per block.
 
-Only what is sequential is in the loop. Rows are steps and streams, step by step. Shape suffixes: see
+The loop contains only what is sequential. Rows of matrices are ordered by step, then by stream. Shape suffixes: see
 ``fb_fairseq/ops/__init__.py``.
 """
 
@@ -33,7 +33,7 @@ class StepTensor:
     Attributes:
         whole: [T, L, …] if ``steps_first``, else [L, T, …].
         at: ``at[t][l]`` is the part of step t and layer l.
-        heads: ``heads[t][l]`` is a part [B, X] by head, [G, 1, E]; only if ``sizes`` are given.
+        heads: ``heads[t][l]`` is a part [B, X] by head, [G, 1, E]; only if ``heads``, (G, E), is given.
     """
 
     def __init__(self, whole: Tensor, steps_first: bool, heads: Optional[Tuple[int, int]] = None):
@@ -58,12 +58,12 @@ def parts(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
 class Record:
     """Activations of some steps, for the backward pass.
 
-    What belongs to an attention has steps before layers, so that both together are one dimension of its products.
+    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension.
 
     Attributes:
         x: representations [A, T, B, D]: the embedding and each layer's output.
         attended_x: after self-attention [L, T, B, D]; ``crossed_x``: after attention to the encoder.
-        q, a: queries, and what they attend to [T, L, B, X]; ``cross_q``, ``cross_a``: the same for the encoder.
+        q, a: queries and attention outputs [T, L, B, X]; ``cross_q``, ``cross_a``: the same for the encoder.
         p: attention weights before dropout [T, L, G, S], column S - d for distance d; zero where a step does not reach.
             ``cross_p`` [T, L, G, C]: the same for the encoder.
         hidden: of the feed-forward sublayer [L, T, B, F]: after a ReLU, before any other activation.
@@ -97,7 +97,7 @@ class Record:
 
 
 class Block:
-    """A block's forward pass, with all that its backward pass needs but the record of activations.
+    """A block's forward pass, with all that its backward pass needs except the record of activations.
 
     Attributes:
         inputs, sizes, weights: what the block is given, and its weights in the compute type.

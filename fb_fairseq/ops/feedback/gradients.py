@@ -166,7 +166,7 @@ class BlockGradients:
             add_product(d_value, work.p_TLGS[:n].reshape(-1, s.S).t(), work.da.whole[:n].reshape(-1, s.E))
 
     def _add_spans(self, tile: Tile) -> None:
-        """Add the scores' gradients by head and distance, of which the spans' gradients are made."""
+        """Add the scores' gradients by head and distance, from which the spans' gradients are computed."""
         s = self.block.sizes
         for l, total_HS in enumerate(self.span_masks):
             if total_HS is not None and self.block.inputs.active[l]:
@@ -209,7 +209,7 @@ class BlockGradients:
                     self.memory_norms[source.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
 
     def weights(self) -> FeedbackWeights:
-        """The gradients in the places of the weights, in their types."""
+        """The gradients of the weights, in the same structure and types."""
         given = self.block.inputs.weights
         layers = [
             Layer(
@@ -251,7 +251,7 @@ class BlockGradients:
         return whole
 
     def encoder_contexts(self) -> List[EncoderContext]:
-        """The gradients in the places of the encoder's keys and values."""
+        """The gradients of the encoder's keys and values, in the same structure."""
         s, given = self.block.sizes, self.block.inputs.encoder
         return [
             EncoderContext(

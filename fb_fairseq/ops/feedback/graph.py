@@ -1,8 +1,8 @@
-"""The fast step loop as CUDA graphs: one launch each way per block, instead of some tens per step and layer.
+"""The fast step loop as CUDA graphs: one launch each way per block, instead of dozens per step and layer.
 
-A block is captured when its shapes come often. Before a replay, everything that it reads, weights too, is copied to
-tensors of the graph's own, so that it does not matter where torch and the optimizer keep things. Blocks without a graph
-run operation by operation.
+A block is captured once blocks of the same shapes have come often enough. Before a replay, everything that it reads,
+weights too, is copied to tensors of the graph's own, so that it does not matter where torch and the optimizer keep
+things. Blocks without a graph run operation by operation.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ from fb_fairseq.ops.fallbacks import can_capture, disable_capturing
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 
-# How often shapes come is counted anew after this many blocks; a graph unused for as long may be replaced.
+# Blocks are counted by shape in windows of this many blocks; a graph that was not used for as long may be replaced.
 CAPTURE_WINDOW_BLOCKS = 1000
-# Shapes are captured when they come for this many times within a window: a stream's first blocks, whose memory still
-# grows, come once each and are not worth a capture.
+# Shapes are captured when this many blocks of a window have had them. The first blocks of a stream, whose memory still
+# grows, have shapes of their own that are not worth a capture.
 CAPTURE_AT = 10
 # Each graph holds the memory for a block's activations.
 MAX_GRAPHS = 4
@@ -29,7 +29,7 @@ MAX_GRAPHS = 4
 class GraphRun(BlockRun):
     """The two passes over blocks of the same shapes, captured.
 
-    A block holds the graph from its forward to its backward pass, because its activations lie in the graph's memory.
+    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
     """
 
     def __init__(self, inputs: BlockInputs, keep: bool):
@@ -86,8 +86,8 @@ class GraphRun(BlockRun):
 class Graphs:
     """At most ``MAX_GRAPHS`` graphs, by the shapes they are for.
 
-    A graph is replaced only when it was not used for a window of blocks: where there are too many shapes, they come in
-    no order, and capturing one anew each time costs more than it saves.
+    A graph is replaced only if it was not used for a window of blocks: if more than ``MAX_GRAPHS`` shapes
+    alternate, capturing graphs again and again would cost more than it saves.
     """
 
     def __init__(self):

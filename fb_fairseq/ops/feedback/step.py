@@ -1,7 +1,7 @@
 """One decoding step, as it runs in production: on the windows of a memory ring, without dropout.
 
-Its plain twin is a block of one step, ``fb_fairseq.ops.feedback.reference.feedback_block``. Shape suffixes: see
-``fb_fairseq/ops/__init__.py``.
+It computes what ``fb_fairseq.ops.feedback.reference.feedback_block`` computes for a block of one step. Shape suffixes:
+see ``fb_fairseq/ops/__init__.py``.
 """
 
 from typing import NamedTuple, Optional, Sequence
@@ -46,7 +46,7 @@ def feedback_step(
         x_BD: the step's embedding.
         windows: what each layer attends to.
         encoder: each layer's keys and values of the encoder's output; empty in language models.
-        far_BC: True for slots that a stream may not look at, because they lie before its episode.
+        far_BC: True for slots that a stream may not look at, because they are older than its episode.
     """
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]

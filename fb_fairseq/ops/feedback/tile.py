@@ -1,6 +1,6 @@
 """Tiles of steps of the fast loop's backward pass.
 
-The backward pass goes through a block in tiles of some steps. Its loop computes gradients of activations only and
+The backward pass goes through a block in tiles of several steps. Its loop computes gradients of activations only and
 leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
 (``gradients.py``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -24,7 +24,7 @@ class StepIndex(NamedTuple):
 
 
 class Side(NamedTuple):
-    """How the gradients of the slots' keys, or of their values, are made: ``scale Σ_steps,layers weights × vectors``.
+    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``.
 
     Attributes:
         index: 0 for keys, 1 for values.
@@ -85,10 +85,11 @@ class Scratch:
 
 
 class Workspace:
-    """What the steps of a tile leave for its end. Made once per block, used by all tiles.
+    """What the steps of a tile leave for the products at its end. Made once per block, used by all tiles.
 
     Attributes:
-        dq, da: gradients of queries and of attended vectors [T, L, B, X]; ``dcq``, ``dca``: of those of the encoder.
+        dq, da: gradients of queries and of attended vectors [T, L, B, X]; ``dcq``, ``dca``: the same for
+            attention to the encoder.
         d_attention, d_ffn, d_crossed: gradients of the sublayers' outputs, after dropout [L, T, B, D].
         d_hidden: gradient of the feed-forward sublayer's hidden vector, before its activation [L, T, B, F].
         d_attn_norm, d_ffn_norm, d_cross_norm: gradients of the norms' results [L, T, B, D].
@@ -142,7 +143,7 @@ class Tile:
         at: where the tile begins in the record of activations.
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
-        sides: how the gradients of keys and of values are made.
+        sides: how the gradients of keys and of values are computed.
     """
 
     def __init__(self, block: Block, record: Record, work: Workspace, first: int, last: int, at: int):

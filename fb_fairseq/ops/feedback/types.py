@@ -116,7 +116,8 @@ def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: Feed
 
 
 def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) -> Tensor:
-    """The memories [K, B, D] that a step leaves, of its L + 1 representations [B, D] (v3 §3.3, Eq. 1).
+    """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
+    [B, D] (v3 §3.3, Eq. 1).
 
     Never in half precision, whatever the autocast type: the memory is what all later steps see.
     """

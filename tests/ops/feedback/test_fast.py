@@ -1,4 +1,4 @@
-"""The fast step loop equals its plain twin: outputs, memories, and the gradient of every parameter and input."""
+"""The fast step loop equals the reference loop: outputs, memories, and the gradient of every parameter and input."""
 
 import gc
 import math

@@ -1,4 +1,4 @@
-"""Captured blocks equal the plain twin from the first replay on, are held until their backward pass, and are few.
+"""Captured blocks equal the reference loop from the first replay on, are held until their backward pass, and are few.
 
 These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays recorded operations on the same memory.
 """

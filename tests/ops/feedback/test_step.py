@@ -1,4 +1,4 @@
-"""The decoding step computes what its plain twin does: a block of one step."""
+"""The decoding step computes what the reference loop computes for a block of one step."""
 
 import pytest
 import torch
