@@ -1,8 +1,8 @@
-"""Parameters and modules on top of ``fb_fairseq.ops``. Imports torch and ops only, and runs without fairseq.
+"""Parameters and modules on top of ``fb_fairseq.ops``. Imports torch, ops and the helpers for options only.
 
-    interface.py    what a stack of layers offers: a block of steps at once, or one step after the other
+    interface.py    the interface of stacks of layers: run a block of steps at once, or one step after the other
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
-    stack.py        what the attention stacks have in common; layer.py: their layers
+    stack.py        base class of the attention stacks; layer.py: their layers
     memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
     state.py        what streams carry from block to block
     ring.py         the memory of decoding step by step; step_graph.py: its steps as CUDA graphs

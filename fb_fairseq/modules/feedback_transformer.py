@@ -105,7 +105,7 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def report(self) -> Report:
-        """Spans, and in validation what the memory takes of each layer."""
+        """Adaptive spans; in validation also the share of each layer in the memory."""
         report = super().report()
         weights = self.memory.layer_weights
         if weights is not None and weights.dim() == 1 and not self.training:

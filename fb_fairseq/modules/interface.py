@@ -1,4 +1,4 @@
-"""What every stack of layers, and the LSTM, offers: a block of steps at once, or one step after the other.
+"""The interface of all stacks of layers, the LSTM included: run a block of steps at once, or one step after the other.
 
 Models, agents and the benchmark use stacks through this interface only. Shape suffixes: see
 ``fb_fairseq/ops/__init__.py``.
@@ -15,7 +15,7 @@ from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 
 class StepMemory(ABC):
-    """What decoding step by step keeps of B streams.
+    """The memory of B streams in decoding step by step.
 
     Attributes:
         position: number of steps seen.
@@ -25,7 +25,7 @@ class StepMemory(ABC):
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:
-        """Forget what lies before the streams' episodes.
+        """Forget what is older than the streams' episodes.
 
         Args:
             age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
@@ -97,7 +97,7 @@ class Stack(nn.Module, ABC):
         return Report({})
 
     def clamp(self) -> None:
-        """Bring parameters that have bounds back into them; after each optimizer step."""
+        """Clamp parameters that have bounds. To be called after each optimizer step."""
 
     def forward(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None

@@ -57,7 +57,7 @@ class SelfAttention(nn.Module):
 
 
 class AttentionLayer(nn.Module, LayerWeights):
-    """What the layers have in common: self-attention and its norm.
+    """Base class of our layers: self-attention and its norm.
 
     Args:
         own_keys: whether the layer has key and value projections of its own.

@@ -15,7 +15,8 @@ class CheckedOptions:
     """Base of option dataclasses: general checks, and errors that name the option."""
 
     def check(self, good: bool, name: str, problem: str) -> None:
-        """
+        """Check a condition on an option.
+
         Raises:
             ValueError: the condition does not hold; the message names the option and its value.
         """
@@ -36,9 +37,10 @@ class CheckedOptions:
                 self.check(0 <= getattr(self, f.name) < 1, f.name, "must be a probability below 1")
 
     def check_positive(self, *names: str) -> None:
-        """
+        """Check that options are at least 1.
+
         Raises:
-            ValueError: one of these options is less than 1.
+            ValueError: one of them is less than 1.
         """
         for name in names:
             self.check(getattr(self, name) >= 1, name, "must be 1 or more")
@@ -105,7 +107,9 @@ class TransformerOptions(CheckedOptions):
         False, "recompute the activations of layers (Feedback Transformer: of steps) in the backward pass"
     )
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
-    adaptive_span_loss: float = option(0.0, "loss per step of mean span and layer, in nats per token")
+    adaptive_span_loss: float = option(
+        0.0, "weight of the span penalty: nats per token for each step of a layer's mean span"
+    )
     adaptive_span_ramp: int = option(32, "steps over which a head's attention fades out at the end of its span")
     adaptive_span_init: float = option(0.0, "initial spans, as a fraction of --attention-span")
 

@@ -15,15 +15,15 @@ from fb_fairseq.ops.feedback.step import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, project_context
 
 STORAGES = ("keys-values", "vectors")
-# Slots at the start; their number doubles when a sequence gets longer. Short sequences need little memory so, and their
+# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.
 FIRST_SLOTS = 64
 
 
 class MemoryRing(StepMemory):
-    """The last S steps of B streams. Step t lies in slot t mod S.
+    """The last S steps of B streams. Step t is in slot t mod S.
 
-    A step reads ``windows``, then calls ``push`` once, which moves ``position`` on.
+    A step reads ``windows``, then calls ``push`` once, which advances ``position``.
 
     Args:
         span: S.
@@ -56,8 +56,11 @@ class MemoryRing(StepMemory):
 
     @contextmanager
     def position_on_device(self, device: torch.device) -> Iterator[None]:
-        """While a step is captured: it works on all slots, with a mask for those that are empty, and takes the position
-        from ``seen_1``; Python's ``position`` stays as it is."""
+        """Context in which a step is captured.
+
+        The step works on all slots, with a mask for the empty ones, and takes the position from ``seen_1``; the
+        attribute ``position`` does not change.
+        """
         self.seen_1, self._static = torch.full((1,), self.position, device=device), True
         try:
             yield
@@ -97,7 +100,7 @@ class MemoryRing(StepMemory):
         self.position = C
 
     def _kept(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
-        """What is kept of memories: [J, C, B, D] or [J, C, B, H, E]."""
+        """Memories in the form in which they are stored: [J, C, B, D] or [J, C, B, H, E]."""
         if self.storage == "vectors":
             return memory_KCBD
         contexts = project_context(memory_KCBD, weights, options)
@@ -137,7 +140,7 @@ class MemoryRing(StepMemory):
         return [Context(*pair) for pair in zip(slots_first[::2], slots_first[1::2])]
 
     def _distances(self, device: torch.device) -> Tensor:
-        """How many steps before the next one each slot's step lies, [C]."""
+        """The distance of each slot's step from the next step, [C]."""
         slots_C = torch.arange(self.slots if self._static else min(self.position, self.slots), device=device)
         seen = self.seen_1 if self._static else self.position
         return (seen - 1 - slots_C) % self.span + 1
@@ -151,7 +154,7 @@ class MemoryRing(StepMemory):
             self._age_B.copy_(age_B)
 
     def far_BC(self, device: torch.device) -> Optional[Tensor]:
-        """True for slots that lie before a stream's episode; None: there are none."""
+        """True for slots that are older than a stream's episode; None: there are none."""
         if self._age_B is None or self.buffer is None:
             return None
         return self._distances(device) > self._age_B[:, None]

@@ -1,4 +1,4 @@
-"""What the stacks of attention layers have in common."""
+"""The base class of the stacks of attention layers."""
 
 from functools import partial
 from typing import List, Optional, Sequence
@@ -65,8 +65,11 @@ class TransformerStack(Stack):
         return [*parts, *self.positions.parameters()]
 
     def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
-        """The same outputs, with a gradient of zero for parameters that a block of one step may not use: attention
-        without a past, and what the step leaves. DistributedDataParallel expects a gradient of every parameter."""
+        """The same outputs, with zero gradients for the parameters that a block of a single step may not use.
+
+        These are the parameters of attention, if there is no past, and of the memory that the step leaves.
+        DistributedDataParallel expects a gradient for every parameter.
+        """
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())

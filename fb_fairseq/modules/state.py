@@ -1,4 +1,4 @@
-"""The state of streams: it goes into a model and comes out; nothing of a stream lies on a module.
+"""The state of streams, an argument and a return value of models: modules store nothing of a stream.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """

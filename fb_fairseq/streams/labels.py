@@ -105,5 +105,5 @@ class LabelledCorpus:
         return self.inputs[first - 1 : last - 1], labels.masked_fill(torch.isin(labels, self.ignored), self.pad)
 
     def fingerprint(self) -> int:
-        """As of ``Corpus``."""
+        """A checksum of inputs and labels; see ``Corpus.fingerprint``."""
         return self.inputs.fingerprint() ^ self.labels.fingerprint()

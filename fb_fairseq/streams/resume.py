@@ -1,9 +1,9 @@
 """What must happen beside fairseq's own loading and saving of checkpoints.
 
 fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
-calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task and model, fairseq's own too;
-what concerns only this package's is declared by the base classes ``ResumableTask``, ``SavesMemory`` and
-``InitialisedModel``. (This module does not import fairseq, so that the patches can import it first.)
+calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
+own too, and act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
+not import fairseq, so that the patches can import it first.)
 """
 
 import logging
@@ -30,7 +30,7 @@ class ResumeInfo:
 
     @property
     def folder(self) -> str:
-        """The folder of the checkpoint, where the memory files lie too."""
+        """The folder of the checkpoint, where the memory files are too."""
         return os.path.dirname(self.restored_from or "")
 
 

@@ -40,7 +40,7 @@ class StateStore:
 
 @dataclass(frozen=True)
 class StateHandle:
-    """Through which a model reads the state before one block, and writes the state after it.
+    """Gives a model the state before one block, and stores the state after it.
 
     ``StreamBatchIterator`` passes it to the model as the argument ``stream``. It is a class of its own because fairseq,
     when it moves a batch to the GPU, rebuilds dicts and tuples, but leaves unknown objects alone.
