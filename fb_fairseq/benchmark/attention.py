@@ -25,7 +25,7 @@ HALF_TOLERANCE = 3e-2
 
 
 class Inputs(NamedTuple):
-    """What a step attends with and to."""
+    """Query, keys, values and relative positions of a step."""
 
     q_BHE: Tensor
     keys_BHSE: Tensor

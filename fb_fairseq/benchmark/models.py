@@ -16,7 +16,7 @@ MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "
 
 
 class Case(NamedTuple):
-    """One of ``MODELS``, and its options of ``TransformerOptions``."""
+    """The name of a model in ``MODELS``, and values of ``TransformerOptions`` that it is built with."""
 
     model: str
     options: Dict[str, Any]

@@ -2,7 +2,7 @@
 
     python -m fb_fairseq evaluate-labels DATA-BIN --path checkpoints/checkpoint_best.pt [--gen-subset test] [--out FILE]
 
-Prints the accuracy of labels, and the share of sequences whose labels are all right; the last line is JSON.
+Prints the accuracy of labels, and the share of sequences in which all labels are correct; the last line is JSON.
 
 As in training, sequences are read one after the other, in parallel streams. In training a memory is hardly ever empty
 when a sequence begins; so each stream first reads the sequence before its first one (--context-sequences), without
@@ -27,8 +27,8 @@ class Accuracy(NamedTuple):
     """The results; the fields are also the keys of the JSON line.
 
     Attributes:
-        accuracy: percentage of right labels.
-        sequence_accuracy: percentage of sequences whose labels are all right (also those without labels).
+        accuracy: percentage of correct labels.
+        sequence_accuracy: percentage of sequences in which all labels are correct (or that have no labels).
         labels: number of labels.
         sequences: number of sequences.
     """

@@ -1,4 +1,4 @@
-"""fairseq's configurations, made of options that are described elsewhere, and back."""
+"""Build fairseq's configurations from options that are described elsewhere, and options from configurations."""
 
 from dataclasses import dataclass, fields
 from enum import Enum

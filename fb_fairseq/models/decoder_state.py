@@ -27,7 +27,7 @@ def first_rows(out_CBD: Tensor, padding_BC: List[Tensor]) -> Tensor:
     """The first row of each sentence in an encoder's output whose rows may repeat: row numbers [sentences].
 
     Args:
-        padding_BC: fairseq's list of a padding mask, or of none.
+        padding_BC: fairseq's list with one padding mask, or an empty list.
     """
     B = out_CBD.shape[1]
     different = (out_CBD[:, 1:] != out_CBD[:, :-1]).flatten(2).any(2).any(0)

@@ -1,4 +1,4 @@
-"""fairseq's decoder layers, as a stack sees them."""
+"""Adapter from fairseq's decoder layers to the interface of a stack's layers."""
 
 from typing import List, Optional
 
@@ -12,7 +12,7 @@ from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp
 
 
 class FairseqLayer(LayerWeights):
-    """A decoder layer of fairseq, of which a stack uses the parameters only."""
+    """A decoder layer of fairseq. A stack uses its parameters only."""
 
     def __init__(self, layer: TransformerDecoderLayerBase):
         self.layer = layer

@@ -50,7 +50,7 @@ def decoder_options(cfg: TransformerConfig) -> TransformerOptions:
     }
     for name, given in refused.items():
         if given:
-            raise UserError(f"{flag(name)}: --arch feedback_decoder does not have it; leave it out")
+            raise UserError(f"{flag(name)}: --arch feedback_decoder does not support it; leave it out")
     values = dict(
         decoder_layers=cfg.decoder.layers,
         decoder_embed_dim=cfg.decoder.embed_dim,
@@ -74,8 +74,8 @@ def decoder_options(cfg: TransformerConfig) -> TransformerOptions:
 class FeedbackDecoder(StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
-    fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does what
-    lies between. A step attends to all steps before it.
+    fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
+    rest. A step attends to all steps before it.
     """
 
     stack: FeedbackTransformer
@@ -220,7 +220,7 @@ class FeedbackDecoderModel(TransformerModel, InitialisedModel):
 
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):
-        """The decoder."""
+        """Build the decoder."""
         cfg = TransformerConfig.from_namespace(args)
         return FeedbackDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 

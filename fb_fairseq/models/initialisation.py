@@ -140,7 +140,8 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 
 
 def check_kind(source: VanillaCheckpoint, model) -> None:
-    """
+    """Check that both models are of the same kind.
+
     Raises:
         UserError: the file does not hold a Transformer; or only one of the two models is an encoder-decoder.
     """
@@ -157,7 +158,7 @@ def check_options(source: VanillaCheckpoint, model) -> None:
     """Check the options that change what a model computes, but not the names and shapes of its parameters.
 
     Raises:
-        UserError: one of them differs; what the file does not tell is taken to agree.
+        UserError: one of them differs; options that the file does not contain are assumed to agree.
     """
     options = model.decoder.options
     own = {
@@ -184,7 +185,7 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int
         wanted: number of decoder layers of the new model.
 
     Raises:
-        UserError: these are not as many as the new model has, or the file does not have them.
+        UserError: their number is not that of the new model's layers, or the file does not have them.
     """
     available = count_layers(source.parameters)
     if not text:
@@ -318,7 +319,8 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 
 
 def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """
+    """Check that the file has all parameters, in the right shapes.
+
     Raises:
         UserError: the file lacks parameters, or has them in other shapes.
     """
@@ -340,7 +342,8 @@ def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> 
 
 
 def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """
+    """Check that parameters which the model shares are equal.
+
     Raises:
         UserError: parameters that the model shares have different values in the file.
     """
@@ -356,7 +359,8 @@ def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) ->
 
 
 def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int]) -> None:
-    """
+    """Check that no parameter of the file is lost.
+
     Raises:
         UserError: the file has parameters that the model does not use. Allowed are layers that were not taken, and the
             absolute positions of a language model if the new one has relative ones.

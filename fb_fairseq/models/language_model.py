@@ -1,4 +1,4 @@
-"""What the language models have in common: configuration, decoder, model."""
+"""Base classes of the language models: configuration, decoder, model."""
 
 import os
 from dataclasses import fields
@@ -36,7 +36,7 @@ from fb_fairseq.streams.resume import InitialisedModel
     )
 )
 class LanguageModelConfig(FairseqDataclass):
-    """Options of every language model here. Names are fairseq's where the thing is the same."""
+    """Options of every language model here. Those that fairseq has too keep fairseq's names."""
 
     share_decoder_input_output_embed: bool = option(
         False,
@@ -121,13 +121,13 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
     def forward(
         self, prev_output_tokens, encoder_out=None, incremental_state=None, features_only=False, stream=None, **_
     ):
-        """Predict the token after each.
+        """Predict the next token at each position.
 
         Args:
             prev_output_tokens: [B, T]; padding, if any, on the right.
             incremental_state (dict, optional): decoding; only tokens that are new since the last call are run.
-            stream (fb_fairseq.streams.state, optional): where the streams' state is read and written; without it each
-                row is an independent sample.
+            stream (fb_fairseq.streams.state.StateHandle, optional): reads and writes the streams' state; without it
+                each row is an independent sample.
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a
@@ -203,7 +203,7 @@ class StreamingLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build a model of a configuration.
+        """Build a model from a configuration.
 
         Raises:
             UserError: options contradict each other, or the task; the message names them.
@@ -215,7 +215,8 @@ class StreamingLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """
+        """Check the configuration.
+
         Raises:
             UserError: see ``build_model``.
         """
@@ -270,7 +271,8 @@ class AttentionLanguageModel(StreamingLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """
+        """Check the configuration.
+
         Raises:
             UserError: see ``build_model``.
         """

@@ -8,7 +8,7 @@ from fb_fairseq.modules.interface import Stack
 class StackHolder(nn.Module):
     """A decoder whose layers, memory, positions and norm belong to a stack.
 
-    ``self.stack`` does all that lies between embeddings and output layer. Its modules are registered on the decoder
+    ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
     itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
     vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
     """
@@ -19,7 +19,7 @@ class StackHolder(nn.Module):
         """Take a stack; once, in the constructor."""
         for name, module in stack.named_children():
             self.add_module(name, module)
-        object.__setattr__(self, "stack", stack)  # past nn.Module, which would register it
+        object.__setattr__(self, "stack", stack)  # nn.Module's own would register it
 
     def train(self, mode: bool = True):
         """Set training or evaluation mode, of the stack too."""

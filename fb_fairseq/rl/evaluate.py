@@ -124,7 +124,8 @@ def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bo
 
 
 def check_recording_path(path: str) -> None:
-    """
+    """Check the file name of a recording.
+
     Raises:
         UserError: the file name does not end in .gif or .png.
     """

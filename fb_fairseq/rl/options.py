@@ -10,7 +10,8 @@ OPTIMIZERS = ("adam", "rmsprop")
 
 
 def check_minimum(name: str, value: int, minimum: int) -> None:
-    """
+    """Check that an option is large enough.
+
     Raises:
         UserError: the value of the option ``name`` is below the minimum.
     """
@@ -19,7 +20,8 @@ def check_minimum(name: str, value: int, minimum: int) -> None:
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """
+    """Check that an option has a known value.
+
     Raises:
         UserError: the value of the option ``name`` is not among the choices.
     """

@@ -78,7 +78,7 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
 
 
 def check_batch_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options of batches, where streams are read.
+    """Check fairseq's options for batches, for datasets of streams.
 
     Raises:
         UserError: an option is given that would have no effect on streams, or would drop targets.
@@ -93,7 +93,7 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options of batches, where streams are read in training.
+    """Check fairseq's options for batches, for training on streams.
 
     Raises:
         UserError: ``--batch-size`` is missing, or ``--batch-size-valid`` is given.

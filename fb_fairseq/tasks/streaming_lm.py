@@ -150,7 +150,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         seed=1,
         **unused,  # fairseq's limits of batches
     ) -> StreamBatchIterator:
-        """fairseq's arguments of ``get_batch_iterator``, for an arranged dataset."""
+        """An iterator over an arranged dataset; the arguments are those of fairseq's ``get_batch_iterator``."""
         if num_workers > 1:
             logger.info(
                 f"--num-workers {num_workers} has no effect: blocks are slices of a memory-mapped file, and are read "

@@ -292,7 +292,7 @@ def test_recomputation_changes_nothing():
 @pytest.mark.parametrize(
     "changes,message",
     [
-        (dict(cross_self_attention=True), "--cross-self-attention: --arch feedback_decoder does not have it"),
+        (dict(cross_self_attention=True), "--cross-self-attention: --arch feedback_decoder does not support it"),
         (dict(quant_noise_pq=0.1), "--quant-noise-pq: .*leave it out"),
         (dict(scale_fc=True), "--scale-fc: .*leave it out"),
         (dict(memory_composition="all"), "--memory-composition all: unknown"),

@@ -107,7 +107,7 @@ def test_a_sentence_alone_and_in_a_padded_batch(model, positions, learned):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("positions", ["key", "none"])
 def test_cutting_a_stream_changes_nothing(model, positions):
-    """Absolute positions too go on where the block before ended."""
+    """Absolute positions too continue where the previous block ended."""
     decoder = build(model, relative_positions=positions).eval()
     randomise(decoder)
     batch = tokens(2, 23)
@@ -212,7 +212,7 @@ def test_decoding_equals_the_full_forward(model, storage, changes):
 
 @pytest.mark.parametrize("storage", ["keys-values", "vectors"])
 def test_reordering_with_repeated_indices(storage):
-    """Each row goes on as if it had always been where it is now; rows can be dropped and doubled."""
+    """Each row continues as if it had always been where it is now; rows can be dropped and doubled."""
     decoder = build(FeedbackTransformerLanguageModel, memory_storage=storage).eval()
     randomise(decoder)
     batch, order = tokens(3, 8), torch.tensor([2, 0, 2, 2])
