@@ -94,7 +94,8 @@ def build_checkpoint(path: str, imported: Imported, dictionary) -> Dict[str, obj
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
+    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
+    import fb_fairseq.tasks  # noqa: F401
 
     training = "--task streaming_lm --criterion lm_loss --optimizer adam".split()
     line = ["", *training, *command_line(imported.options)]  # "" is the data folder
