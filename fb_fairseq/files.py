@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, wherever the program is interrupted."""
+"""Files that appear whole or not at all, and folders whose files appear when all of them are written."""
 
 import os
 import shutil

@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "criterions": BASE | MATHEMATICS | {"streams"},
     "optim": BASE | MATHEMATICS | {"streams"},
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
-    "tasks": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams"},
+    # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
+    "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams"},
     "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams", "tasks"},
     "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
@@ -150,6 +151,18 @@ def test_no_import_of_fairseq(room):
     for module in package().values():
         for name, line in imported_names(module) if module.room == room else ():
             assert name.split(".")[0] not in FAIRSEQ, f"{module.name}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("room", sorted(MATHEMATICS))
+def test_mathematics_needs_torch_alone(room):
+    """Nothing but the standard library, torch, and in one file Triton, which torch brings."""
+    allowed = {"fb_fairseq", "torch", "triton"} | set(getattr(sys, "stdlib_module_names", ()))  # Python 3.10
+    if len(allowed) < 4:
+        pytest.skip("this Python does not list its standard library")
+    for module in package().values():
+        for name, line in imported_names(module) if module.room == room else ():
+            assert name.split(".")[0] in allowed, f"{module.name}:{line} imports {name}"
+            assert not name.startswith("triton") or module.name.endswith("triton_attention"), f"{module.name}:{line}"
 
 
 PROGRAM = """

@@ -29,7 +29,6 @@ from fb_fairseq.models.stack_holder import StackHolder
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.step_graph import run_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.resume import InitialisedModel
 
@@ -143,7 +142,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
             result = self.stack.step(x_BD, state.ring, options, state.encoder)
             return result.out_BD, result.aligned_BC
 
-        out, aligned = zip(*(run_step(step, x_BD, state.ring) for x_BD in x_TBD))
+        out, aligned = zip(*(state.ring.run(step, x_BD) for x_BD in x_TBD))
         return torch.stack(out), None if aligned[0] is None else torch.stack(aligned, 1)
 
     def _embed(self, tokens, start: int):

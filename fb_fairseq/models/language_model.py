@@ -100,7 +100,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         output_dictionary=None,
         absolute_positions: bool = False,
         learned_positions: int = 0,
-        memory_storage: str = STORAGES[0],
+        memory_storage: str = "keys-values",
     ):
         super().__init__(dictionary)
         self.hold(stack)

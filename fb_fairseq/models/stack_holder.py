@@ -11,6 +11,7 @@ class StackHolder(nn.Module):
     ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
     itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
     vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
+    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
     """
 
     stack: Stack

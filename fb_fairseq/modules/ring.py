@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from contextlib import contextmanager
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Union
 
 import torch
 from torch import Tensor
@@ -14,58 +14,156 @@ from fb_fairseq.modules.step_graph import StepGraph
 from fb_fairseq.ops.feedback.step import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, project_context
 
-STORAGES = ("keys-values", "vectors")
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.
 FIRST_SLOTS = 64
 
 
-class MemoryRing(StepMemory):
-    """The last S steps of B streams. Step t is in slot t mod S.
+class StepCounter:
+    """How many steps a ring has seen, and so which slots hold a step: step t is in slot t mod S.
 
-    A step reads ``windows``, then calls ``push`` once, which advances ``position``.
+    While a step is captured as a CUDA graph, the number is on the device, and the step works on all slots, filled or
+    not.
 
     Args:
         span: S.
-        storage: ``keys-values``: keys and values, projected once. ``vectors``: the memories alone, projected again at
-            each step (v1 §5.3); with shared projections half of the bytes.
+
+    Attributes:
+        steps: the number in Python.
+        on_device: whether a step is being captured; ``steps`` does not change then.
+    """
+
+    def __init__(self, span: int):
+        self.span, self.steps, self.on_device = span, 0, False
+        self._steps_1: Optional[Tensor] = None
+
+    def advance(self) -> None:
+        """Count a step."""
+        if not self.on_device:
+            self.steps += 1
+
+    @contextmanager
+    def capturing(self, device: torch.device) -> Iterator[None]:
+        """Context in which a step is captured."""
+        self._steps_1, self.on_device = torch.full((1,), self.steps, device=device), True
+        try:
+            yield
+        finally:
+            self.on_device = False
+
+    def before_replay(self) -> None:
+        """Tell a captured step how many steps came before it."""
+        self._steps_1.fill_(self.steps)
+
+    @property
+    def steps_1(self) -> Optional[Tensor]:
+        """The number on the device while a step is captured; else None."""
+        return self._steps_1 if self.on_device else None
+
+    @property
+    def current(self) -> Union[int, Tensor]:
+        """The number, in Python or on the device."""
+        return self._steps_1 if self.on_device else self.steps
+
+    def used(self, slots: int) -> int:
+        """How many of the slots a step works on."""
+        return slots if self.on_device else min(self.steps, slots)
+
+    def distances(self, slots: int, device: torch.device) -> Tensor:
+        """The distance of each used slot's step from the next step, [C]."""
+        slots_C = torch.arange(self.used(slots), device=device)
+        return (self.current - 1 - slots_C) % self.span + 1
+
+    def filled(self, slots: int, like: Tensor) -> Optional[Tensor]:
+        """Which slots hold a step, [1, C] of ones and zeros in the type of ``like``; None: all that are used."""
+        if not self.on_device:
+            return None
+        return (torch.arange(slots, device=like.device) < self._steps_1).to(like.dtype)[None]
+
+
+class Episodes:
+    """Where the streams' episodes began; see ``StepMemory.reset``.
+
+    Attributes:
+        age_B: steps of each stream's episode so far; None as long as no episode has ended.
+    """
+
+    def __init__(self):
+        self.age_B: Optional[Tensor] = None
+
+    def reset(self, age_B: Tensor) -> bool:
+        """Set the ages. Returns whether they are in the same memory as before."""
+        if self.age_B is None or len(self.age_B) != len(age_B):
+            self.age_B = age_B.clone()
+            return False
+        self.age_B.copy_(age_B)
+        return True
+
+    def advance(self) -> None:
+        """Count a step of all streams."""
+        if self.age_B is not None:
+            self.age_B += 1
+
+
+class KeyValueStorage:
+    """Slots hold keys and values, projected once: [J, B, H, C, E], where J counts the keys and values of each set."""
+
+    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """Memories in the form in which they are stored, slots second: [J, C, B, H, E]."""
+        contexts = project_context(memory_KCBD, weights, options)
+        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
+
+    def contexts(self, stored_JCBHE: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+        """Keys and values of stored slots: one set, or one per layer."""
+        return [Context(*pair) for pair in zip(stored_JCBHE[::2], stored_JCBHE[1::2])]
+
+
+class VectorStorage:
+    """Slots hold the memories alone, [K, B, C, D]; they are projected again at each step (v1 §5.3)."""
+
+    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """The memories as they are."""
+        return memory_KCBD
+
+    def contexts(self, stored_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+        """Keys and values of stored slots: one set, or one per layer."""
+        return project_context(stored_KCBD, weights, options)
+
+
+STORAGES = {"keys-values": KeyValueStorage, "vectors": VectorStorage}
+
+
+class MemoryRing(StepMemory):
+    """The last S steps of B streams.
+
+    A step reads ``windows``, then calls ``push`` once.
+
+    Args:
+        span: S.
+        storage: ``keys-values`` (fast) or ``vectors`` (with shared projections half of the bytes).
         captured: on a GPU, run steps as CUDA graphs when no gradient is wanted.
 
     Attributes:
-        position: number of steps seen.
         slots: number of slots so far; at most S.
-        buffer: what is kept. keys-values: keys and values of each set [J, B, H, C, E]; vectors: the memories of each
-            step [J, B, C, D]. The slots of a stream and head are adjacent, so that attention reads them in one go.
+        buffer: what is stored, with slots as the last but one dimension: the slots of a stream and head are adjacent,
+            so that attention reads them in one go. None before the first step.
+        counter: how many steps were seen.
         capture: the CUDA graph of a step; None if steps are not captured.
-        seen_1: ``position`` on the device, for a captured step.
     """
 
     def __init__(self, span: int, storage: str = "keys-values", captured: bool = False):
         self.span = span
         self.slots = min(FIRST_SLOTS, span)
-        self.storage = storage
-        self.position = 0
         self.buffer: Optional[Tensor] = None
         # As large: reordered streams are written here, which saves an allocation in each step of beam search.
         self._spare: Optional[Tensor] = None
-        # Steps of each stream's episode so far; None as long as no episode has ended.
-        self._age_B: Optional[Tensor] = None
-        self.capture = StepGraph() if captured else None
-        self.seen_1: Optional[Tensor] = None
-        self._static = False
+        self.counter, self._episodes, self._storage = StepCounter(span), Episodes(), STORAGES[storage]()
+        self.capture = StepGraph(self.counter) if captured else None
 
-    @contextmanager
-    def position_on_device(self, device: torch.device) -> Iterator[None]:
-        """Context in which a step is captured.
-
-        The step works on all slots, with a mask for the empty ones, and takes the position from ``seen_1``; the
-        attribute ``position`` does not change.
-        """
-        self.seen_1, self._static = torch.full((1,), self.position, device=device), True
-        try:
-            yield
-        finally:
-            self._static = False
+    @property
+    def position(self) -> int:
+        """Number of steps seen."""
+        return self.counter.steps
 
     def make_room(self) -> None:
         """Double the slots, up to S, if the next step needs one more."""
@@ -77,34 +175,27 @@ class MemoryRing(StepMemory):
         self._forget_graph()
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
-        """Keep a step's memories, in place of the oldest."""
-        new_JBE = self._kept(memory_KBD[:, None], weights, options)[:, 0]
+        """Store a step's memories, in place of the oldest."""
+        new = self._storage.stored(memory_KBD[:, None], weights, options)[:, 0]
         if self.buffer is None:
-            self.buffer = new_JBE.new_zeros(*new_JBE.shape[:-1], self.slots, new_JBE.shape[-1])
-        if self._static:
-            self.buffer.index_copy_(-2, self.seen_1 % self.span, new_JBE.unsqueeze(-2))
+            self.buffer = new.new_zeros(*new.shape[:-1], self.slots, new.shape[-1])
+        slot = self.counter.current % self.span
+        if self.counter.on_device:
+            self.buffer.index_copy_(-2, slot, new.unsqueeze(-2))
         else:
-            self.buffer[..., self.position % self.span, :] = new_JBE
-            self.position += 1
-        if self._age_B is not None:
-            self._age_B += 1
+            self.buffer[..., slot, :] = new
+        self.counter.advance()
+        self._episodes.advance()
 
     def load(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Fill an empty ring with the memories of the last C <= S steps, oldest first."""
         C = memory_KCBD.shape[1]
         while self.slots < C:
             self.slots = min(2 * self.slots, self.span)
-        kept_JCBE = self._kept(memory_KCBD, weights, options)
-        self.buffer = kept_JCBE.new_zeros(len(kept_JCBE), *kept_JCBE.shape[2:-1], self.slots, kept_JCBE.shape[-1])
-        self.buffer[..., :C, :] = kept_JCBE.movedim(1, -2)
-        self.position = C
-
-    def _kept(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
-        """Memories in the form in which they are stored: [J, C, B, D] or [J, C, B, H, E]."""
-        if self.storage == "vectors":
-            return memory_KCBD
-        contexts = project_context(memory_KCBD, weights, options)
-        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
+        stored = self._storage.stored(memory_KCBD, weights, options)
+        self.buffer = stored.new_zeros(len(stored), *stored.shape[2:-1], self.slots, stored.shape[-1])
+        self.buffer[..., :C, :] = stored.movedim(1, -2)
+        self.counter.steps = C
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
         """What each layer attends to: the slots that hold a step.
@@ -113,10 +204,8 @@ class MemoryRing(StepMemory):
             x_BD: the step's embedding, for its type and device.
         """
         contexts = self._contexts(weights, options, x_BD)
-        distances_C = self._distances(x_BD.device)
-        filled_1C = None
-        if self._static:
-            filled_1C = (torch.arange(self.slots, device=x_BD.device) < self.seen_1).to(x_BD.dtype)[None]
+        distances_C = self.counter.distances(self.slots, x_BD.device)
+        filled_1C = self.counter.filled(self.slots, x_BD)
         positions = weights.positions.of_slots(distances_C)
         windows = []
         for l, layer in enumerate(weights.layers):
@@ -124,8 +213,8 @@ class MemoryRing(StepMemory):
             if layer.span_mask_HS is not None:
                 mask = layer.span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
-            seen_1 = self.seen_1 if self._static else None
-            windows.append(Window(*contexts[l if len(contexts) > 1 else 0], positions, mask, seen_1))
+            context = contexts[l if len(contexts) > 1 else 0]
+            windows.append(Window(*context, positions, mask, self.counter.steps_1))
         return windows
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
@@ -133,43 +222,31 @@ class MemoryRing(StepMemory):
         if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)
             return project_context(empty_KCBD, weights, options)
-        used = self.buffer if self._static else self.buffer[..., : self.position, :]
-        slots_first = used.movedim(-2, 1)
-        if self.storage == "vectors":
-            return project_context(slots_first, weights, options)
-        return [Context(*pair) for pair in zip(slots_first[::2], slots_first[1::2])]
-
-    def _distances(self, device: torch.device) -> Tensor:
-        """The distance of each slot's step from the next step, [C]."""
-        slots_C = torch.arange(self.slots if self._static else min(self.position, self.slots), device=device)
-        seen = self.seen_1 if self._static else self.position
-        return (seen - 1 - slots_C) % self.span + 1
+        used = self.buffer[..., : self.counter.used(self.slots), :]
+        return self._storage.contexts(used.movedim(-2, 1), weights, options)
 
     def reset(self, age_B: Tensor) -> None:
         """See ``StepMemory.reset``."""
-        if self._age_B is None or len(self._age_B) != len(age_B):
-            self._age_B = age_B.clone()
+        if not self._episodes.reset(age_B):
             self._forget_graph()
-        else:
-            self._age_B.copy_(age_B)
 
     def far_BC(self, device: torch.device) -> Optional[Tensor]:
         """True for slots that are older than a stream's episode; None: there are none."""
-        if self._age_B is None or self.buffer is None:
+        if self._episodes.age_B is None or self.buffer is None:
             return None
-        return self._distances(device) > self._age_B[:, None]
+        return self.counter.distances(self.slots, device) > self._episodes.age_B[:, None]
 
     def reorder(self, order: Tensor) -> None:
         """See ``StepMemory.reorder``."""
-        if self._age_B is not None:
-            self.reset(self._age_B[order])
+        if self._episodes.age_B is not None:
+            self.reset(self._episodes.age_B[order])
         if self.buffer is None:
             return
         if self.buffer.requires_grad:
             self.buffer, self._spare = self.buffer.index_select(1, order), None
             self._forget_graph()
             return
-        old, streams, filled = self.buffer, len(order), slice(None if self.position > self.slots else self.position)
+        old, streams, filled = self.buffer, len(order), slice(self.counter.used(self.slots))
         if self._spare is None or self._spare.shape[1] != streams or self._spare.shape[-2] != self.slots:
             self._spare = old.new_zeros(len(old), streams, *old.shape[2:])
         torch.index_select(old[..., filled, :], 1, order, out=self._spare[..., filled, :])
@@ -184,6 +261,15 @@ class MemoryRing(StepMemory):
     def nbytes(self) -> int:
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
+
+    def run(self, step, x_BD: Tensor):
+        """Run one decoding step, operation by operation or as a CUDA graph.
+
+        Args:
+            step: a function of the step's embedding [B, D] that attends to ``windows`` and calls ``push`` once.
+        """
+        self.make_room()
+        return step(x_BD) if self.capture is None else self.capture.run(step, x_BD)
 
     def _forget_graph(self) -> None:
         if self.capture is not None:

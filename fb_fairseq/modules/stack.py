@@ -14,7 +14,6 @@ from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.modules.step_graph import run_step
 from fb_fairseq.ops.feedback.step import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, layer_norm
@@ -121,7 +120,7 @@ class TransformerStack(Stack):
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
         """See ``Stack.run_step``."""
-        return run_step(partial(self._features_of_step, ring=memory), x_BD, memory)
+        return memory.run(partial(self._features_of_step, ring=memory), x_BD)
 
     def _features_of_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
         return self.finish(self.step(x_BD, ring, self.loop_options(ring.span)).out_BD)

@@ -24,7 +24,9 @@ A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This
     I  sets of keys and values in the fast loop: 1, or one per layer
     W  slots that a tile of steps reaches (backward pass)
     Y  steps x layers of a tile (backward pass)
+    Z  2 X, keys and values side by side (backward pass)
     J  tensors that a memory ring keeps of a step
     N  persistent vectors
+    M  feature vectors of an adaptive softmax, P  rows of a table of positions (Triton kernel)
     U  groups of queries with persistent vectors of their own: H, H / 2 or 1
 """

@@ -10,9 +10,10 @@ from fb_fairseq.streams.bptt_warmup import BlockLengths
 class Turn(NamedTuple):
     """What one training iteration serves.
 
-    parts: the parts whose streams are read.
-    offset: how many steps of these streams were read before.
-    steps: the length of the block.
+    Attributes:
+        parts: the parts whose streams are read.
+        offset: how many steps of these streams were read before.
+        steps: the length of the block.
     """
 
     parts: range
@@ -23,9 +24,10 @@ class Turn(NamedTuple):
 class Batch(NamedTuple):
     """What one batch serves: one group's share of a turn.
 
-    cohorts: the cohorts whose streams are read.
-    streams: their streams, cohort by cohort: the rows of the batch.
-    offset, steps: as in the ``Turn``.
+    Attributes:
+        cohorts: the cohorts whose streams are read.
+        streams: their streams, cohort by cohort: the rows of the batch.
+        offset, steps: as in the ``Turn``.
     """
 
     cohorts: Tuple[int, ...]

@@ -79,7 +79,7 @@ def test_new_weights_are_seen(captures):
 
     def again():
         memory.buffer.copy_(kept)
-        memory.position = 20
+        memory.counter.steps = 20
         return model.run_step(x[20], memory)
 
     before = again()

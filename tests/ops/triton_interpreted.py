@@ -144,9 +144,9 @@ def test_decoding_with_the_kernel(monkeypatch):
             self.function = function
 
         def replay(self):
-            memory._static = True
+            memory.counter.on_device = True
             self.result = self.function()
-            memory._static = False
+            memory.counter.on_device = False
 
     monkeypatch.setattr(step_graph, "CudaGraph", RepeatedStep)
     options = random_options(

@@ -91,14 +91,14 @@ class BlockBackward:
         block, s, work, i = self.block, self.block.sizes, self.work, step.in_tile
         d_memory_KBD = work.d_memory_KTBD[:, i].zero_()
         if step.in_block + 1 == s.T:  # no step of the block sees it
-            work.d_kv_ITBX[:, i].zero_()
+            work.d_kv_ITBZ[:, i].zero_()
             work.d_kv_normed_ITBD[:, i].zero_()
             return d_memory_KBD
         for kv_set, source in enumerate(block.weights.sources):
-            d_kv = work.d_kv_ITBX[kv_set, i].view(s.B, 2, s.H, s.E)
+            d_kv = work.d_kv_ITBZ[kv_set, i].view(s.B, 2, s.H, s.E)
             for side in tile.sides:
                 d_kv[:, side.index] = self._slot_gradient(tile, step, side, kv_set).view(s.B, s.H, s.E)
-            d_normed = work.d_kv_ITBX[kv_set, i] @ block.weights.key_values[source.projection].weight
+            d_normed = work.d_kv_ITBZ[kv_set, i] @ block.weights.key_values[source.projection].weight
             d_memory = d_memory_KBD[source.memory]
             if block.weights.projections[source.projection].norm is None:
                 d_memory += d_normed

@@ -102,7 +102,7 @@ class BlockGradients:
         self._push_slots(tile)
         for i, source in enumerate(block.weights.sources):
             normed = tile.memory_norm[i]
-            self.key_values[source.projection].add_linear(work.d_kv_ITBX[i, :n].flatten(0, 1), normed.rows(block.dtype))
+            self.key_values[source.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
             if normed.norm is not None:
                 self.memory_norms[source.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
         x_ARD = tile.record.x.whole[:, tile.at : tile.at + n].flatten(1)
@@ -201,11 +201,11 @@ class BlockGradients:
             key_values, norm = self.key_values[source.projection], block.weights.projections[source.projection].norm
             d_slots = self.slots[:, i].view(2, s.B, s.H, -1, s.E)
             for steps in pieces(s.C, s.B):
-                d_kv_RX = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
+                d_kv_RZ = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
                 normed = Normed(block.inputs.memory_KCBD[source.memory, steps], norm)
-                key_values.add_linear(d_kv_RX, normed.rows(block.dtype))
+                key_values.add_linear(d_kv_RZ, normed.rows(block.dtype))
                 if norm is not None:
-                    d_normed = d_kv_RX @ block.weights.key_values[source.projection].weight
+                    d_normed = d_kv_RZ @ block.weights.key_values[source.projection].weight
                     self.memory_norms[source.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
 
     def weights(self) -> FeedbackWeights:

@@ -49,7 +49,7 @@ def feedback_block(
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
         ``options.alignment_layer`` to the encoder, or None.
     """
-    run = partial(run_step, weights=weights, options=options, active=active, encoder=encoder)
+    run = partial(reference_step, weights=weights, options=options, active=active, encoder=encoder)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
@@ -72,7 +72,7 @@ def feedback_block(
     )
 
 
-def run_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
+def reference_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
     """Run one step: its embedding through all layers, and the memories that it leaves. See ``feedback_block``."""
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]

@@ -93,8 +93,7 @@ class Workspace:
         d_attention, d_ffn, d_crossed: gradients of the sublayers' outputs, after dropout [L, T, B, D].
         d_hidden: gradient of the feed-forward sublayer's hidden vector, before its activation [L, T, B, F].
         d_attn_norm, d_ffn_norm, d_cross_norm: gradients of the norms' results [L, T, B, D].
-        d_kv_ITBX: gradients of each step's keys and values, side by side, so that X is twice the width of all heads;
-            d_kv_normed_ITBD: of the normed memories.
+        d_kv_ITBZ: gradients of each step's keys and values, side by side; d_kv_normed_ITBD: of the normed memories.
         d_memory_KTBD: gradients of the memories.
         ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
             step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
@@ -114,7 +113,7 @@ class Workspace:
         self.dq, self.da = of_heads(), of_heads()
         self.d_attention, self.d_ffn, self.d_hidden = by_layer(s.D, True), by_layer(s.D, True), by_layer(s.F, True)
         self.d_attn_norm, self.d_ffn_norm = by_layer(s.D), by_layer(s.D)
-        self.d_kv_ITBX = block.new_half(s.I, steps, B, 2 * s.X)
+        self.d_kv_ITBZ = block.new_half(s.I, steps, B, 2 * s.X)
         self.d_kv_normed_ITBD, self.d_memory_KTBD = block.new(s.I, steps, B, s.D), block.new(s.K, steps, B, s.D)
         self.ds_TLGW, self.p_TLGW = (block.new_half(steps, L, s.G, s.S + steps - 1).zero_() for _ in range(2))
         self.ds = StepTensor(windows_by_distance(self.ds_TLGW, s.S), steps_first=True)
