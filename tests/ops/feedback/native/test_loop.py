@@ -134,3 +134,16 @@ def test_what_it_does_not_cover_runs_in_the_fast_loop(changes):
     for name, expected in plain.items():
         assert expected is None or ours[name].equal(expected), name
     assert choose_run is not None
+
+
+def test_embeddings_that_are_a_transpose(empty_is_nan):
+    """As the language models give them, whose batches are [B, T, D]."""
+    case = single(2, activation_fn="tanh")
+    exact = {
+        name: gradient.clone() for name, gradient in case.run(feedback_block_native).items() if gradient is not None
+    }
+    case.x = case.learned["input"] = case.x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    assert not case.x.is_contiguous()
+    for name, gradient in case.run(feedback_block_native).items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, exact[name], atol=1e-6, rtol=1e-5)
