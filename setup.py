@@ -1,4 +1,4 @@
-"""Packaging of fb_fairseq. There is nothing to compile."""
+"""Packaging of fb_fairseq. Nothing is compiled at installation."""
 
 from setuptools import find_packages, setup
 
@@ -13,6 +13,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
+    package_data={"fb_fairseq.ops.feedback.native": ["src/*"]},  # compiled at first use
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
     package_dir={"": "."},

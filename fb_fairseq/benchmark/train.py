@@ -25,6 +25,8 @@ CASES = {
     "reference": Case("feedback", {"step_loop": "reference"}),
     "fast": Case("feedback", {"step_loop": "fast"}),
     "fast, recomputing": Case("feedback", {"step_loop": "fast", "step_loop_recompute": True}),
+    "native": Case("feedback", {"step_loop": "native"}),
+    "native, recomputing": Case("feedback", {"step_loop": "native", "step_loop_recompute": True}),
     "transformer": Case("transformer", {}),
     "all-attention": Case("all-attention", {}),
 }

@@ -83,7 +83,8 @@ class TransformerOptions(CheckedOptions):
     step_loop: str = option(
         "auto",
         "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
-        "where a block's shapes repeat (not yet measured on a GPU); auto: fast",
+        "where a block's shapes repeat (not yet measured on a GPU); native: the same in C++, compiled at first use (on "
+        "a CPU, in fp32, without an encoder; otherwise as fast); auto: fast",
         STEP_LOOPS,
     )
     step_loop_kernel: str = option(

@@ -251,6 +251,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     for name, changes in {
         "reference": {"step_loop": "reference"},
         "auto": {},
+        "native": {"step_loop": "native"},
         "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
     }.items():
         for cached in (loop_of, log_once):  # once a process
@@ -259,9 +260,11 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
     assert len(losses["reference"]) == 4
     assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["graph"]
+    assert losses["native"] == pytest.approx(losses["reference"], abs=2e-3)
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],
         "auto": ["step loop: fast (the default)"],
+        "native": ["step loop: native (asked for by --step-loop)"],
         "graph": [
             "step loop: graph (asked for by --step-loop)",
             "--step-loop graph: CUDA graphs need a GPU; steps run operation by operation",

@@ -38,7 +38,7 @@ class BlockBackward:
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
-        d_x_TBD = torch.empty_like(block.inputs.x_TBD)
+        d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
         size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
         self.work, block.windows = Workspace(block, size), block.slots.windows(block.reaches)
         recomputed = Record(block, size) if self.record is None else None

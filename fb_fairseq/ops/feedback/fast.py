@@ -32,13 +32,19 @@ class BlockRun:
         keep: whether there will be a backward pass.
     """
 
+    backward_class = BlockBackward
+
     def __init__(self, keep: bool):
         self.keep = keep
         self.holder: Callable[[], Optional[object]] = lambda: None  # the autograd context that this run belongs to
 
+    def make_block(self, inputs: BlockInputs) -> Block:
+        """What runs the forward pass."""
+        return Block(inputs)
+
     def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
-        block = Block(inputs)
+        block = self.make_block(inputs)
         out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)
         if self.keep:
             self.block, self.record = block, record
@@ -46,7 +52,7 @@ class BlockRun:
 
     def backward(self, d_out_TBD: Tensor) -> Differentiable:
         """The gradients of ``Differentiable``, in the same structure."""
-        backward = BlockBackward(self.block, self.record)
+        backward = self.backward_class(self.block, self.record)
         d_x_TBD = backward.run(d_out_TBD)
         return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
 

@@ -4,6 +4,7 @@ The loop contains only what is sequential. Rows of matrices are ordered by step,
 ``fb_fairseq/ops/__init__.py``.
 """
 
+from functools import cached_property
 from typing import List, Optional, Sequence, Tuple
 
 import torch
@@ -28,21 +29,27 @@ NO_DROPOUTS = FeedbackDropouts()
 class StepTensor:
     """A tensor with a part for each step and layer.
 
-    The views of all parts are made at once, because a view made in Python costs as much time as a small product.
+    The views of all parts are made at once, and only if they are used, because a view made in Python costs as much time
+    as a small product.
 
-    Attributes:
+    Args:
         whole: [T, L, …] if ``steps_first``, else [L, T, …].
-        at: ``at[t][l]`` is the part of step t and layer l.
-        heads: ``heads[t][l]`` is a part [B, X] by head, [G, 1, E]; only if ``heads``, (G, E), is given.
+        heads: G and E, if the parts are vectors of all heads.
     """
 
     def __init__(self, whole: Tensor, steps_first: bool, heads: Optional[Tuple[int, int]] = None):
-        self.whole = whole
-        self.at = parts(whole, steps_first)
-        self.heads: List[Sequence[Tensor]] = []
-        if heads is not None:
-            G, E = heads
-            self.heads = parts(whole.view(*whole.shape[:2], G, 1, E), steps_first)
+        self.whole, self._steps_first, self._heads = whole, steps_first, heads
+
+    @cached_property
+    def at(self) -> List[Sequence[Tensor]]:
+        """``at[t][l]``: the part of step t and layer l."""
+        return parts(self.whole, self._steps_first)
+
+    @cached_property
+    def heads(self) -> List[Sequence[Tensor]]:
+        """``heads[t][l]``: a part [B, X] by head, [G, 1, E]."""
+        G, E = self._heads
+        return parts(self.whole.view(*self.whole.shape[:2], G, 1, E), self._steps_first)
 
 
 def parts(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:

@@ -1,4 +1,4 @@
-"""Which step loop runs: the reference or the fast one, operation by operation or as CUDA graphs."""
+"""Which step loop runs: the reference; or the fast one, operation by operation, as CUDA graphs, or in C++."""
 
 import functools
 import logging
@@ -6,11 +6,12 @@ from typing import Callable
 
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
 from fb_fairseq.ops.feedback.graph import feedback_block_graph
+from fb_fairseq.ops.feedback.native.loop import feedback_block_native
 from fb_fairseq.ops.feedback.reference import feedback_block
 
 logger = logging.getLogger(__name__)
 
-STEP_LOOPS = ("auto", "reference", "fast", "graph")
+STEP_LOOPS = ("auto", "reference", "fast", "graph", "native")
 KERNELS = ("torch", "triton")
 
 
@@ -28,4 +29,9 @@ def step_loop(kind: str) -> Callable:
 def loop_of(kind: str, reason: str) -> Callable:
     """The loop of a kind; what runs and why is logged at the first call."""
     logger.info(f"step loop: {kind} ({reason})")
-    return {"reference": feedback_block, "fast": feedback_block_fast, "graph": feedback_block_graph}[kind]
+    return {
+        "reference": feedback_block,
+        "fast": feedback_block_fast,
+        "graph": feedback_block_graph,
+        "native": feedback_block_native,
+    }[kind]

@@ -1,0 +1,16 @@
+"""The step loop in C++: the sequential part of a block, forward and backward, on a CPU in fp32.
+
+    src/vectors.h     vectors as wide as the registers
+    src/products.h    products of few rows with packed matrices
+    src/attention.h   one query over the slots of one head
+    src/rows.h        layer norms, activations, dropout
+    src/loop.cpp      the loop
+    build.py          compiles them at first use, to a cache folder
+    library.py        the compiled functions and their arguments, by ctypes
+    loop.py           the passes over a block; what they do not cover runs in the fast loop
+
+It has the same place as the loops of ``forward.py`` and ``backward.py`` in the folder above, whose other parts it
+shares: everything that is not sequential is torch's. Why it is faster: each weight is packed once per block, not in
+each of many small products; a query's attention goes once over the keys and once over the values; and nothing is
+dispatched between.
+"""

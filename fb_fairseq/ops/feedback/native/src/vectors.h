@@ -1,0 +1,74 @@
+// Vectors of VL floats, through the vector extensions of GCC and Clang: as wide as the registers that the compiler is
+// told to use. On other processors the compiler makes them of what there is.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int VL = 16;
+constexpr int ROWS = 8;  // rows of a product at a time: their sums fill the registers
+#elif defined(__AVX__)
+constexpr int VL = 8;
+constexpr int ROWS = 6;
+#else
+constexpr int VL = 4;
+constexpr int ROWS = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(sizeof(float) * VL)));
+typedef float Unaligned __attribute__((vector_size(sizeof(float) * VL), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(sizeof(float) * VL)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE Vec load(const float* p) { return *(const Unaligned*)p; }
+INLINE void store(float* p, Vec v) { *(Unaligned*)p = v; }
+INLINE Vec all(float x) { return Vec{} + x; }
+
+// The first n values, and zeros; n may be more than VL, or negative.
+INLINE Vec load_part(const float* p, long n) {
+  if (n >= VL) return load(p);
+  Vec v{};
+  if (n > 0) memcpy(&v, p, n * sizeof(float));
+  return v;
+}
+
+INLINE void store_part(float* p, Vec v, long n) {
+  if (n >= VL) store(p, v);
+  else if (n > 0) memcpy(p, &v, n * sizeof(float));
+}
+
+INLINE float sum(Vec v) {
+  float total = 0;
+  for (int i = 0; i < VL; i++) total += v[i];
+  return total;
+}
+
+INLINE float highest(Vec v) {
+  float top = v[0];
+  for (int i = 1; i < VL; i++) top = v[i] > top ? v[i] : top;
+  return top;
+}
+
+// e^x for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln 2 / 2, and e^r by its Taylor series.
+// Below -87 the result is e^-87, next to the smallest normal number; above 0 it is 1.
+INLINE Vec exp_of(Vec x) {
+  x = x < all(-87.f) ? all(-87.f) : x;
+  x = x > Vec{} ? Vec{} : x;
+  const Vec shift = all(12582912.f);  // 1.5 x 2^23: adding it rounds to a whole number, in the lowest bits
+  Vec n = x * 1.44269504088896341f + shift;
+  const Ints bits = (Ints)n;
+  n -= shift;
+  Vec r = x - n * 0.693145751953125f;  // ln 2 in two parts, the first with zeros at its end
+  r -= n * 1.42860682030941723e-6f;
+  Vec y = all(1.f / 5040);
+  y = y * r + 1.f / 720;
+  y = y * r + 1.f / 120;
+  y = y * r + 1.f / 24;
+  y = y * r + 1.f / 6;
+  y = y * r + .5f;
+  y = y * r + 1.f;
+  y = y * r + 1.f;
+  return (Vec)((Ints)y + (bits << 23));
+}

@@ -1,0 +1,108 @@
+"""The native loop is built once, in a cache folder; without a compiler or a folder the fast loop runs."""
+
+import concurrent.futures
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from fb_fairseq.ops.feedback.native import build as module
+from fb_fairseq.ops.feedback.native import library
+from fb_fairseq.ops.feedback.native.build import BuildError, build, find_compiler
+
+pytestmark = pytest.mark.not_fast
+
+try:
+    find_compiler()
+except BuildError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "cache"))
+    library.load.cache_clear()
+    yield tmp_path / "cache"
+    library.load.cache_clear()
+
+
+def test_built_once_also_by_many_at_once(cache):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(lambda _: build().path, range(2)))
+    assert paths[0] == paths[1] and os.listdir(cache) == [paths[0].name]
+    before = paths[0].stat().st_mtime_ns
+    assert build().path == paths[0] and paths[0].stat().st_mtime_ns == before
+
+
+def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
+    path = build().path
+    sources = tmp_path / "src"
+    sources.mkdir()
+    for source in module.sources():
+        (sources / source.name).write_bytes(source.read_bytes() + b"\n// changed\n")
+    monkeypatch.setattr(module, "SOURCES", sources)
+    assert build().path != path
+
+
+def test_without_a_compiler(cache, monkeypatch, caplog):
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.delenv("CXX", raising=False)
+    caplog.set_level("INFO")
+    assert library.load() is None and library.load() is None
+    assert [m for m in caplog.messages if "no C++ compiler was found" in m] == caplog.messages
+
+
+def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, caplog):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'loop.cpp:1: error: no' >&2\nexit 1\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(compiler))
+    caplog.set_level("INFO")
+    assert library.load() is None
+    assert "failed: loop.cpp:1: error: no" in caplog.text and os.listdir(cache) == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "file"))
+    library.load.cache_clear()
+    caplog.set_level("INFO")
+    assert library.load() is None
+    assert "FB_FAIRSEQ_CACHE" in caplog.text
+    library.load.cache_clear()
+
+
+@pytest.mark.slow
+def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
+    """The tests of the loop, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    sanitizer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(sanitizer):
+        pytest.skip("AddressSanitizer is not installed")
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": sanitizer,
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+        "FB_FAIRSEQ_CACHE": str(tmp_path),
+        "FB_FAIRSEQ_CXXFLAGS": "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined",
+    }
+    tests = pathlib.Path(__file__).with_name("test_loop.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-300:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["-march=x86-64-v3", "-march=x86-64-v2"])
+def test_other_processors(tmp_path, option):
+    """The tests of the loop, built for processors with narrower vectors."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("an option of x86-64")
+    environment = {**os.environ, "FB_FAIRSEQ_CACHE": str(tmp_path), "FB_FAIRSEQ_CXXFLAGS": option}
+    tests = pathlib.Path(__file__).with_name("test_loop.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,0 +1,149 @@
+"""The native loop against the plain one in float64: outputs and every gradient, named."""
+
+import copy
+
+import pytest
+import torch
+
+from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.native import library  # noqa: F401
+from fb_fairseq.ops.feedback.native.build import BuildError
+from fb_fairseq.ops.feedback.native.loop import NativeRun, choose_run, feedback_block_native
+from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.ops.feedback.test_fast import Case
+
+try:
+    library.build()
+except BuildError as error:
+    pytest.skip(f"the native loop cannot be built here: {error}", allow_module_level=True)
+
+
+def single(seed, **changes) -> Case:
+    return Case(seed, dtype=torch.float32, **changes)
+
+
+def widened(case: Case) -> Case:
+    """The same case in float64."""
+    wide = copy.deepcopy(case)
+    wide.model.double()
+    wide.x = case.x.detach().double().requires_grad_()
+    wide.memory, wide.seed = case.memory.double(), case.seed.double()
+    wide.learned = dict(wide.model.named_parameters(), input=wide.x)
+    return wide
+
+
+# Rounding errors of sums with cancellation, in tensors that are small beside the others: one tensor's error may by
+# chance be more than twice the torch loop's, which is then next to nothing.
+ROUNDING = 5e-6
+
+
+def errors(found, exact):
+    """The absolute errors of the gradients, and their norms, by name."""
+    result = {}
+    for name, expected in exact.items():
+        if expected is None:
+            assert found[name] is None or found[name].abs().max() == 0, name
+        else:
+            result[name] = float((found[name].double() - expected).norm()), float(expected.norm())
+    return result
+
+
+def check(case: Case, recompute: bool = False) -> None:
+    """In all no more than twice the torch loop's error; each result too, or no more than rounding errors."""
+    exact = widened(case).run(feedback_block)
+    ours = errors(case.run(feedback_block_native, recompute), exact)
+    torchs = errors(case.run(feedback_block_fast, recompute), exact)
+    # (A key's bias has no gradient: softmax does not change when all scores grow alike.)
+    largest = max(norm for _, norm in ours.values())
+    for name, (error, norm) in ours.items():
+        assert error <= max(2 * torchs[name][0], ROUNDING * max(norm, 0.01 * largest)), (
+            name,
+            error,
+            torchs[name],
+            norm,
+        )
+    total, torchs_total = (sum(error**2 for error, _ in kind.values()) ** 0.5 for kind in (ours, torchs))
+    assert total <= max(2 * torchs_total, 1e-6 * largest), (total, torchs_total, largest)
+
+
+# Sizes that are no multiple of a vector: see random_options. (A ReLU's sign may flip, which is no error of the loop.)
+SMOOTH = ["gelu", "gelu_accurate", "tanh", "linear"]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(24))
+def test_equals_the_plain_twin(seed, recompute, empty_is_nan):
+    check(single(seed, activation_fn=SMOOTH[seed % 4]), recompute)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu_squared"])
+@pytest.mark.parametrize("seed", range(6))
+def test_relu(seed, activation, empty_is_nan):
+    check(single(seed, activation_fn=activation))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_episodes(seed, empty_is_nan):
+    check(single(seed, resets=True, activation_fn="tanh"))
+
+
+@pytest.mark.parametrize("steps,streams,carried", [(1, 1, 0), (1, 3, 5), (13, 1, 0), (7, 11, 40), (30, 2, 3)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_awkward_sizes(steps, streams, carried, threads, empty_is_nan):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for span in (1, 6, 35):
+            options = dict(attention_span=span, relative_positions="key-value", activation_fn="gelu")
+            check(single(5, steps=steps, streams=streams, carried=carried, **options))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "width,heads,head_dim,ffn", [(33, 1, 37, 65), (64, 2, 32, 128), (48, 3, 16, 31), (70, 1, 129, 9)]
+)
+def test_widths(width, heads, head_dim, ffn, empty_is_nan):
+    sizes = dict(decoder_embed_dim=width, decoder_attention_heads=heads, decoder_head_dim=head_dim)
+    check(single(3, streams=9, decoder_ffn_embed_dim=ffn, activation_fn="gelu", **sizes))
+
+
+def test_without_gradients():
+    case = single(2, activation_fn="tanh")
+    exact = widened(case).forward(feedback_block)
+    with torch.no_grad():
+        out, memory, _ = case.forward(feedback_block_native)
+    torch.testing.assert_close(out.double(), exact[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(memory.double(), exact[1], atol=1e-5, rtol=1e-5)
+
+
+def test_it_ran(monkeypatch):
+    """Not the fast loop in its place."""
+    made = []
+    monkeypatch.setattr(NativeRun, "__init__", lambda self, keep, lib: made.append(1) or setattr(self, "library", lib))
+    monkeypatch.setattr(NativeRun, "keep", False, raising=False)
+    with torch.no_grad():
+        single(1).forward(feedback_block_native)
+    assert made
+
+
+@pytest.mark.parametrize("changes", [dict(dtype=torch.float64), dict(dtype=torch.float32, cross=True)])
+def test_what_it_does_not_cover_runs_in_the_fast_loop(changes):
+    case = Case(1, **changes)
+    plain, ours = case.run(feedback_block_fast), case.run(feedback_block_native)
+    for name, expected in plain.items():
+        assert expected is None or ours[name].equal(expected), name
+    assert choose_run is not None
+
+
+def test_embeddings_that_are_a_transpose(empty_is_nan):
+    """As the language models give them, whose batches are [B, T, D]."""
+    case = single(2, activation_fn="tanh")
+    exact = {
+        name: gradient.clone() for name, gradient in case.run(feedback_block_native).items() if gradient is not None
+    }
+    case.x = case.learned["input"] = case.x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    assert not case.x.is_contiguous()
+    for name, gradient in case.run(feedback_block_native).items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, exact[name], atol=1e-6, rtol=1e-5)
