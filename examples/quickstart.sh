@@ -113,7 +113,7 @@ PY
 echo
 
 # fairseq-eval-lm prints bits per token. Bits per byte are all bits, including those of </s>, divided by the bytes of
-# the split, from data.log: "test: 9 documents, 311137 bytes, 311146 tokens".
+# the split, from data.log: "test: 8 documents, 311137 bytes, 311145 tokens".
 awk -v bits="$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$out/eval.log")" -F '[ ,:]+' '
     /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$out/data.log"
 echo "It took $((SECONDS / 60)) min $((SECONDS % 60)) s. Model: $out/checkpoints/checkpoint_best.pt"

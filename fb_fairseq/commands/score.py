@@ -1,6 +1,7 @@
 """Measure BLEU and ROUGE of generated text.
 
-    fairseq-generate DATA-BIN --path checkpoint_best.pt --remove-bpe > gen.txt
+    fairseq-generate DATA-BIN --user-dir fb_fairseq --path checkpoint_best.pt --remove-bpe \\
+        --required-batch-size-multiple 1 > gen.txt
     python -m fb_fairseq score --gen gen.txt --sentences 6750
     python -m fb_fairseq score --sys hypotheses.txt --ref references.txt --metrics rouge
 
