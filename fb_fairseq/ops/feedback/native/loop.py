@@ -131,7 +131,7 @@ class NativeBlock(Block):
         a.mask_slots = 0 if masks.attention_LTBHS is None else masks.attention_LTBHS.keep.shape[-1]
         a.reach = None if inputs.reach_TB is None else self.hold(inputs.reach_TB.long())
         dot = self.library.slot_panel_size(s.C + s.T) + 2 * self.library.vector_length
-        a.scratch_size = max(2 * s.H * s.S + dot + s.X + s.D, s.F, s.D + 2 * s.X, 2 * s.D) + s.D
+        a.scratch_size = max(2 * s.H * s.S + dot + s.X + s.D, s.F, s.D + 2 * s.X, 2 * s.D, s.T * s.L) + s.D
         self._scratch = self.buffers.empty(s.B * a.scratch_size, dtype=torch.float32)
         a.scratch = self._scratch.data_ptr()
         return a

@@ -213,18 +213,16 @@ void run_layer(const Range& r, long l, long t, long at, float* scratch) {
 }
 
 // The gradient of a step's keys or values, from the later tiles and from the later steps of this one.
-void slot_gradient(const Range& r, const TileArgs& k, long i, long set, int side, long head, float* out) {
+void slot_gradient(const Range& r, const TileArgs& k, long i, long set, int side, long head, float* scratch, float* out) {
   const BlockArgs& c = r.c;
-  const long g = r.b0 * c.H + head, begin = c.I > 1 ? set : 0, end = c.I > 1 ? set + 1 : c.L;
-  const float* weights = side ? k.p_slots : k.ds;
-  const float* vectors = side ? k.da : c.q + k.at * c.L * c.B * r.X;
+  // Rows of all later steps and layers; or of the one layer whose keys and values these are.
+  const long g = r.b0 * c.H + head, first = (i + 1) * c.L + (c.I > 1 ? set : 0), stride = c.I > 1 ? c.L : 1;
+  const long rows = (k.steps - i - 1) * (c.I > 1 ? 1 : c.L);
+  const float* weights = (side ? k.p_slots : k.ds) + c.S + i;
+  const float* vectors = (side ? k.da : c.q + k.at * c.L * c.B * r.X) + first * c.B * r.X + g * c.E;
   const float scale = side ? 1.f : c.scale;
-  memset(out, 0, c.E * sizeof(float));
-  for (long j = i + 1; j < k.steps; j++)
-    for (long l = begin; l < end; l++) {
-      const float weight = weights[((j * c.L + l) * r.G + g) * k.W + c.S + i];
-      if (weight != 0) add_scaled(c.E, weight, vectors + (j * c.L + l) * c.B * r.X + g * c.E, out);
-    }
+  for (long row = 0; row < rows; row++) scratch[row] = weights[((first + row * stride) * r.G + g) * k.W];
+  weighted_sum(scratch, vectors, stride * c.B * r.X, rows, c.E, out);
   const float* later = k.d_slots + (((side * c.I + set) * r.G + g) * r.slots + c.C + k.first + i) * c.E;
   for (long e = 0; e < c.E; e++) out[e] = later[e] + scale * out[e];
 }
@@ -245,7 +243,7 @@ void memory_backward(const Range& r, const TileArgs& k, long i, float* scratch) 
     for (long b = 0; b < r.n; b++)
       for (int side = 0; side < 2; side++)
         for (long h = 0; h < c.H; h++)
-          slot_gradient(r, k, i, s, side, b * c.H + h, d_kv + b * 2 * r.X + side * r.X + h * c.E);
+          slot_gradient(r, k, i, s, side, b * c.H + h, scratch, d_kv + b * 2 * r.X + side * r.X + h * c.E);
     float* target = set.norm.weight ? d_normed : scratch;
     product(r.n, 2 * r.X, c.D, d_kv, 2 * r.X, set.project_t.panels, 2 * r.X * PANEL, {}, target, c.D);
     float* d_memory = r.by_layer(k.d_memory, k.tile_steps, set.memory, i, c.D);
