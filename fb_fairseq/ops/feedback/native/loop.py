@@ -12,6 +12,7 @@ from typing import Callable, List, Optional, Tuple
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.backward import BlockBackward
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
@@ -232,7 +233,10 @@ def covers(inputs: BlockInputs) -> bool:
 
 def choose_run(inputs: BlockInputs, keep: bool) -> BlockRun:
     """The native loop for a block, where it is available and covers the block; else the fast loop."""
-    library = load() if covers(inputs) else None
+    if not covers(inputs):
+        log_once("--step-loop native: runs in fp32 on a CPU, without an encoder; here the fast loop runs")
+        return BlockRun(keep)
+    library = load()
     return BlockRun(keep) if library is None else NativeRun(keep, library)
 
 
