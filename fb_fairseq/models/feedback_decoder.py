@@ -231,7 +231,7 @@ class FeedbackDecoderModel(TransformerModel, InitialisedModel):
         """
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
-        prune_memory(self.decoder.stack, state_dict, kept_layers(model_cfg))
+        prune_memory(state_dict, kept_layers(model_cfg))
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

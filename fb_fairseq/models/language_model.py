@@ -260,7 +260,7 @@ class StreamingLanguageModel(FairseqLanguageModel):
             UserError: it was trained with a dictionary of another size, or lacks the layers to keep.
         """
         check_dictionary(state_dict, "decoder", self.decoder.dictionary)
-        prune_memory(self.decoder.stack, state_dict, kept_layers(model_cfg))
+        prune_memory(state_dict, kept_layers(model_cfg))
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

@@ -6,8 +6,7 @@ from typing import Dict, List
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.interface import Stack
+from fb_fairseq.modules.memory import FeedbackMemory
 
 LAYER_WEIGHTS = "decoder.memory.layer_weights"
 
@@ -45,11 +44,10 @@ def count_layers(state_dict: Dict[str, Tensor]) -> int:
     return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith("decoder.layers.")], default=-1)
 
 
-def prune_memory(stack: Stack, state_dict: Dict[str, Tensor], kept: List[int]) -> None:
+def prune_memory(state_dict: Dict[str, Tensor], kept: List[int]) -> None:
     """Keep only the kept layers' weights of the memory in a checkpoint, in place.
 
     Args:
-        stack: the layers that the checkpoint is for; only a ``FeedbackTransformer`` has a memory.
         kept: layers to keep, counted from 0; empty: all.
 
     Raises:
@@ -63,5 +61,5 @@ def prune_memory(stack: Stack, state_dict: Dict[str, Tensor], kept: List[int]) -
             f"{flag('decoder_layers_to_keep')} {','.join(map(str, kept))}: the checkpoint has the layers 0 to "
             f"{layers - 1}; give some of these"
         )
-    if isinstance(stack, FeedbackTransformer) and LAYER_WEIGHTS in state_dict:
-        state_dict[LAYER_WEIGHTS] = stack.memory.keep_layers(state_dict[LAYER_WEIGHTS], kept)
+    if LAYER_WEIGHTS in state_dict:
+        state_dict[LAYER_WEIGHTS] = FeedbackMemory.keep_layers(state_dict[LAYER_WEIGHTS], kept)

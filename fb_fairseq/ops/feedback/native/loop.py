@@ -19,7 +19,7 @@ from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.forward import Block, Record
 from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library, SetArgs, TileArgs, load, pointer
 from fb_fairseq.ops.feedback.tile import Tile
-from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Affine, Dropout, layer_norm
+from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Affine, Dropout
 
 ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/rows.h
 
@@ -83,7 +83,7 @@ class NativeBlock(Block):
     def run_again(self, record: Record, first: int, last: int) -> None:
         """Compute the activations of some steps again."""
         # The record that is pointed to has another number of steps.
-        self._point_to_record(self.arguments, record)
+        self.point_to_record(self.arguments, record)
         queries = self._first_queries(first, last)
         row = self.sizes.B * self.sizes.X * queries.element_size()
         self.arguments.first_query = queries.data_ptr() - first * row
@@ -92,15 +92,9 @@ class NativeBlock(Block):
 
     def _first_queries(self, first: int, last: int) -> Tensor:
         """Layer 1's queries [T, B, X] of some steps."""
-        s, layer = self.sizes, self.weights.layers[0]
-        x = self.inputs.x_TBD[first:last].flatten(0, 1)
-        x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
-        queries = self.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)
-        torch.mm(x, layer.query.weight.t(), out=queries.view(-1, s.X))
-        if layer.query.bias is not None:
-            queries += layer.query.bias
-        self._queries = queries  # stays until the next ones are made
-        return queries
+        queries = self.buffers.empty(last - first, self.sizes.B, self.sizes.X, dtype=torch.float32)
+        self._queries = torch.stack(self.first_queries(first, last), out=queries)  # stays until the next ones are made
+        return self._queries
 
     def _block_arguments(self, record: Record, queries: Tensor) -> BlockArgs:
         s, inputs, weights = self.sizes, self.inputs, self.weights
@@ -118,12 +112,10 @@ class NativeBlock(Block):
         a.mix = self.hold(weights.mix_KA)
         if weights.key_positions_SE is not None:
             a.key_positions = self.pack(weights.key_positions_SE, True)
-            a.key_positions_t = self.pack(weights.key_positions_SE, False)
         if weights.value_positions_SE is not None:
             a.value_positions = self.pack(weights.value_positions_SE, False)
-            a.value_positions_t = self.pack(weights.value_positions_SE, True)
         a.x, a.first_query, a.memory = self.hold(inputs.x_TBD), queries.data_ptr(), pointer(self.memory_KTBD)
-        self._point_to_record(a, record)
+        self.point_to_record(a, record)
         masks = inputs.dropouts
         a.attention_keep, a.attention_scale = self._mask(masks.attention_LTBHS)
         a.hidden_keep, a.hidden_scale = self._mask(masks.hidden_LTBF)
@@ -164,7 +156,8 @@ class NativeBlock(Block):
             setattr(a, f"{side}_rows", rows.data_ptr())
             setattr(a, f"{side}_panels", panels.data_ptr())
 
-    def _point_to_record(self, a: BlockArgs, record: Record) -> None:
+    def point_to_record(self, a: BlockArgs, record: Record) -> None:
+        """Point to the tensors of a record of activations."""
         a.record_steps = record.x.whole.shape[1]
         a.x_ATBD, a.attended_x = pointer(record.x.whole), pointer(record.attended_x.whole)
         a.q, a.a, a.p, a.hidden = (pointer(x.whole) for x in (record.q, record.a, record.p, record.hidden))
@@ -181,6 +174,10 @@ class NativeBlock(Block):
                 setattr(a, f"{name}_t", self.pack(getattr(layer, name).weight, False))
         for a, source in zip(self._sets, self.weights.sources):
             a.project_t = self.pack(self.weights.key_values[source.projection].weight, False)
+        if self.weights.key_positions_SE is not None:
+            self.arguments.key_positions_t = self.pack(self.weights.key_positions_SE, False)
+        if self.weights.value_positions_SE is not None:
+            self.arguments.value_positions_t = self.pack(self.weights.value_positions_SE, True)
 
 
 class NativeBackward(BlockBackward):
@@ -198,7 +195,7 @@ class NativeBackward(BlockBackward):
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         block, work = self.block, self.work
-        block._point_to_record(block.arguments, tile.record)
+        block.point_to_record(block.arguments, tile.record)
         a = TileArgs(first=tile.first, steps=tile.steps, at=tile.at, tile_steps=len(work.dq.whole))
         a.W = work.ds_TLGW.shape[-1]
         a.d_out, a.d_x = pointer(d_out_TBD), pointer(d_x_TBD)

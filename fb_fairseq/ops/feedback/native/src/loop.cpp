@@ -60,10 +60,10 @@ namespace {
 // Sizes and places of a range of streams.
 struct Range {
   const BlockArgs& c;
-  const long b0, n, X, N, G, rows, slots, panel_slots;
+  const long b0, n, X, G, rows, slots, panel_slots;
 
   Range(const BlockArgs& c, long b0, long b1)
-      : c(c), b0(b0), n(b1 - b0), X(c.H * c.E), N(b1 - b0), G(c.B * c.H), rows((b1 - b0) * c.H),
+      : c(c), b0(b0), n(b1 - b0), X(c.H * c.E), G(c.B * c.H), rows((b1 - b0) * c.H),
         slots(c.C + c.T), panel_slots(slot_panels(c.C + c.T) * VL) {}
 
   // Of tensors [layer, step, B, width] and [step, layer, B, width], the range's first row.
@@ -291,11 +291,6 @@ void attend_backward(const Range& r, const TileArgs& k, long l, long i, const fl
   for (long j = 0; j < r.rows * c.E; j++) dq[j] *= c.scale;
 }
 
-// Through a sublayer's norm: from the gradient of the normed, kept in `kept`, to that of what was normed.
-void norm_backward(const Range& r, Norm norm, const float* kept, const float* input, bool add, float* dx) {
-  layer_norm_backward(r.n, r.c.D, kept, input, norm, r.c.eps, add, dx);
-}
-
 void layer_backward(const Range& r, const TileArgs& k, long l, long i, float* dx, float* scratch) {
   const BlockArgs& c = r.c;
   const LayerArgs& layer = c.layers[l];
@@ -306,7 +301,7 @@ void layer_backward(const Range& r, const TileArgs& k, long l, long i, float* dx
   const float* input = r.by_layer(c.pre_norm ? c.attended_x : c.ffn_sum, R, l, at, c.D);
   if (!c.pre_norm) {
     memcpy(kept, dx, size * sizeof(float));
-    norm_backward(r, layer.ffn_norm, kept, input, false, dx);
+    layer_norm_backward(r.n, c.D, kept, input, layer.ffn_norm, c.eps, false, dx);
   }
   float *d_out = r.by_layer(k.d_ffn, k.tile_steps, l, i, c.D), *d_hidden = r.by_layer(k.d_hidden, k.tile_steps, l, i, c.F);
   if (c.ffn_residual_keep) drop(size, c.ffn_residual_keep + step * c.D, c.ffn_residual_scale, dx, d_out);
@@ -320,7 +315,7 @@ void layer_backward(const Range& r, const TileArgs& k, long l, long i, float* dx
   if (!plain) activate_backward(c.activation, r.n * c.F, hidden, d_hidden);
   if (c.pre_norm) {
     product(r.n, c.F, c.D, d_hidden, c.F, layer.fc1_t.panels, c.F * PANEL, {}, kept, c.D);
-    norm_backward(r, layer.ffn_norm, kept, input, true, dx);
+    layer_norm_backward(r.n, c.D, kept, input, layer.ffn_norm, c.eps, true, dx);
   } else {
     e = {};
     e.then = Then::add, e.other = dx, e.stride = c.D;
@@ -332,7 +327,7 @@ void layer_backward(const Range& r, const TileArgs& k, long l, long i, float* dx
   input = c.pre_norm ? r.by_layer(c.x_ATBD, R, l, at, c.D) : r.by_layer(c.attention_sum, R, l, at, c.D);
   if (!c.pre_norm) {
     memcpy(kept, dx, size * sizeof(float));
-    norm_backward(r, layer.attn_norm, kept, input, false, dx);
+    layer_norm_backward(r.n, c.D, kept, input, layer.attn_norm, c.eps, false, dx);
   }
   d_out = r.by_layer(k.d_attention, k.tile_steps, l, i, c.D);
   if (c.attention_residual_keep) drop(size, c.attention_residual_keep + step * c.D, c.attention_residual_scale, dx, d_out);
@@ -343,7 +338,7 @@ void layer_backward(const Range& r, const TileArgs& k, long l, long i, float* dx
   if (l == 0) return;  // its queries depend on the embedding alone: they follow at the tile's end, all steps at once
   if (c.pre_norm) {
     product(r.n, r.X, c.D, dq, r.X, layer.query_t.panels, r.X * PANEL, {}, kept, c.D);
-    norm_backward(r, layer.attn_norm, kept, input, true, dx);
+    layer_norm_backward(r.n, c.D, kept, input, layer.attn_norm, c.eps, true, dx);
   } else {
     e = {};
     e.then = Then::add, e.other = dx, e.stride = c.D;
