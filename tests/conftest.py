@@ -55,6 +55,14 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def torch_threads():
+    """For tests that set torch's number of threads: as before afterwards."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """Compute with one thread, as the commands that tests start do, so that results are equal to the last bit."""

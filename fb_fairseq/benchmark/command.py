@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import platform
 
 import torch
 
 from fb_fairseq.benchmark import attention, decode, memory, span, train
 from fb_fairseq.benchmark.options import add_model_options
 from fb_fairseq.errors import flag
+from fb_fairseq.hardware import hardware
 
 COMMANDS = {"train": train, "attention": attention, "decode": decode, "memory": memory, "span": span}
 
@@ -34,18 +34,6 @@ def parse(argv=None) -> argparse.Namespace:
     if args.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {args.device}: torch finds no GPU; give --device cpu")
     return args
-
-
-def hardware(device: str) -> str:
-    """The name of the GPU, or of the CPU."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-        return names[0]
-    except (OSError, IndexError):  # not Linux, or a CPU whose model is not listed
-        return platform.processor() or platform.machine()
 
 
 def main(argv=None) -> None:

@@ -1,6 +1,6 @@
 """Adapter from fairseq's decoder layers to the interface of a stack's layers."""
 
-from typing import List, Optional
+from typing import Iterator, List, Optional
 
 import torch.nn as nn
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
@@ -32,6 +32,10 @@ class FairseqLayer(LayerWeights):
     def projection(self) -> Projection:
         """See ``LayerWeights``."""
         return attention_projection(self.layer)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """See ``LayerWeights``."""
+        return self.layer.parameters()
 
     def attention_parameters(self) -> List[nn.Parameter]:
         """See ``LayerWeights``."""

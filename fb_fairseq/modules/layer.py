@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import List
+from typing import Iterator, List
 
 import torch.nn as nn
 
@@ -32,6 +32,10 @@ class LayerWeights(ABC):
     @abstractmethod
     def projection(self) -> Projection:
         """The layer's own key and value projections."""
+
+    @abstractmethod
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All parameters of the layer."""
 
     @abstractmethod
     def attention_parameters(self) -> List[nn.Parameter]:

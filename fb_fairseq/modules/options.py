@@ -84,7 +84,7 @@ class TransformerOptions(CheckedOptions):
         "auto",
         "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
         "where a block's shapes repeat (not yet measured on a GPU); native: the same in C++, compiled at first use (on "
-        "a CPU, in fp32, without an encoder; otherwise as fast); auto: fast",
+        "a CPU in fp32; otherwise as fast); auto: native where it can run, otherwise fast",
         STEP_LOOPS,
     )
     step_loop_kernel: str = option(

@@ -8,15 +8,19 @@ from typing import Iterator, List, Optional, Union
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fb_fairseq.modules.interface import StepMemory
 from fb_fairseq.modules.step_graph import StepGraph
+from fb_fairseq.ops.feedback.native.step import RingSlots
 from fb_fairseq.ops.feedback.step import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, project_context
+from fb_fairseq.ops.threads import loop_threads
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.
 FIRST_SLOTS = 64
+FFN_FACTOR = 4  # a feed-forward sublayer's usual width, as a multiple of the model's
 
 
 class StepCounter:
@@ -149,6 +153,7 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         counter: how many steps were seen.
         capture: the CUDA graph of a step; None if steps are not captured.
+        packed: the packed weights that the last step was run with; None: it was not a native one.
     """
 
     def __init__(self, span: int, storage: str = "keys-values", captured: bool = False):
@@ -159,6 +164,8 @@ class MemoryRing(StepMemory):
         self._spare: Optional[Tensor] = None
         self.counter, self._episodes, self._storage = StepCounter(span), Episodes(), STORAGES[storage]()
         self.capture = StepGraph(self.counter) if captured else None
+        self.packed: Optional[object] = None
+        self._origin_BC: Optional[Tensor] = None
 
     @property
     def position(self) -> int:
@@ -170,12 +177,15 @@ class MemoryRing(StepMemory):
         if not self.position == self.slots < self.span:
             return
         old, self.slots = self.buffer, min(2 * self.slots, self.span)
+        if self._origin_BC is not None:
+            self._origin_BC = pad(self._origin_BC, (0, self.slots - self.position))
         self.buffer = old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
         self._forget_graph()
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Store a step's memories, in place of the oldest."""
+        self._follow_origins()
         new = self._storage.stored(memory_KBD[:, None], weights, options)[:, 0]
         if self.buffer is None:
             self.buffer = new.new_zeros(*new.shape[:-1], self.slots, new.shape[-1])
@@ -184,8 +194,27 @@ class MemoryRing(StepMemory):
             self.buffer.index_copy_(-2, slot, new.unsqueeze(-2))
         else:
             self.buffer[..., slot, :] = new
+        self.advance()
+
+    def advance(self) -> None:
+        """Count a step whose slot is written."""
         self.counter.advance()
         self._episodes.advance()
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether native steps can work on the slots."""
+        return isinstance(self._storage, KeyValueStorage) and self.capture is None
+
+    def slots_to_write(self, sets: int, streams: int, heads: int, head_dim: int) -> RingSlots:
+        """The slots, as a native step reads them and writes its own; see ``advance``.
+
+        Args:
+            sets: how many sets of keys and values there are.
+        """
+        if self.buffer is None:
+            self.buffer = torch.zeros(2 * sets, streams, heads, self.slots, head_dim)
+        return RingSlots(self.buffer, self._origin_BC, self._episodes.age_B, self.position, self.span)
 
     def load(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Fill an empty ring with the memories of the last C <= S steps, oldest first."""
@@ -219,6 +248,7 @@ class MemoryRing(StepMemory):
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
         """Keys and values of the slots: one set, or one per layer."""
+        self._follow_origins()
         if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)
             return project_context(empty_KCBD, weights, options)
@@ -242,6 +272,13 @@ class MemoryRing(StepMemory):
             self.reset(self._episodes.age_B[order])
         if self.buffer is None:
             return
+        if self.packed is not None and len(order) <= self.buffer.shape[1]:
+            if self._origin_BC is None:
+                streams = torch.arange(self.buffer.shape[1], dtype=torch.int32)
+                self._origin_BC = streams[:, None].repeat(1, self.slots)
+            self._origin_BC = self._origin_BC[order]
+            return
+        self._follow_origins()
         if self.buffer.requires_grad:
             self.buffer, self._spare = self.buffer.index_select(1, order), None
             self._forget_graph()
@@ -258,6 +295,21 @@ class MemoryRing(StepMemory):
         else:
             self.buffer, self._spare = self._spare, old
 
+    def _follow_origins(self) -> None:
+        """Move slots to the streams that look at them.
+
+        Between native steps reordered streams look at each other's slots, and nothing is copied. Each step of a stream
+        is in a slot of its own number, so no stream writes what another one looks at.
+        """
+        self.packed = None
+        if self._origin_BC is None:
+            return
+        old, used = self.buffer, self.counter.used(self.slots)
+        origin_B1C, heads_H1 = self._origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
+        self.buffer = old.new_zeros(len(old), len(origin_B1C), *old.shape[2:])
+        self.buffer[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
+        self._origin_BC = self._spare = None
+
     def nbytes(self) -> int:
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
@@ -269,7 +321,11 @@ class MemoryRing(StepMemory):
             step: a function of the step's embedding [B, D] that attends to ``windows`` and calls ``push`` once.
         """
         self.make_room()
-        return step(x_BD) if self.capture is None else self.capture.run(step, x_BD)
+        if self.capture is not None:
+            return self.capture.run(step, x_BD)
+        B, D = x_BD.shape
+        with loop_threads(x_BD.device, 2 * B * D * FFN_FACTOR * D):
+            return step(x_BD)
 
     def _forget_graph(self) -> None:
         if self.capture is not None:

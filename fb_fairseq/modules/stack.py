@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fb_fairseq.modules.interface import Report, Stack
 from fb_fairseq.modules.layer import LayerWeights, TransformerLayer, affine
+from fb_fairseq.modules.native_steps import NativeSteps
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
@@ -17,6 +18,8 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback.step import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, layer_norm
+
+NATIVE_STEP_LOOPS = ("auto", "native")
 
 
 class TransformerStack(Stack):
@@ -40,6 +43,7 @@ class TransformerStack(Stack):
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
+        self._native_steps = NativeSteps() if options.step_loop in NATIVE_STEP_LOOPS else None
 
     def reaches(self) -> List[int]:
         """How many steps back each layer attends: S, or its longest head's adaptive span."""
@@ -129,11 +133,22 @@ class TransformerStack(Stack):
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         """Run the layers over one step, without the final norm, and push what it leaves to the ring."""
+        if self._native_steps is not None:
+            step = self._native_steps.run(self, x_BD, ring, options, encoder)
+            if step is not None:
+                return step
         weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
         windows, far_BC = ring.windows(weights, options, x_BD), ring.far_BC(x_BD.device)
         step = feedback_step(x_BD, windows, weights, options, encoder, far_BC)
         ring.push(step.memory_KBD, weights, options)
         return step
+
+    def step_parameters(self) -> List[nn.Parameter]:
+        """The parameters that ``loop_weights`` depends on, and perhaps others."""
+        return [
+            *self.parameters(),
+            *(p for layer in self.layers if not isinstance(layer, nn.Module) for p in layer.parameters()),
+        ]
 
     # Adaptive spans.
 

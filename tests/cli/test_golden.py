@@ -35,6 +35,8 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
     assert own.keys() == resumed.keys()
     assert any(not own[name].equal(before[name]) for name in own), "the update changed something"
     for name in own:
-        if NO_PARAMETERS.match(name):  # fairseq leaves these uninitialised
+        # fairseq leaves the former uninitialised. A key's bias has no gradient, because softmax does not change when
+        # all scores grow alike: what Adam moves it by are rounding errors.
+        if NO_PARAMETERS.match(name) or name.endswith("k_proj.bias"):
             continue
         torch.testing.assert_close(own[name], resumed[name], rtol=1e-4, atol=1e-5, msg=f"{name}: {{}}".format)

@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.select import loop_of
+from fb_fairseq.ops.feedback.select import step_loop
 from tests.cli.fairseq_commands import (
     assert_same_parameters,
     finish,
@@ -254,7 +254,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "native": {"step_loop": "native"},
         "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
     }.items():
-        for cached in (loop_of, log_once):  # once a process
+        for cached in (step_loop, log_once):  # once a process
             cached.cache_clear()
         logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
@@ -263,7 +263,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     assert losses["native"] == pytest.approx(losses["reference"], abs=2e-3)
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: fast (the default)"],
+        "auto": ["step loop: auto (native on a CPU in fp32 where it can be compiled, otherwise fast)"],
         "native": ["step loop: native (asked for by --step-loop)"],
         "graph": [
             "step loop: graph (asked for by --step-loop)",

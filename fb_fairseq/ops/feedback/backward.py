@@ -40,7 +40,7 @@ class BlockBackward:
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
         size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
-        self.work, block.windows = Workspace(block, size), block.slots.windows(block.reaches)
+        self.work = Workspace(block, size)
         recomputed = Record(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):
             first = max(0, last - size)

@@ -106,9 +106,15 @@ class ComputeWeights(NamedTuple):
     spans: List[Optional[SpanTerms]]
 
 
-def compute_weights(inputs: BlockInputs, sizes: Sizes) -> ComputeWeights:
-    """Convert a block's weights to ``inputs.dtype``. Norms and the mix keep the type of the parameters."""
-    weights, dtype = inputs.weights, inputs.dtype
+def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
+    """Convert weights to the types in which they are used. Norms keep the type of the parameters.
+
+    Args:
+        span: S.
+        dtype: of the matrices.
+        wide: of the mix.
+    """
+    sets = max(len(weights.mix_KA), len(weights.projections))
 
     def cast(affine: Affine) -> Affine:
         return Affine(*(None if x is None else x.to(dtype) for x in affine))
@@ -127,20 +133,21 @@ def compute_weights(inputs: BlockInputs, sizes: Sizes) -> ComputeWeights:
         return cast(Affine(torch.cat([key.weight, value.weight]), bias))
 
     key_positions, value_positions = (
-        None if table is None else table[: sizes.S].flip(0).to(dtype) for table in weights.positions
+        None if table is None else table[:span].flip(0).to(dtype) for table in weights.positions
     )
     return ComputeWeights(
         layers=[cast_layer(layer) for layer in weights.layers],
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
         sources=[
-            KeyValueSource(i if sizes.K > 1 else 0, i if len(weights.projections) > 1 else 0) for i in range(sizes.I)
+            KeyValueSource(i if len(weights.mix_KA) > 1 else 0, i if len(weights.projections) > 1 else 0)
+            for i in range(sets)
         ],
-        mix_KA=weights.mix_KA.to(inputs.x_TBD.dtype),
+        mix_KA=weights.mix_KA.to(wide),
         key_positions_SE=key_positions,
         value_positions_SE=value_positions,
         spans=[
-            None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, : sizes.S].flip(1))
+            None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, :span].flip(1))
             for layer in weights.layers
         ],
     )

@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import weakref
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, ContextManager, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from fb_fairseq.ops.feedback.backward import BlockBackward
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.forward import Block
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.threads import loop_threads
 
 
 class Differentiable(NamedTuple):
@@ -38,23 +39,34 @@ class BlockRun:
         self.keep = keep
         self.holder: Callable[[], Optional[object]] = lambda: None  # the autograd context that this run belongs to
 
-    def make_block(self, inputs: BlockInputs) -> Block:
-        """What runs the forward pass."""
+    def make_block(self, inputs: BlockInputs, threads: int) -> Block:
+        """What runs the forward pass.
+
+        Args:
+            threads: how many there are.
+        """
         return Block(inputs)
 
     def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
-        block = self.make_block(inputs)
-        out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)
+        with self._threads(inputs) as threads:
+            block = self.make_block(inputs, threads)
+            out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)
         if self.keep:
             self.block, self.record = block, record
         return out_TBD, block.memory_KTBD, aligned_BTC
 
     def backward(self, d_out_TBD: Tensor) -> Differentiable:
         """The gradients of ``Differentiable``, in the same structure."""
-        backward = self.backward_class(self.block, self.record)
-        d_x_TBD = backward.run(d_out_TBD)
-        return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
+        with self._threads(self.block.inputs):
+            backward = self.backward_class(self.block, self.record)
+            d_x_TBD = backward.run(d_out_TBD)
+            return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
+
+    @staticmethod
+    def _threads(inputs: BlockInputs) -> ContextManager[int]:
+        rows, fc1 = inputs.x_TBD.shape[1], inputs.weights.layers[0].fc1.weight
+        return loop_threads(inputs.x_TBD.device, 2 * rows * fc1.numel())
 
 
 def feedback_block_fast(

@@ -15,6 +15,7 @@ from fb_fairseq.ops.fallbacks import attention_kernels
 from fb_fairseq.ops.feedback.block import (
     BlockInputs,
     KeyValueSlots,
+    Windows,
     block_sizes,
     compute_weights,
     encoder_slots,
@@ -118,7 +119,7 @@ class Block:
     def __init__(self, inputs: BlockInputs):
         self.inputs = inputs
         self.sizes = s = block_sizes(inputs)
-        self.weights = compute_weights(inputs, s)
+        self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
         self.dtype, self.wide = inputs.dtype, at_least_fp32(inputs.x_TBD[:0]).dtype
         self.scale = s.E**-0.5
         spans = [layer.span_mask_HS for layer in inputs.weights.layers]
@@ -160,7 +161,6 @@ class Block:
         """
         s, o = self.sizes, self.inputs.options
         record, queries_TBX = Record(self, s.T if keep else 1), self.first_queries(0, s.T)
-        self.windows = self.slots.windows(self.reaches)
         outputs, aligned = [], []
         for t in range(s.T):
             at = t if keep else 0
@@ -174,9 +174,13 @@ class Block:
             if o.alignment_layer is not None and self.encoder:
                 weights_BHC = record.cross_p.at[at][o.alignment_layer].view(s.B, s.H, -1)
                 aligned.append(weights_BHC[:, : o.alignment_heads].mean(1).to(self.dtype))
-        del self.windows  # views would keep the slots alive
         out_TBD = record.x.whole[-1].clone() if keep else torch.stack(outputs)
         return out_TBD, record if keep else None, torch.stack(aligned, 1) if aligned else None
+
+    @cached_property
+    def windows(self) -> List[Windows]:
+        """What each layer attends to at each step."""
+        return self.slots.windows(self.reaches)
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""

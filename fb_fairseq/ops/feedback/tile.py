@@ -6,7 +6,8 @@ leaves them in a workspace; at a tile's end each weight's gradient is one produc
 """
 
 import math
-from typing import List, NamedTuple, Optional
+from functools import cached_property
+from typing import List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -51,7 +52,10 @@ class Normed:
             self.result_TBD, self.mean, self.rstd = torch.native_layer_norm(
                 x_TBD, x_TBD.shape[-1:], norm.weight, norm.bias, LAYER_NORM_EPS
             )
-            self._steps = list(zip(*(x.unbind(0) for x in (x_TBD, self.mean, self.rstd))))
+
+    @cached_property
+    def _steps(self) -> List[Sequence[Tensor]]:
+        return list(zip(*(x.unbind(0) for x in (self.x_TBD, self.mean, self.rstd))))
 
     def rows(self, dtype: torch.dtype) -> Tensor:
         """The result of all steps, [R, D]."""

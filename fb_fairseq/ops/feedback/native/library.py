@@ -1,10 +1,10 @@
 """The functions of the compiled step loop and their arguments, by ctypes. The structures mirror those of
-src/loop.cpp."""
+src/arguments.h."""
 
 import ctypes
 import functools
 import logging
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 from torch import Tensor
 
@@ -15,45 +15,50 @@ logger = logging.getLogger(__name__)
 POINTER, NUMBER, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
-def structure(name: str, **fields: str):
+def structure(name: str, *members: Tuple[str, Any]):
     """A ctypes structure.
 
     Args:
-        fields: by kind (``numbers``, ``reals``, ``pointers`` and digits to keep the names apart), the names of
-            consecutive members.
+        members: names, separated by spaces, and their type.
     """
-    kinds = {"numbers": NUMBER, "reals": REAL, "pointers": POINTER}
-    members = [(member, kinds[kind.rstrip("0123456789")]) for kind, names in fields.items() for member in names.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": members})
+    fields = [(member, kind) for names, kind in members for member in names.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
+Pair = POINTER * 2  # of keys and of values
+Matrix = structure("Matrix", ("panels bias", POINTER))
+Norm = structure("Norm", ("weight bias", POINTER))
+Mask = structure("Mask", ("keep", POINTER), ("scale", REAL))
+AttentionArgs = structure("AttentionArgs", ("query out query_t out_t", Matrix), ("norm", Norm))
 LayerArgs = structure(
     "LayerArgs",
-    pointers="query query_bias out out_bias fc1 fc1_bias fc2 fc2_bias "
-    "query_t query_t_bias out_t out_t_bias fc1_t fc1_t_bias fc2_t fc2_t_bias "
-    "attn_norm_weight attn_norm_bias ffn_norm_weight ffn_norm_bias log_mask outside",
-    numbers="reach active set",
+    ("memory encoder", AttentionArgs),
+    ("fc1 fc2 fc1_t fc2_t", Matrix),
+    ("ffn_norm", Norm),
+    ("log_mask outside", POINTER),
+    ("encoder_rows encoder_panels", Pair),
+    ("reach active set", NUMBER),
 )
-SetArgs = structure(
-    "SetArgs",
-    pointers="project project_bias project_t project_t_bias norm_weight norm_bias "
-    "key_rows value_rows key_panels value_panels",
-    numbers="memory",
-)
+SetArgs = structure("SetArgs", ("project project_t", Matrix), ("norm", Norm), ("rows panels", Pair), ("memory", NUMBER))
 BlockArgs = structure(
     "BlockArgs",
-    numbers="T B D L H E F K C S I record_steps pre_norm mask_slots activation",
-    reals="scale eps attention_scale hidden_scale attention_residual_scale ffn_residual_scale",
-    pointers="layers sets mix key_positions value_positions key_positions_t value_positions_t x first_query "
-    "x_ATBD attended_x q a p hidden attention_sum ffn_sum memory out "
-    "attention_keep hidden_keep attention_residual_keep ffn_residual_keep reach scratch",
-    numbers2="scratch_size",
+    ("T B D L H E F K C S I sources rows_per_source record_steps", NUMBER),
+    ("pre_norm mask_slots activation alignment_layer alignment_heads", NUMBER),
+    ("scale eps", REAL),
+    ("layers sets mix key_positions value_positions key_positions_t value_positions_t x first_query", POINTER),
+    ("x_ATBD attended_x q a p hidden attention_sum ffn_sum", POINTER),
+    ("crossed_x cross_q cross_a cross_p cross_sum", POINTER),
+    ("memory out aligned", POINTER),
+    ("attention_mask hidden_mask attention_residual_mask ffn_residual_mask cross_mask cross_residual_mask", Mask),
+    ("reach padding scratch", POINTER),
 )
+RingArgs = structure("RingArgs", ("slots span position", NUMBER), ("origin age", POINTER))
 TileArgs = structure(
     "TileArgs",
-    numbers="first steps at tile_steps W",
-    pointers="d_out d_x dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm d_kv d_kv_normed d_memory ds "
-    "p_slots d_slots",
+    ("first steps at tile_steps W", NUMBER),
+    ("d_out d_x dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm", POINTER),
+    ("dcq dca d_crossed d_cross_norm dcs", POINTER),
+    ("d_kv d_kv_normed d_memory ds p_slots d_slots", POINTER),
 )
 
 
@@ -62,32 +67,35 @@ class Library:
 
     Attributes:
         compiler: what they were compiled with.
-        vector_length: floats in a vector, VL.
-        panel: columns in a panel of a packed matrix.
+        VL: floats in a vector.
+        PANEL: columns in a panel of a packed matrix.
     """
 
     def __init__(self, path: str, compiler: str):
         self.compiler = compiler
         library = ctypes.CDLL(path)
-        library.fb_vector_length.restype = library.fb_panel.restype = NUMBER
-        self.vector_length, self.panel = library.fb_vector_length(), library.fb_panel()
         for name, arguments in {
+            "fb_vector_length": [],
+            "fb_panel": [],
+            "fb_scratch_size": [POINTER],
             "fb_pack": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
             "fb_fill_panels": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
             "fb_forward": [POINTER, *[NUMBER] * 6],
             "fb_backward": [POINTER, POINTER, NUMBER, NUMBER],
+            "fb_step": [POINTER, POINTER, NUMBER, NUMBER],
         }.items():
             function = getattr(library, name)
-            function.argtypes, function.restype = arguments, None
+            function.argtypes, function.restype = arguments, NUMBER  # of those that return something
             setattr(self, name[len("fb_") :], function)
+        self.VL, self.PANEL = self.vector_length(), self.panel()
 
     def packed_size(self, K: int, N: int) -> int:
         """Floats of a packed matrix [K, N]."""
-        return -(-N // self.panel) * self.panel * K
+        return -(-N // self.PANEL) * self.PANEL * K
 
     def slot_panel_size(self, slots: int) -> int:
         """Slots of a head in whole panels."""
-        return -(-slots // self.vector_length) * self.vector_length
+        return -(-slots // self.VL) * self.VL
 
 
 def pointer(x: Optional[Tensor]) -> Optional[int]:
@@ -105,7 +113,7 @@ def load() -> Optional[Library]:
         built = build()
         library = Library(str(built.path), built.compiler)
     except (BuildError, OSError) as error:
-        logger.info(f"step loop: the native loop is not available: {error}")
+        logger.info(f"step loop: the native loop is not available, the fast loop runs: {error}")
         return None
-    logger.info(f"step loop: native, vectors of {library.vector_length} floats ({built.compiler}, {built.path})")
+    logger.info(f"step loop: native, vectors of {library.VL} floats ({built.compiler}, {built.path})")
     return library

@@ -7,16 +7,12 @@ import torch
 
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
-from fb_fairseq.ops.feedback.native import library  # noqa: F401
-from fb_fairseq.ops.feedback.native.build import BuildError
-from fb_fairseq.ops.feedback.native.loop import NativeRun, feedback_block_native
+from fb_fairseq.ops.feedback.native.loop import NativeBlock, feedback_block_native
 from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.ops.feedback.native.built import needs_native_loop
 from tests.ops.feedback.test_fast import Case
 
-try:
-    library.build()
-except BuildError as error:
-    pytest.skip(f"the native loop cannot be built here: {error}", allow_module_level=True)
+pytestmark = needs_native_loop
 
 
 def single(seed, **changes) -> Case:
@@ -25,11 +21,18 @@ def single(seed, **changes) -> Case:
 
 def widened(case: Case) -> Case:
     """The same case in float64."""
-    wide = copy.deepcopy(case)
-    wide.model.double()
+    wide = copy.copy(case)
+    wide.model = copy.deepcopy(case.model).double()
     wide.x = case.x.detach().double().requires_grad_()
     wide.memory, wide.seed = case.memory.double(), case.seed.double()
     wide.learned = dict(wide.model.named_parameters(), input=wide.x)
+    if case.cross:
+        wide.cross, wide.keys = copy.deepcopy(case.cross).double(), case.keys.detach().double().requires_grad_()
+        wide.encoder = [
+            context._replace(keys_CBHE=wide.keys[0, l], values_CBHE=wide.keys[1, l])
+            for l, context in enumerate(case.encoder)
+        ]
+        wide.learned.update(wide.cross.named_parameters(prefix="cross"), encoder=wide.keys)
     return wide
 
 
@@ -83,6 +86,24 @@ def test_relu(seed, activation, empty_is_nan):
     check(single(seed, activation_fn=activation))
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_attention_to_an_encoder(seed, recompute, empty_is_nan):
+    check(single(seed, cross=True, activation_fn=SMOOTH[seed % 4]), recompute)
+
+
+@pytest.mark.parametrize("heads", [None, 1])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_attention_that_is_returned(heads, keep, empty_is_nan):
+    case = single(2, cross=True, activation_fn="tanh", decoder_layers=3, decoder_layerdrop=0.0)
+    settings = case.model.loop_options(max(case.reaches), alignment_layer=1, alignment_heads=heads)
+    case.model.loop_options = lambda span: settings
+    with torch.set_grad_enabled(keep):
+        aligned_BTC = case.forward(feedback_block_native)[2]
+    expected_BTC = widened(case).forward(feedback_block)[2]
+    torch.testing.assert_close(aligned_BTC.double(), expected_BTC, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_episodes(seed, empty_is_nan):
     check(single(seed, resets=True, activation_fn="tanh"))
@@ -90,15 +111,11 @@ def test_episodes(seed, empty_is_nan):
 
 @pytest.mark.parametrize("steps,streams,carried", [(1, 1, 0), (1, 3, 5), (13, 1, 0), (7, 11, 40), (30, 2, 3)])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_awkward_sizes(steps, streams, carried, threads, empty_is_nan):
-    before = torch.get_num_threads()
+def test_awkward_sizes(steps, streams, carried, threads, empty_is_nan, torch_threads):
     torch.set_num_threads(threads)
-    try:
-        for span in (1, 6, 35):
-            options = dict(attention_span=span, relative_positions="key-value", activation_fn="gelu")
-            check(single(5, steps=steps, streams=streams, carried=carried, **options))
-    finally:
-        torch.set_num_threads(before)
+    for span in (1, 6, 35):
+        options = dict(attention_span=span, relative_positions="key-value", activation_fn="gelu")
+        check(single(5, steps=steps, streams=streams, carried=carried, **options))
 
 
 @pytest.mark.parametrize(
@@ -120,22 +137,19 @@ def test_without_gradients():
 
 def test_it_ran(monkeypatch):
     """Not the fast loop in its place."""
-    made = []
-    monkeypatch.setattr(NativeRun, "__init__", lambda self, keep, lib: made.append(1) or setattr(self, "library", lib))
-    monkeypatch.setattr(NativeRun, "keep", False, raising=False)
-    with torch.no_grad():
-        single(1).forward(feedback_block_native)
-    assert made
+    ran, run = [], NativeBlock.run
+    monkeypatch.setattr(NativeBlock, "run", lambda self, keep: ran.append(keep) or run(self, keep))
+    single(1).run(feedback_block_native)
+    assert ran == [True]
 
 
-@pytest.mark.parametrize("changes", [dict(dtype=torch.float64), dict(dtype=torch.float32, cross=True)])
-def test_what_it_does_not_cover_runs_in_the_fast_loop(changes, caplog):
+def test_what_it_does_not_cover_runs_in_the_fast_loop(caplog):
     log_once.cache_clear()
-    case = Case(1, **changes)
+    case = Case(1, dtype=torch.float64)
     plain, ours = case.run(feedback_block_fast), case.run(feedback_block_native)
     for name, expected in plain.items():
         assert expected is None or ours[name].equal(expected), name
-    assert caplog.text.count("here the fast loop runs") == 1
+    assert caplog.text.count("not in float64; the fast loop runs") == 1
 
 
 def test_embeddings_that_are_a_transpose(empty_is_nan):

@@ -7,8 +7,10 @@
 
 INLINE long slot_panels(long slots) { return (slots + VL - 1) / VL; }
 
+// Write a vector to a slot of one head. Without panels (null) to the rows only.
 INLINE void write_slot(const float* vector, long slot, long E, float* rows, float* panels) {
   memcpy(rows + slot * E, vector, E * sizeof(float));
+  if (!panels) return;
   float* panel = panels + slot / VL * E * VL + slot % VL;
   for (long e = 0; e < E; e++) panel[e * VL] = vector[e];
 }
@@ -66,10 +68,46 @@ static void weighted_sum(const float* weights, const float* rows, long stride, l
   for (; e < E; e += 2 * VL) weighted_part<2>(weights, rows + e, stride, n, E - e < 2 * VL ? E - e : 2 * VL, out + e);
 }
 
+// The same for slots that are there as rows only. row(i) is where slot i's vector lies.
+template <class Row>
+static void dots_of_rows(const float* q, long E, long n, Row row, float* out) {
+  long i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const float *a = row(i), *b = row(i + 1), *c = row(i + 2), *d = row(i + 3);
+    Vec sums[4] = {};
+    for (long e = 0; e < E; e += VL) {
+      const Vec value = load_part(q + e, E - e);
+      sums[0] += value * load_part(a + e, E - e), sums[1] += value * load_part(b + e, E - e);
+      sums[2] += value * load_part(c + e, E - e), sums[3] += value * load_part(d + e, E - e);
+    }
+    for (int j = 0; j < 4; j++) out[i + j] = sum(sums[j]);
+  }
+  for (; i < n; i++) {
+    Vec total{};
+    for (long e = 0; e < E; e += VL) total += load_part(q + e, E - e) * load_part(row(i) + e, E - e);
+    out[i] = sum(total);
+  }
+}
+
+// out [E] = the sum of n rows with these weights; row(i) is where row i lies.
+template <class Row>
+static void weighted_sum_of_rows(const float* weights, long n, long E, Row row, float* out) {
+  for (long e = 0; e < E; e += 4 * VL) {
+    Vec total[4] = {};
+    for (long i = 0; i < n; i++) {
+      const Vec weight = all(weights[i]);
+      const float* x = row(i) + e;
+      for (int p = 0; p < 4; p++) total[p] += weight * load_part(x + p * VL, E - e - p * VL);
+    }
+    for (int p = 0; p < 4; p++) store_part(out + e + p * VL, total[p], E - e - p * VL);
+  }
+}
+
 // What a head does not see of its n slots, and how much it sees of the others.
 struct Visible {
   const float* log_mask = nullptr;     // added to the scores
-  const uint8_t* outside = nullptr;    // zero weight
+  const uint8_t* outside = nullptr;    // zero weight; their scores are low already
+  const uint8_t* padded = nullptr;     // zero weight
   long far = 0;                        // the first slots, which lie before the stream's episode: zero weight
 };
 
@@ -77,6 +115,7 @@ struct Visible {
 static void softmax(float* scores, long n, Visible seen) {
   float top = -INFINITY;
   if (seen.log_mask) for (long i = 0; i < n; i++) scores[i] += seen.log_mask[i];
+  if (seen.padded) for (long i = 0; i < n; i++) scores[i] = seen.padded[i] ? -INFINITY : scores[i];
   const long far = seen.far < n ? seen.far : n;
   for (long i = far; i < n; i++) top = scores[i] > top ? scores[i] : top;
   Vec total{};
@@ -90,6 +129,6 @@ static void softmax(float* scores, long n, Visible seen) {
   const float scale = far < n ? 1.f / sum(total) : 0.f;
   for (long i = 0; i < far; i++) scores[i] = 0;
   for (long i = far; i < n; i++) scores[i] *= scale;
-  if (seen.outside)
-    for (long i = 0; i < n; i++) scores[i] = seen.outside[i] ? 0.f : scores[i];
+  for (const uint8_t* zero : {seen.outside, seen.padded})
+    if (zero) for (long i = 0; i < n; i++) scores[i] = zero[i] ? 0.f : scores[i];
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__AVX512F__)
 constexpr int VL = 16;
@@ -40,15 +41,11 @@ INLINE void store_part(float* p, Vec v, long n) {
 }
 
 INLINE float sum(Vec v) {
-  float total = 0;
-  for (int i = 0; i < VL; i++) total += v[i];
-  return total;
-}
-
-INLINE float highest(Vec v) {
-  float top = v[0];
-  for (int i = 1; i < VL; i++) top = v[i] > top ? v[i] : top;
-  return top;
+  float parts[VL];
+  store(parts, v);
+  for (int half = VL / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+  return parts[0];
 }
 
 // e^x for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln 2 / 2, and e^r by its Taylor series.

@@ -1,0 +1,67 @@
+"""What runs here, and why: versions, devices, threads and the step loop that ``--step-loop auto`` takes.
+
+    python -m fb_fairseq env
+
+For bug reports, and to see whether the native step loop could be compiled.
+"""
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Dict
+
+import torch
+
+from fb_fairseq.hardware import hardware
+from fb_fairseq.ops.feedback.native.build import BuildError, build, cache_folder
+from fb_fairseq.ops.feedback.native.library import Library
+
+
+def version_of(*packages: str) -> str:
+    """The version of the first of some packages that is installed."""
+    for name in packages:
+        try:
+            return f"{metadata.version(name)} ({name})"
+        except metadata.PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+def step_loop() -> str:
+    """Whether the native loop can run, and with what it was compiled."""
+    try:
+        built = build()
+        library = Library(str(built.path), built.compiler)
+    except (BuildError, OSError) as error:
+        return f"fast; the native loop is not available: {error}"
+    return f"native on a CPU in fp32 ({built.compiler}, vectors of {library.VL} floats), otherwise fast"
+
+
+def environment() -> Dict[str, str]:
+    """What there is, by name."""
+    gpus = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    )
+    return {
+        "fb_fairseq": version_of("fb_fairseq"),
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "fairseq": version_of("fairseq", "fairseq-fixed"),
+        "torch": torch.__version__,
+        "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {torch.get_num_threads()} threads",
+        "GPU": ", ".join(gpus) or "none that torch can use",
+        "step loop": step_loop(),
+        "compiled files": str(cache_folder()),
+    }
+
+
+def main(argv=None) -> None:
+    """Run ``python -m fb_fairseq env``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fb_fairseq env", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args(argv)
+    lines = environment()
+    width = max(map(len, lines))
+    print("\n".join(f"{name:{width}}  {value}" for name, value in lines.items()))

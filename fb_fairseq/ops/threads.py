@@ -1,0 +1,84 @@
+"""On how many CPU threads the step loops run.
+
+A step's operations are small. Shared among threads, they wait for each other thousands of times a second, and where
+another process keeps one of the cores busy, each of these waits takes a time slice of the operating system. So torch
+runs on one thread inside the loops, unless a product is large; the native loop shares out streams, whose threads meet
+once per block. Neither rule depends on measured times, so that results can be reproduced.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Callable, Iterator, List, Optional
+
+import torch
+
+# About a millisecond of one core.
+LARGE_PRODUCT = 1 << 27  # multiplications and additions
+
+_pool: Optional[ThreadPoolExecutor] = None
+_width = 1
+_loop = threading.local()  # .threads: those outside of the loop that runs on this thread
+
+
+@contextmanager
+def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
+    """Context of a step loop: torch on one thread if the loop's products are small and on the CPU.
+
+    Args:
+        largest_product: multiplications and additions of the loop's largest product.
+
+    Yields:
+        How many threads torch has outside of the loop.
+    """
+    outside = getattr(_loop, "threads", None)
+    if outside is not None:  # a loop within a loop
+        yield outside
+        return
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or largest_product >= LARGE_PRODUCT:
+        yield threads
+        return
+    torch.set_num_threads(1)
+    _loop.threads = threads
+    try:
+        yield threads
+    finally:
+        _loop.threads = None
+        torch.set_num_threads(threads)
+
+
+def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
+    """Call ``function(first, last)`` for ranges of ``range(count)``, each in a thread of its own, and wait for them."""
+    threads = min(threads, count)
+    if threads <= 1:
+        return function(0, count)
+    bounds = [count * i // threads for i in range(threads + 1)]
+    each([lambda i=i: function(bounds[i], bounds[i + 1]) for i in range(threads)], threads)
+
+
+def each(tasks: List[Callable[[], object]], threads: int) -> None:
+    """Run tasks on this thread and ``threads - 1`` others, and wait for them."""
+    tasks = list(reversed(tasks))
+
+    def work() -> None:
+        while True:
+            try:
+                task = tasks.pop()
+            except IndexError:
+                return
+            task()
+
+    others = [_threads(threads).submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    work()
+    for other in others:
+        other.result()
+
+
+def _threads(threads: int) -> ThreadPoolExecutor:
+    """The pool, with at least ``threads - 1`` threads beside the caller's."""
+    global _pool, _width
+    if _pool is None or threads > _width:
+        _width = threads
+        _pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="fb_fairseq")
+    return _pool

@@ -1,0 +1,35 @@
+"""The command ``env`` says what runs here, with and without a compiler."""
+
+import subprocess
+import sys
+
+import torch
+
+from fb_fairseq.commands import env, main
+
+
+def lines(capsys):
+    assert main(["env"]) is None
+    return dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+
+
+def test_versions_and_devices(capsys):
+    found = {name: value.strip() for name, value in lines(capsys).items()}
+    assert found["torch"] == torch.__version__
+    assert found["Python"].startswith(sys.version.split()[0])
+    assert "threads" in found["processor"]
+
+
+def test_without_a_compiler(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert "fast; the native loop is not available: no C++ compiler" in lines(capsys)["step loop"]
+
+
+def test_a_package_that_is_missing():
+    assert env.version_of("there is no such package") == "not installed"
+
+
+def test_as_a_command():
+    done = subprocess.run([sys.executable, "-m", "fb_fairseq", "env"], capture_output=True, text=True)
+    assert done.returncode == 0 and "step loop" in done.stdout and not done.stderr
