@@ -20,7 +20,12 @@ from fb_fairseq.modules.ring import STORAGES
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
 
-CASES = {name: Case(name, {}) for name in MODELS}
+CASES = {
+    **{name: Case(name, {}) for name in MODELS},
+    # The native steps that the others take where they can, against torch's operations.
+    "feedback, torch": Case("feedback", {"step_loop": "fast"}),
+    "transformer, torch": Case("transformer", {"step_loop": "fast"}),
+}
 GPU_CASES = {
     "feedback, graph": Case("feedback", {"step_loop": "graph"}),
     "feedback, graph, Triton": Case("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),

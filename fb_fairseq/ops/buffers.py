@@ -38,20 +38,22 @@ class Buffers:
         self._chunks: List[Tensor] = []
         self._used = 0  # bytes of the last chunk
         self._size = 0  # bytes of all buffers
+        self._lock = threading.Lock()
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """A new buffer, uninitialised."""
         size = math.prod(shape) * dtype.itemsize
-        self._size += size
-        Buffers.in_use += size
-        if self.device.type != "cpu":
-            return torch.empty(shape, dtype=dtype, device=self.device)
-        start = math.ceil(self._used / ALIGNMENT) * ALIGNMENT
-        if not self._chunks or start + size > len(self._chunks[-1]):
-            self._chunks.append(_take(size))
-            start = 0
-        self._used = start + size
-        buffer = self._chunks[-1][start : start + size].view(dtype).view(shape)
+        with self._lock:
+            self._size += size
+            Buffers.in_use += size
+            if self.device.type != "cpu":
+                return torch.empty(shape, dtype=dtype, device=self.device)
+            start = math.ceil(self._used / ALIGNMENT) * ALIGNMENT
+            if not self._chunks or start + size > len(self._chunks[-1]):
+                self._chunks.append(_take(size))
+                start = 0
+            self._used = start + size
+            buffer = self._chunks[-1][start : start + size].view(dtype).view(shape)
         return buffer.fill_(float("nan")) if self.poison and dtype.is_floating_point else buffer
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:

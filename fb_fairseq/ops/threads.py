@@ -9,6 +9,7 @@ once per block. Neither rule depends on measured times, so that results can be r
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Callable, Iterator, List, Optional
 
 import torch
@@ -54,20 +55,26 @@ def each_range(function: Callable[[int, int], None], count: int, threads: int) -
     if threads <= 1:
         return function(0, count)
     bounds = [count * i // threads for i in range(threads + 1)]
-    each([lambda i=i: function(bounds[i], bounds[i + 1]) for i in range(threads)], threads)
+    each([partial(function, *bounds[i : i + 2]) for i in range(threads)], threads)
 
 
 def each(tasks: List[Callable[[], object]], threads: int) -> None:
-    """Run tasks on this thread and ``threads - 1`` others, and wait for them."""
-    tasks = list(reversed(tasks))
+    """Run tasks on this thread and ``threads - 1`` others, and wait for them. Each task is run by one thread, so that
+    its results do not depend on their number."""
+    if threads <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            task()
+        return
+    waiting, gradients = list(reversed(tasks)), torch.is_grad_enabled()
 
     def work() -> None:
-        while True:
-            try:
-                task = tasks.pop()
-            except IndexError:
-                return
-            task()
+        with torch.set_grad_enabled(gradients):
+            while True:
+                try:
+                    task = waiting.pop()
+                except IndexError:
+                    return
+                task()
 
     others = [_threads(threads).submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     work()

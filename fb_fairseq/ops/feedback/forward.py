@@ -4,7 +4,7 @@ The loop contains only what is sequential. Rows of matrices are ordered by step,
 ``fb_fairseq/ops/__init__.py``.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
@@ -23,6 +23,7 @@ from fb_fairseq.ops.feedback.block import (
 )
 from fb_fairseq.ops.feedback.types import FeedbackDropouts
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, Dropout, at_least_fp32, dropout, layer_norm, linear
+from fb_fairseq.ops.threads import each
 
 NO_DROPOUTS = FeedbackDropouts()
 
@@ -114,7 +115,10 @@ class Block:
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
         wide: the type of softmax and of sums over steps, at least fp32.
+        threads: how many share what is done outside of the loop over steps.
     """
+
+    threads = 1
 
     def __init__(self, inputs: BlockInputs):
         self.inputs = inputs
@@ -133,12 +137,16 @@ class Block:
         self.buffers = Buffers(inputs.x_TBD.device)
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
-        for steps in pieces(s.C, s.B):
-            self.slots.project(inputs.memory_KCBD[:, steps].flatten(1, 2), steps.start, steps.stop - steps.start)
+        each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B)], self.threads)
         self.kernels = attention_kernels(inputs.options.kernel, inputs.x_TBD.device)
         self._x_steps = inputs.x_TBD.unbind(0)
         self._relu = inputs.options.activation == "relu"
         self._drops = any(mask is not None for mask in inputs.dropouts)
+
+    def _project_carried(self, steps: slice) -> None:
+        """Write keys and values of some steps of the carried memory."""
+        memory_KRD = self.inputs.memory_KCBD[:, steps].flatten(1, 2)
+        self.slots.project(memory_KRD, steps.start, steps.stop - steps.start)
 
     def new(self, *shape: int, dtype: Optional[torch.dtype] = None) -> Tensor:
         """A buffer in the embeddings' type; zeros where LayerDrop leaves parts of it unwritten."""

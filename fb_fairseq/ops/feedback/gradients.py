@@ -3,6 +3,7 @@
 All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from functools import partial
 from typing import List, NamedTuple, Optional
 
 import torch
@@ -24,6 +25,7 @@ from fb_fairseq.ops.layers import (
     at_least_fp32,
     dropout,
 )
+from fb_fairseq.ops.threads import each
 
 
 class AffineGradient:
@@ -93,13 +95,15 @@ class BlockGradients:
 
     def add_tile(self, tile: Tile) -> None:
         """Add what the steps of a tile have left in its workspace."""
+        active = [l for l in range(self.block.sizes.L) if self.block.inputs.active[l]]
+        tasks = [partial(self._add_layer, tile, l) for l in active]
+        for add in (self._push_slots, self._add_positions, self._add_memories, self._add_spans):
+            tasks.append(partial(add, tile))
+        each(tasks, self.block.threads)
+
+    def _add_memories(self, tile: Tile) -> None:
+        """Add the gradients of the memories' projections, their norms and the mix."""
         block, work, n = self.block, tile.work, tile.steps
-        for l in range(block.sizes.L):
-            if block.inputs.active[l]:
-                self._add_layer(tile, l)
-        self._add_positions(tile)
-        self._add_spans(tile)
-        self._push_slots(tile)
         for i, source in enumerate(block.weights.sources):
             normed = tile.memory_norm[i]
             self.key_values[source.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))

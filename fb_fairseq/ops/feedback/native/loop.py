@@ -20,7 +20,7 @@ from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library
 from fb_fairseq.ops.feedback.native.packing import packing_in
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Dropout
-from fb_fairseq.ops.threads import each_range
+from fb_fairseq.ops.threads import each, each_range
 
 ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/rows.h
 RECORD = "attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
@@ -34,8 +34,8 @@ class NativeBlock(Block):
     """A block whose loop over steps is native."""
 
     def __init__(self, inputs: BlockInputs, library: Library, threads: int):
-        super().__init__(inputs)
         self.library, self.threads = library, threads
+        super().__init__(inputs)
         self._packing = packing_in(self.buffers, library)
 
     def run(self, keep: bool) -> Tuple[Tensor, Optional[Record], Optional[Tensor]]:
@@ -86,8 +86,7 @@ class NativeBlock(Block):
         a.scale, a.eps = self.scale, LAYER_NORM_EPS
         self._layers, self._sets = (LayerArgs * s.L)(), (SetArgs * s.I)()
         a.layers, a.sets = ctypes.addressof(self._layers), ctypes.addressof(self._sets)
-        for l in range(s.L):
-            self._fill_layer(self._layers[l], l)
+        each([partial(self._fill_layer, self._layers[l], l) for l in range(s.L)], self.threads)
         for i in range(s.I):
             self._fill_set(self._sets[i], i)
         a.mix = packing.hold(weights.mix_KA)
@@ -151,8 +150,8 @@ class NativeBlock(Block):
     def pack_transposes(self) -> None:
         """Pack what only the backward pass needs."""
         packing, weights = self._packing, self.weights
-        for a, layer in zip(self._layers, weights.layers):
-            packing.fill_layer_transposes(a, layer)
+        layers = zip(self._layers, weights.layers)
+        each([partial(packing.fill_layer_transposes, a, layer) for a, layer in layers], self.threads)
         for a, source in zip(self._sets, weights.sources):
             a.project_t = packing.transpose(weights.key_values[source.projection])
         if weights.key_positions_SE is not None:

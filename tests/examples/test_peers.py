@@ -1,0 +1,43 @@
+"""examples/benchmark/peers.py: our own models, and those of the public implementations that are installed."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.not_fast
+SCRIPT = REPOSITORY / "examples/benchmark/peers.py"
+SMALL = "--layers 1 --embed-dim 16 --heads 2 --ffn-dim 24 --block 4 --span 5 --batch-size 2 --repeats 1".split()
+PEERS = {"lucidrains": "feedback_transformer_pytorch", "labml": "labml_nn"}
+
+
+def peers(*arguments):
+    return subprocess.run([sys.executable, str(SCRIPT), *SMALL, *arguments], capture_output=True, text=True)
+
+
+def test_models():
+    done = peers("--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    results = json.loads(last)
+    installed = {name for name, module in PEERS.items() if importlib.util.find_spec(module)}
+    expected = {"transformer", "native", "fast"} | installed
+    assert set(results["tokens_per_second"]) == expected
+    assert {line.split()[0] for line in lines[-len(expected) :]} == expected
+    assert set(results["ratio"]) == {f"{name}_vs_transformer" for name in expected - {"transformer"}}
+    assert results["setting"]["span"] == 5 and results["setting"]["hardware"]
+    left_out = [line for line in lines if "is left out" in line]
+    assert {line.split()[0] for line in left_out} == set(PEERS) - installed
+    assert all("pip install" in line for line in left_out)
+
+
+@pytest.mark.parametrize(
+    "arguments,message", [(["--span", "0"], "--span 0: give 1 or more"), (["--foo"], "unrecognized arguments: --foo")]
+)
+def test_bad_input(arguments, message):
+    done = peers(*arguments)
+    assert done.returncode == 2 and message in done.stderr.splitlines()[-1]

@@ -1,0 +1,57 @@
+"""Threads of the step loops."""
+
+import threading
+
+import pytest
+import torch
+
+from fb_fairseq.ops.threads import LARGE_PRODUCT, each, each_range, loop_threads
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_ranges_cover_all_and_do_not_overlap(count, threads):
+    seen = []
+    each_range(lambda first, last: seen.extend(range(first, last)), count, threads)
+    assert sorted(seen) == list(range(count))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tasks(threads):
+    done = []
+    each([lambda i=i: done.append((i, torch.is_grad_enabled())) for i in range(7)], threads)
+    assert sorted(done) == [(i, True) for i in range(7)]
+    with torch.no_grad():
+        each([lambda i=i: done.append((i, torch.is_grad_enabled())) for i in range(7)], threads)
+    assert sorted(done[7:]) == [(i, False) for i in range(7)]
+
+
+def test_tasks_run_on_several_threads():
+    meeting = threading.Barrier(3, timeout=20)
+    each([meeting.wait] * 3, 3)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_exception_is_raised_here(threads):
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        each([fail] * 5, threads)
+
+
+def test_small_products_run_on_one_thread(torch_threads):
+    torch.set_num_threads(3)
+    with loop_threads(CPU, LARGE_PRODUCT - 1) as threads:
+        assert (threads, torch.get_num_threads()) == (3, 1)
+        with loop_threads(CPU, 1) as inner:
+            assert (inner, torch.get_num_threads()) == (3, 1)
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+    with loop_threads(CPU, LARGE_PRODUCT) as threads:
+        assert (threads, torch.get_num_threads()) == (3, 3)
+    with pytest.raises(ZeroDivisionError), loop_threads(CPU, 1):
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 3
