@@ -35,11 +35,15 @@ class BlockBackward:
         self.block, self.record = block, record
         self.sums = BlockGradients(block)
 
+    def tile_rows(self) -> int:
+        """About how many rows a tile has."""
+        return TILE_ROWS
+
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
+        size = min(s.T, max(MIN_TILE_STEPS, self.tile_rows() // s.B))
         self.work = Workspace(block, size)
         recomputed = Record(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):

@@ -32,14 +32,14 @@ Mask = structure("Mask", ("keep", POINTER), ("scale", REAL))
 AttentionArgs = structure("AttentionArgs", ("query out query_t out_t", Matrix), ("norm", Norm))
 LayerArgs = structure(
     "LayerArgs",
-    ("memory encoder", AttentionArgs),
+    ("memory cross", AttentionArgs),
     ("fc1 fc2 fc1_t fc2_t", Matrix),
     ("ffn_norm", Norm),
     ("log_mask outside", POINTER),
-    ("encoder_rows encoder_panels", Pair),
+    ("encoder", Pair),
     ("reach active set", NUMBER),
 )
-SetArgs = structure("SetArgs", ("project project_t", Matrix), ("norm", Norm), ("rows panels", Pair), ("memory", NUMBER))
+SetArgs = structure("SetArgs", ("project project_t", Matrix), ("norm", Norm), ("slots", Pair), ("memory", NUMBER))
 BlockArgs = structure(
     "BlockArgs",
     ("T B D L H E F K C S I sources rows_per_source record_steps", NUMBER),
@@ -79,7 +79,6 @@ class Library:
             "fb_panel": [],
             "fb_scratch_size": [POINTER],
             "fb_pack": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
-            "fb_fill_panels": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
             "fb_forward": [POINTER, *[NUMBER] * 6],
             "fb_backward": [POINTER, POINTER, NUMBER, NUMBER],
             "fb_step": [POINTER, POINTER, NUMBER, NUMBER],
@@ -92,10 +91,6 @@ class Library:
     def packed_size(self, K: int, N: int) -> int:
         """Floats of a packed matrix [K, N]."""
         return -(-N // self.PANEL) * self.PANEL * K
-
-    def slot_panel_size(self, slots: int) -> int:
-        """Slots of a head in whole panels."""
-        return -(-slots // self.VL) * self.VL
 
 
 def pointer(x: Optional[Tensor]) -> Optional[int]:

@@ -22,6 +22,7 @@ from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Dropout
 from fb_fairseq.ops.threads import each, each_range
 
+TILE_ROWS = 512  # more than in the fast loop, because a step gathers from the later ones of its tile faster
 ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/rows.h
 RECORD = "attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
 WORKSPACE = (
@@ -119,26 +120,15 @@ class NativeBlock(Block):
             a.log_mask, a.outside = packing.hold(span.log_mask_HS), packing.hold(span.outside_HS)
         a.reach, a.active, a.set = self.reaches[l], int(self.inputs.active[l]), l if self.sizes.I > 1 else 0
         if self.encoder:
-            for side, rows_GCE in enumerate(x.detach().contiguous() for x in self.encoder[l][:2]):
-                a.encoder_rows[side] = packing.hold(rows_GCE)
-                a.encoder_panels[side] = self._panels(rows_GCE, rows_GCE.shape[1])
+            for side, slots_GCE in enumerate(self.encoder[l][:2]):
+                a.encoder[side] = packing.hold(slots_GCE)
 
     def _fill_set(self, a: SetArgs, i: int) -> None:
         source = self.weights.sources[i]
         affine, norm = self.weights.key_values[source.projection], self.weights.projections[source.projection].norm
         self._packing.fill_projection(a, affine, norm)
         a.memory = source.memory
-        for side, rows_IGCE in enumerate((self.slots.keys_IGCE, self.slots.values_IGCE)):
-            a.rows[side] = pointer(rows_IGCE[i])
-            a.panels[side] = self._panels(rows_IGCE[i], self.sizes.C)
-
-    def _panels(self, rows_GCE: Tensor, filled: int) -> int:
-        """The pointer of panels of slots, of which the first ones are filled."""
-        G, slots, E = rows_GCE.shape
-        rows = pointer(rows_GCE)
-        panels = self._packing.empty(G * self.library.slot_panel_size(slots) * E)
-        self.library.fill_panels(rows, G, slots, filled, E, panels.data_ptr())
-        return panels.data_ptr()
+        a.slots[0], a.slots[1] = pointer(self.slots.keys_IGCE[i]), pointer(self.slots.values_IGCE[i])
 
     def point_to_record(self, a: BlockArgs, record: Record) -> None:
         """Point to the tensors of a record of activations."""
@@ -162,6 +152,10 @@ class NativeBlock(Block):
 
 class NativeBackward(BlockBackward):
     """A backward pass whose loop over the steps of a tile is native."""
+
+    def tile_rows(self) -> int:
+        """See ``BlockBackward.tile_rows``."""
+        return TILE_ROWS
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """See ``BlockBackward.run``."""

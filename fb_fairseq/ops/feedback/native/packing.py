@@ -59,7 +59,7 @@ class Packing:
         """Pack a layer's weights."""
         self._fill_attention(a.memory, layer)
         if layer.cross is not None:
-            self._fill_attention(a.encoder, layer.cross)
+            self._fill_attention(a.cross, layer.cross)
         a.fc1, a.fc2, a.ffn_norm = self.matrix(layer.fc1), self.matrix(layer.fc2), self.norm(layer.ffn_norm)
 
     def _fill_attention(self, a: AttentionArgs, layer) -> None:
@@ -67,7 +67,7 @@ class Packing:
 
     def fill_layer_transposes(self, a: LayerArgs, layer: Layer) -> None:
         """Pack what only the backward pass needs of a layer."""
-        for attention, weights in ((a.memory, layer), (a.encoder, layer.cross)):
+        for attention, weights in ((a.memory, layer), (a.cross, layer.cross)):
             if weights is not None:
                 attention.query_t, attention.out_t = self.transpose(weights.query), self.transpose(weights.out)
         a.fc1_t, a.fc2_t = self.transpose(layer.fc1), self.transpose(layer.fc2)

@@ -95,7 +95,7 @@ class NativeStep:
         a.aligned = None if aligned_BC is None else aligned_BC.data_ptr()
         whole, half = pointer(ring.rows_JBHCE), ring.rows_JBHCE[0].numel() * ring.rows_JBHCE.element_size()
         for i, a_set in enumerate(self._sets):
-            a_set.rows[0], a_set.rows[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
+            a_set.slots[0], a_set.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
         age_B = None if ring.age_B is None else ring.age_B.long()
         ring_args = RingArgs(slots, ring.span, ring.position, pointer(ring.origin_BC), pointer(age_B))
         # A slot that is written for the second time may be looked at by other streams in this step.
@@ -111,7 +111,7 @@ class NativeStep:
         hold = self._encoder_packing.hold
         for a, context in zip(self._layers, encoder):
             for side, slots_CBHE in enumerate(context[:2]):
-                a.encoder_rows[side] = hold(slots_CBHE.permute(1, 2, 0, 3))
+                a.encoder[side] = hold(slots_CBHE.permute(1, 2, 0, 3))
         self._padding = hold(encoder[0].padding_BC) if encoder else None
         self._shape = None
 

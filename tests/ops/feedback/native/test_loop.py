@@ -7,6 +7,7 @@ import torch
 
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.native import loop
 from fb_fairseq.ops.feedback.native.loop import NativeBlock, feedback_block_native
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.native.built import needs_native_loop
@@ -50,6 +51,12 @@ def errors(found, exact):
         else:
             result[name] = float((found[name].double() - expected).norm()), float(expected.norm())
     return result
+
+
+@pytest.fixture(params=[3, 999], autouse=True)
+def tile_rows(request, monkeypatch):
+    """Tiles of several lengths, whole and partly filled."""
+    monkeypatch.setattr(loop, "TILE_ROWS", request.param)
 
 
 def check(case: Case, recompute: bool = False) -> None:

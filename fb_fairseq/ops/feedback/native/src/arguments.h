@@ -19,20 +19,19 @@ struct AttentionArgs {  // an attention's projections, and with pre-norm the nor
 };
 
 struct LayerArgs {
-  AttentionArgs memory, encoder;
+  AttentionArgs memory, cross;
   Matrix fc1, fc2, fc1_t, fc2_t;
   Norm ffn_norm;
   const float* log_mask;                              // [H, reach], newest last; null without adaptive spans
   const uint8_t* outside;                             // [H, reach]
-  // Keys and values of the encoder's output, [sentences x H, sources, E]. Decoding needs no panels.
-  const float *encoder_rows[2], *encoder_panels[2];
+  const float* encoder[2];                            // keys and values of its output, [sentences x H, sources, E]
   int64_t reach, active, set;
 };
 
 struct SetArgs {  // a set of keys and values
   Matrix project, project_t;
   Norm norm;                   // null without a norm
-  float *rows[2], *panels[2];  // of keys and of values, [G, C + T, E]; a ring's slots have no panels
+  float* slots[2];             // keys and values, [G, C + T, E]
   int64_t memory;
 };
 
@@ -81,19 +80,12 @@ struct TileArgs {
 
 // Floats of scratch memory that a stream needs.
 INLINE long scratch_size(const BlockArgs& c) {
-  const long X = c.H * c.E, slots = c.C + c.T > c.sources ? c.C + c.T : c.sources, most = c.S > c.sources ? c.S : c.sources;
-  const long attention = 2 * c.H * most + slot_panels(slots) * VL + 2 * VL + X;
+  const long X = c.H * c.E, slots = c.S > c.sources ? c.S : c.sources, attention = 2 * c.H * slots + X;
   const long needs[] = {attention, c.F, c.D + 2 * X, 2 * c.D, c.T * c.L};
   long size = 0;
   for (long need : needs) size = need > size ? need : size;
   return size + c.D;
 }
-
-// What the queries of a layer attend to at a step: n consecutive slots of each head.
-struct Slots {
-  const float *rows[2], *panels[2];  // of the range's first head
-  long size, first, n;               // size: slots of a head in memory
-};
 
 // Sizes and places of a range of streams.
 struct Range {
@@ -110,27 +102,17 @@ struct Range {
   float* record(float* x, long l, long at, long width) const { return by_layer(x, c.record_steps, l, at, width); }
   float* scratch() const { return c.scratch + b0 * scratch_size(c); }
 
-  Slots slots(const float* const rows[2], const float* const panels[2], long size, long first, long n) const {
-    const long at = b0 * c.H * c.E, whole = slot_panels(size) * VL;
-    Slots s{{}, {}, size, first, n};
-    for (int side = 0; side < 2; side++) {
-      s.rows[side] = rows[side] + at * size;
-      s.panels[side] = panels[side] ? panels[side] + at * whole : nullptr;
-    }
-    return s;
+  // A layer's slots at a step: how many it sees, and the keys or values of a head of this range, oldest first.
+  long window(const LayerArgs& layer, long t) const { return c.C + t < layer.reach ? c.C + t : layer.reach; }
+  Rows window(const LayerArgs& layer, int side, long t, long head) const {
+    const long first = c.C + t - window(layer, t);
+    return {c.sets[layer.set].slots[side] + ((b0 * c.H + head) * (c.C + c.T) + first) * c.E, c.E};
   }
-  Slots window(const LayerArgs& layer, long t) const {
-    const SetArgs& set = c.sets[layer.set];
-    const long n = c.C + t < layer.reach ? c.C + t : layer.reach;
-    return slots(set.rows, set.panels, c.C + c.T, c.C + t - n, n);
-  }
-  // Of all sentences; head h of this range looks at those of encoder_head(h).
-  Slots encoder(const LayerArgs& layer) const {
-    const float *const *rows = layer.encoder_rows, *const *panels = layer.encoder_panels;
-    return {{rows[0], rows[1]}, {panels[0], panels[1]}, c.sources, 0, c.sources};
+  // The same of the encoder's output.
+  Rows encoder(const LayerArgs& layer, int side, long head) const {
+    return {layer.encoder[side] + (sentence(head) * c.H + head % c.H) * c.sources * c.E, c.E};
   }
   long sentence(long head) const { return (b0 + head / c.H) / c.rows_per_source; }
-  long encoder_head(long head) const { return sentence(head) * c.H + head % c.H; }
 
   Visible seen(const LayerArgs& layer, long t, long head, long n) const {
     Visible v;

@@ -13,7 +13,7 @@ static void slot_gradient(const Range& r, const TileArgs& k, long i, long set, i
   const float* vectors = (side ? k.da : c.q + k.at * c.L * c.B * r.X) + first * c.B * r.X + g * c.E;
   const float scale = side ? 1.f : c.scale;
   for (long row = 0; row < rows; row++) scratch[row] = weights[((first + row * stride) * r.G + g) * k.W];
-  weighted_sum(scratch, vectors, stride * c.B * r.X, rows, c.E, out);
+  weighted_sum(scratch, rows, c.E, Rows{vectors, stride * c.B * r.X}, out);
   const float* later = k.d_slots + (((side * c.I + set) * r.G + g) * (c.C + c.T) + c.C + k.first + i) * c.E;
   for (long e = 0; e < c.E; e++) out[e] = later[e] + scale * out[e];
 }
@@ -56,29 +56,23 @@ INLINE void softmax_backward(long n, const float* p, float* d) {
 static void attend_backward(const Range& r, const TileArgs& k, long l, long i, const float* da, float* dq, float* scratch) {
   const BlockArgs& c = r.c;
   const LayerArgs& layer = c.layers[l];
-  const long t = k.first + i, at = k.at + i;
-  const Slots s = r.window(layer, t);
-  if (s.n == 0) {
+  const long t = k.first + i, at = k.at + i, n = r.window(layer, t), older = c.S - n;
+  if (n == 0) {
     memset(dq, 0, r.n * r.X * sizeof(float));
     return;
   }
-  const long n = s.n, older = c.S - n;
-  float *by_position = scratch, *dot = by_position + r.heads * c.S, *from_positions = dot + slot_panels(s.size) * VL + VL;
+  float *by_position = scratch, *from_positions = by_position + r.heads * c.S;
   if (c.value_positions_t) by_distance(r.heads, c, n, da, c.value_positions_t, by_position);
   const Mask mask = r.at(c.attention_mask, l, t, c.H * c.mask_slots);
   const float* p = c.p + ((at * c.L + l) * r.G + r.b0 * c.H) * c.S + older;
   float* ds = k.ds + ((i * c.L + l) * r.G + r.b0 * c.H) * k.W + i + older;
   for (long head = 0; head < r.heads; head++) {
-    const float* products = dots(da + head * c.E, s.panels[1] + head * slot_panels(s.size) * VL * c.E, c.E, s.first, n, dot);
-    const float* position = by_position + head * c.S + older;
     float* d = ds + head * k.W;
-    if (c.value_positions_t)
-      for (long j = 0; j < n; j++) d[j] = products[j] + position[j];
-    else
-      memcpy(d, products, n * sizeof(float));
+    dots(da + head * c.E, c.E, n, r.window(layer, 1, t, head), d);
+    if (c.value_positions_t) add_scaled(n, 1.f, by_position + head * c.S + older, d);
     if (mask.keep) drop(n, mask.keep + (head + 1) * c.mask_slots - n, mask.scale, d, d);
     softmax_backward(n, p + head * c.S, d);
-    weighted_sum(d, s.rows[0] + (head * s.size + s.first) * c.E, c.E, n, c.E, dq + head * c.E);
+    weighted_sum(d, n, c.E, r.window(layer, 0, t, head), dq + head * c.E);
   }
   if (c.key_positions_t) {
     product(r.heads, n, c.E, ds, k.W, c.key_positions_t + older * PANEL, c.S * PANEL, {}, from_positions, c.E);
@@ -88,21 +82,20 @@ static void attend_backward(const Range& r, const TileArgs& k, long l, long i, c
 }
 
 // The same for attention to the encoder's output. The scores' gradients are kept with their scale.
-static void attend_encoder_backward(const Range& r, const TileArgs& k, long l, long i, const float* da, float* dq, float* scratch) {
+static void attend_encoder_backward(const Range& r, const TileArgs& k, long l, long i, const float* da, float* dq) {
   const BlockArgs& c = r.c;
-  const Slots s = r.encoder(c.layers[l]);
+  const LayerArgs& layer = c.layers[l];
   const long n = c.sources, t = k.first + i;
   const Mask mask = r.at(c.cross_mask, l, t, c.H * n);
   const float* p = c.cross_p + (((k.at + i) * c.L + l) * r.G + r.b0 * c.H) * n;
   float* ds = k.dcs + ((i * c.L + l) * r.G + r.b0 * c.H) * n;
   for (long head = 0; head < r.heads; head++) {
-    const long source = r.encoder_head(head);
     float* d = ds + head * n;
-    memcpy(d, dots(da + head * c.E, s.panels[1] + source * slot_panels(n) * VL * c.E, c.E, 0, n, scratch), n * sizeof(float));
+    dots(da + head * c.E, c.E, n, r.encoder(layer, 1, head), d);
     if (mask.keep) drop(n, mask.keep + head * n, mask.scale, d, d);
     softmax_backward(n, p + head * n, d);
     for (long j = 0; j < n; j++) d[j] *= c.scale;
-    weighted_sum(d, s.rows[0] + source * n * c.E, c.E, n, c.E, dq + head * c.E);
+    weighted_sum(d, n, c.E, r.encoder(layer, 0, head), dq + head * c.E);
   }
 }
 
@@ -155,10 +148,10 @@ static void layer_backward(const Range& r, const TileArgs& k, long l, long i, fl
     x = input(c.attended_x, c.cross_sum);
     d_out = work(k.d_crossed, c.D), d_norm = work(k.d_cross_norm, c.D);
     float *da = r.by_step(k.dca, i, l, r.X), *dq = r.by_step(k.dcq, i, l, r.X);
-    residual_backward(r, r.at(c.cross_residual_mask, l, t, c.D), layer.encoder.norm, x, d_norm, d_out, dx);
-    product(r.n, c.D, r.X, d_out, c.D, layer.encoder.out_t.panels, c.D * PANEL, {}, da, r.X);
-    attend_encoder_backward(r, k, l, i, da, dq, scratch);
-    input_backward(r, dq, r.X, layer.encoder.query_t, layer.encoder.norm, x, d_norm, dx);
+    residual_backward(r, r.at(c.cross_residual_mask, l, t, c.D), layer.cross.norm, x, d_norm, d_out, dx);
+    product(r.n, c.D, r.X, d_out, c.D, layer.cross.out_t.panels, c.D * PANEL, {}, da, r.X);
+    attend_encoder_backward(r, k, l, i, da, dq);
+    input_backward(r, dq, r.X, layer.cross.query_t, layer.cross.norm, x, d_norm, dx);
   }
 
   // Attention to the memory.

@@ -16,56 +16,57 @@ INLINE void by_distance(long heads, const BlockArgs& c, long n, const float* vec
   product(heads, c.E, c.S - first, vectors, c.E, positions + first * c.E, c.E * PANEL, {}, out + first, c.S);
 }
 
+// The products of keys and queries -> scores. position: to be added; or null.
+INLINE void scale_scores(long n, float scale, const float* position, float* products) {
+  if (position)
+    for (long i = 0; i < n; i++) products[i] = (products[i] + position[i]) * scale;
+  else
+    for (long i = 0; i < n; i++) products[i] *= scale;
+}
+
+// Add the positions of values to a, with the weights [heads, S] of the last n slots.
+INLINE void add_value_positions(long heads, const BlockArgs& c, long n, const float* weights, float* a) {
+  Epilogue e;
+  e.then = Then::add, e.other = a, e.stride = c.E;
+  product(heads, n, c.E, weights + c.S - n, c.S, c.value_positions + (c.S - n) * PANEL, c.S * PANEL, e, a, c.E);
+}
+
 // a = attention of the queries q to the memory; the weights go to p [heads, S], newest last.
 static void attend(const Range& r, long l, long t, const float* q, float* p, float* a, float* scratch) {
   const BlockArgs& c = r.c;
   const LayerArgs& layer = c.layers[l];
-  const Slots s = r.window(layer, t);
-  if (s.n == 0) {
+  const long n = r.window(layer, t), older = c.S - n;
+  if (n == 0) {
     memset(a, 0, r.n * r.X * sizeof(float));
     return;
   }
-  const long n = s.n, older = c.S - n;
-  float *by_position = scratch, *kept = by_position + r.heads * c.S, *dot = kept + r.heads * c.S;
+  float *by_position = scratch, *kept = by_position + r.heads * c.S;
   const Mask mask = r.at(c.attention_mask, l, t, c.H * c.mask_slots);
   if (c.key_positions) by_distance(r.heads, c, n, q, c.key_positions, by_position);
   for (long head = 0; head < r.heads; head++) {
-    const float* products = dots(q + head * c.E, s.panels[0] + head * slot_panels(s.size) * VL * c.E, c.E, s.first, n, dot);
-    const float* position = by_position + head * c.S + older;
-    float* weights = p + head * c.S + older;
-    if (c.key_positions)
-      for (long i = 0; i < n; i++) weights[i] = (products[i] + position[i]) * c.scale;
-    else
-      for (long i = 0; i < n; i++) weights[i] = products[i] * c.scale;
+    float *weights = p + head * c.S + older, *position = by_position + head * c.S + older;
+    dots(q + head * c.E, c.E, n, r.window(layer, 0, t, head), weights);
+    scale_scores(n, c.scale, c.key_positions ? position : nullptr, weights);
     const uint8_t* keep = mask.keep ? mask.keep + (head + 1) * c.mask_slots - n : nullptr;
     const float* used = attention_weights(weights, n, r.seen(layer, t, head, n), keep, mask.scale, kept + head * c.S + older);
-    weighted_sum(used, s.rows[1] + (head * s.size + s.first) * c.E, c.E, n, c.E, a + head * c.E);
+    weighted_sum(used, n, c.E, r.window(layer, 1, t, head), a + head * c.E);
   }
-  if (c.value_positions) {
-    Epilogue e;
-    e.then = Then::add, e.other = a, e.stride = c.E;
-    const float* used = (mask.keep ? kept : p) + older;
-    product(r.heads, n, c.E, used, c.S, c.value_positions + older * PANEL, c.S * PANEL, e, a, c.E);
-  }
+  if (c.value_positions) add_value_positions(r.heads, c, n, mask.keep ? kept : p, a);
 }
 
 // The same for attention to the encoder's output; the weights go to p [heads, sources].
-static void attend_encoder(const Range& r, long l, long t, const float* q, float* p, float* a, float* scratch) {
+static void attend_encoder(const Range& r, long l, long t, const float* q, float* p, float* a, float* kept) {
   const BlockArgs& c = r.c;
-  const Slots s = r.encoder(c.layers[l]);
+  const LayerArgs& layer = c.layers[l];
   const long n = c.sources;
-  float *kept = scratch, *dot = kept + n;
   const Mask mask = r.at(c.cross_mask, l, t, c.H * n);
   for (long head = 0; head < r.heads; head++) {
-    const long source = r.encoder_head(head);
-    const float *keys = s.rows[0] + source * n * c.E, *values = s.rows[1] + source * n * c.E, *products = dot;
-    if (s.panels[0]) products = dots(q + head * c.E, s.panels[0] + source * slot_panels(n) * VL * c.E, c.E, 0, n, dot);
-    else dots_of_rows(q + head * c.E, c.E, n, [&](long i) { return keys + i * c.E; }, dot);
     float* weights = p + head * n;
-    for (long i = 0; i < n; i++) weights[i] = products[i] * c.scale;
+    dots(q + head * c.E, c.E, n, r.encoder(layer, 0, head), weights);
+    scale_scores(n, c.scale, nullptr, weights);
     const uint8_t* keep = mask.keep ? mask.keep + head * n : nullptr;
     const float* used = attention_weights(weights, n, r.seen_of_encoder(head), keep, mask.scale, kept);
-    weighted_sum(used, values, c.E, n, c.E, a + head * c.E);
+    weighted_sum(used, n, c.E, r.encoder(layer, 1, head), a + head * c.E);
   }
 }
 
@@ -133,9 +134,9 @@ static void run_layer(const Range& r, long l, long t, long at, Attend attend_mem
   if (c.sources) {
     float *crossed = r.record(c.crossed_x, l, at, c.D), *p = c.cross_p + ((at * c.L + l) * r.G + r.b0 * c.H) * c.sources;
     q = r.by_step(c.cross_q, at, l, r.X), a = r.by_step(c.cross_a, at, l, r.X);
-    project_normed(r, attended, layer.encoder.norm, layer.encoder.query, Then::nothing, r.X, q, scratch);
+    project_normed(r, attended, layer.cross.norm, layer.cross.query, Then::nothing, r.X, q, scratch);
     attend_encoder(r, l, t, q, p, a, scratch);
-    residual(r, a, r.X, layer.encoder.out, r.at(c.cross_residual_mask, l, t, c.D), attended, layer.encoder.norm,
+    residual(r, a, r.X, layer.cross.out, r.at(c.cross_residual_mask, l, t, c.D), attended, layer.cross.norm,
              c.pre_norm ? nullptr : r.record(c.cross_sum, l, at, c.D), crossed);
     attended = crossed;
     if (c.aligned && l == c.alignment_layer) {
@@ -162,8 +163,8 @@ static void mix_memories(const Range& r, long t, long at) {
   }
 }
 
-// Write the keys and values of step t's memories to a slot of `size`.
-static void project_memories(const Range& r, long t, long slot, long size, float* scratch) {
+// Write the keys and values of step t's memories to a slot, of `slots`.
+static void project_memories(const Range& r, long t, long slot, long slots, float* scratch) {
   const BlockArgs& c = r.c;
   float *normed = scratch, *both = scratch + r.n * c.D;
   for (long i = 0; i < c.I; i++) {
@@ -173,12 +174,10 @@ static void project_memories(const Range& r, long t, long slot, long size, float
     Epilogue e;
     e.bias = set.project.bias;
     product(r.n, c.D, 2 * r.X, set.norm.weight ? normed : memory, c.D, set.project.panels, c.D * PANEL, e, both, 2 * r.X);
-    const Slots s = r.slots(set.rows, set.panels, size, 0, size);
     for (int side = 0; side < 2; side++)
       for (long head = 0; head < r.heads; head++) {
         const float* vector = both + (head / c.H * 2 + side) * r.X + head % c.H * c.E;
-        float* panels = s.panels[side] ? const_cast<float*>(s.panels[side]) + head * slot_panels(size) * VL * c.E : nullptr;
-        write_slot(vector, slot, c.E, const_cast<float*>(s.rows[side]) + head * size * c.E, panels);
+        memcpy(set.slots[side] + ((r.b0 * c.H + head) * slots + slot) * c.E, vector, c.E * sizeof(float));
       }
   }
 }

@@ -10,14 +10,6 @@ int64_t fb_scratch_size(const BlockArgs* args) { return scratch_size(*args); }
 
 void fb_pack(const float* W, int64_t K, int64_t N, int64_t row, int64_t column, float* out) { pack_matrix(W, K, N, row, column, out); }
 
-// The panels of slots that are there as rows, for `heads` streams and heads.
-void fb_fill_panels(const float* rows, int64_t heads, int64_t slots, int64_t filled, int64_t E, float* panels) {
-  const long size = slot_panels(slots) * VL;
-  for (long head = 0; head < heads; head++)
-    for (long s = 0; s < filled; s++)
-      for (long e = 0; e < E; e++) panels[(head * size + s / VL * VL) * E + e * VL + s % VL] = rows[(head * slots + s) * E + e];
-}
-
 // Steps first … last - 1, to the record from step `at` on. With `again`, memories and slots are there already.
 void fb_forward(const BlockArgs* args, int64_t b0, int64_t b1, int64_t first, int64_t last, int64_t at, int64_t again) {
   const BlockArgs& c = *args;

@@ -4,6 +4,9 @@
 
 constexpr int PANEL = 2 * VL;
 
+// Panels are read for a few rows only, and from a cache that is slow: they are fetched this many floats before.
+constexpr long FETCH_AHEAD = 1024;
+
 // What happens to a product before it is stored.
 enum class Then { nothing, relu, add, where_positive };
 
@@ -22,6 +25,7 @@ static void panel_product(long K, const float* x, long ldx, const float* panel, 
   Vec low[R], high[R];
   for (int r = 0; r < R; r++) low[r] = high[r] = Vec{};
   for (long k = 0; k < K; k++) {
+    for (int line = 0; line < PANEL; line += LINE) __builtin_prefetch(panel + k * PANEL + FETCH_AHEAD + line);
     const Vec a = load(panel + k * PANEL), b = load(panel + k * PANEL + VL);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {

@@ -12,13 +12,13 @@ struct Ring {
         oldest(ring.position < ring.span ? 0 : ring.position % ring.span) {}
 
   // Of one head of a stream, in the keys or values of a set.
-  auto rows(const float* set, long stream, long head) const {
+  auto rows(const float* slots, long stream, long head) const {
     const int32_t* origin = ring.origin ? ring.origin + stream * ring.slots : nullptr;
     return [=](long i) {
       long slot = oldest + i;
       if (slot >= n) slot -= n;
       const long from = origin ? origin[slot] : stream;
-      return set + ((from * H + head) * ring.slots + slot) * E;
+      return slots + ((from * H + head) * ring.slots + slot) * E;
     };
   }
 };
@@ -37,23 +37,16 @@ static void attend_ring(const Range& r, const Ring& ring, long l, const float* q
   if (c.key_positions) by_distance(r.heads, c, n, q, c.key_positions, by_position);
   for (long head = 0; head < r.heads; head++) {
     const long stream = r.b0 + head / c.H, h = head % c.H;
-    const auto keys = ring.rows(set.rows[0], stream, h), values = ring.rows(set.rows[1], stream, h);
+    const auto keys = ring.rows(set.slots[0], stream, h), values = ring.rows(set.slots[1], stream, h);
     float *weights = p + head * c.S + older, *position = by_position + head * c.S + older;
-    dots_of_rows(q + head * c.E, c.E, n, [&](long i) { return keys(skipped + i); }, weights);
-    if (c.key_positions)
-      for (long i = 0; i < n; i++) weights[i] = (weights[i] + position[i]) * c.scale;
-    else
-      for (long i = 0; i < n; i++) weights[i] *= c.scale;
+    dots(q + head * c.E, c.E, n, [&](long i) { return keys(skipped + i); }, weights);
+    scale_scores(n, c.scale, c.key_positions ? position : nullptr, weights);
     Visible seen = r.seen(layer, 0, head, n);
     if (ring.ring.age) seen.far = n > ring.ring.age[stream] ? n - ring.ring.age[stream] : 0;
     softmax(weights, n, seen);
-    weighted_sum_of_rows(weights, n, c.E, [&](long i) { return values(skipped + i); }, a + head * c.E);
+    weighted_sum(weights, n, c.E, [&](long i) { return values(skipped + i); }, a + head * c.E);
   }
-  if (c.value_positions) {
-    Epilogue e;
-    e.then = Then::add, e.other = a, e.stride = c.E;
-    product(r.heads, n, c.E, p + older, c.S, c.value_positions + older * PANEL, c.S * PANEL, e, a, c.E);
-  }
+  if (c.value_positions) add_value_positions(r.heads, c, n, p, a);
 }
 
 static void decoding_step(const Range& r, const RingArgs& args) {

@@ -9,13 +9,20 @@
 #if defined(__AVX512F__)
 constexpr int VL = 16;
 constexpr int ROWS = 8;  // rows of a product at a time: their sums fill the registers
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #elif defined(__AVX__)
 constexpr int VL = 8;
 constexpr int ROWS = 6;
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
 #else
 constexpr int VL = 4;
 constexpr int ROWS = 4;
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
 #endif
+constexpr int LINE = 16;  // floats in a line of the cache
 
 typedef float Vec __attribute__((vector_size(sizeof(float) * VL)));
 typedef float Unaligned __attribute__((vector_size(sizeof(float) * VL), aligned(4), may_alias));
@@ -31,13 +38,38 @@ INLINE Vec all(float x) { return Vec{} + x; }
 INLINE Vec load_part(const float* p, long n) {
   if (n >= VL) return load(p);
   Vec v{};
-  if (n > 0) memcpy(&v, p, n * sizeof(float));
+  if (n > 0) memcpy(&v, p, (n < VL ? n : VL) * sizeof(float));
   return v;
 }
 
 INLINE void store_part(float* p, Vec v, long n) {
   if (n >= VL) store(p, v);
-  else if (n > 0) memcpy(p, &v, n * sizeof(float));
+  else if (n > 0) memcpy(p, &v, (n < VL ? n : VL) * sizeof(float));
+}
+
+// The elements of a, then those of b, with even or odd numbers.
+INLINE Vec even(Vec a, Vec b) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, EVEN);
+#else
+  return __builtin_shuffle(a, b, Ints{EVEN});
+#endif
+}
+INLINE Vec odd(Vec a, Vec b) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, ODD);
+#else
+  return __builtin_shuffle(a, b, Ints{ODD});
+#endif
+}
+
+// The sums of VL vectors, as one vector. They are overwritten.
+INLINE Vec sums_of(Vec* v) {
+#pragma GCC unroll 8
+  for (int count = VL / 2; count > 0; count /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) v[i] = even(v[2 * i], v[2 * i + 1]) + odd(v[2 * i], v[2 * i + 1]);
+  return v[0];
 }
 
 INLINE float sum(Vec v) {
@@ -46,6 +78,16 @@ INLINE float sum(Vec v) {
   for (int half = VL / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) parts[i] += parts[i + half];
   return parts[0];
+}
+
+INLINE float highest(const float* x, long n) {
+  Vec top = all(-INFINITY);
+  long i = 0;
+  for (; i + VL <= n; i += VL) top = load(x + i) > top ? load(x + i) : top;
+  float result = -INFINITY;
+  for (int j = 0; j < VL; j++) result = top[j] > result ? top[j] : result;
+  for (; i < n; i++) result = x[i] > result ? x[i] : result;
+  return result;
 }
 
 // e^x for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln 2 / 2, and e^r by its Taylor series.
