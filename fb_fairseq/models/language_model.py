@@ -26,6 +26,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
+from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.option_fields import option
 from fb_fairseq.streams.resume import InitialisedModel
 
@@ -106,6 +107,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         self.hold(stack)
         build_word_layers(self, cfg, dictionary, output_dictionary or dictionary)
         self.memory_storage = memory_storage
+        self._threads_chosen = False
         self.absolute_positions = absolute_positions
         self.embed_positions = None
         if learned_positions:
@@ -142,6 +144,8 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         """Features [B, T, D] of a block, and a dict: ``state`` after it, and what the stack reports for ``lm_loss``
         (``logged``, ``span_penalty``)."""
+        if self.training and self.stack.sequential and prev_output_tokens.device.type == "cpu":
+            self._choose_threads(prev_output_tokens.numel())
         state = stream.read() if stream is not None else None
         x_TBD = self.embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
         y_TBD, state = self.stack.run_block(x_TBD, state)
@@ -153,6 +157,12 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         if report.penalty is not None:
             extra["span_penalty"] = report.penalty
         return y_TBD.transpose(0, 1), extra
+
+    def _choose_threads(self, rows: int) -> None:
+        """Before the first block: torch's threads for what is computed on so many rows."""
+        if not self._threads_chosen:
+            self._threads_chosen = True
+            keep_threads_for_loops(2 * rows * max(p.numel() for p in self.parameters() if p.dim() == 2))
 
     def extract_features_step_by_step(self, prev_output_tokens, incremental_state):
         """Features [B, t, D] of the t tokens that the memory in ``incremental_state`` has not seen yet."""

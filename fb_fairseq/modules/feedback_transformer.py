@@ -23,6 +23,8 @@ class FeedbackTransformer(TransformerStack):
         layers: layers that belong to another module (fairseq's decoder); None: new ones.
     """
 
+    sequential = True
+
     def __init__(self, options: TransformerOptions, layers: Optional[Sequence[LayerWeights]] = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)

@@ -58,7 +58,10 @@ class Stack(nn.Module, ABC):
     Attributes:
         options: a frozen dataclass with at least ``decoder_layers``, ``decoder_embed_dim``, ``embedding_dropout`` and
             ``output_dropout``.
+        sequential: whether the steps of a block run one after the other, in small operations.
     """
+
+    sequential = False
 
     @abstractmethod
     def run_block(

@@ -3,9 +3,10 @@
 A step's operations are small. Shared among threads, they wait for each other thousands of times a second, and where
 another process keeps one of the cores busy, each of these waits takes a time slice of the operating system. So torch
 runs on one thread inside the loops, unless a product is large; the native loop shares out streams, whose threads meet
-once per block. Neither rule depends on measured times, so that results can be reproduced.
+once per block. No rule depends on measured times, so that results can be reproduced.
 """
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +17,17 @@ import torch
 
 # About a millisecond of one core.
 LARGE_PRODUCT = 1 << 27  # multiplications and additions
+LONG_RANGE = 16  # streams that make a range efficient, because they share what is read of the weights
+RANGES_PER_THREAD = 4
+
+# What is computed outside of the loops is worth several threads if its largest product takes some time slices.
+LARGE_OUTSIDE_PRODUCT = 1 << 30
+
+logger = logging.getLogger(__name__)
 
 _pool: Optional[ThreadPoolExecutor] = None
 _width = 1
+_kept = 1  # threads that only the native loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
 
 
@@ -38,7 +47,7 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
         return
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or largest_product >= LARGE_PRODUCT:
-        yield threads
+        yield threads if threads > 1 else _kept
         return
     torch.set_num_threads(1)
     _loop.threads = threads
@@ -49,13 +58,32 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
+def keep_threads_for_loops(largest_product: int) -> None:
+    """If everything that a training process computes is small, run torch on one thread from now on; the native loop
+    keeps as many as torch had. Logged.
+
+    Args:
+        largest_product: multiplications and additions of the largest product outside of the loops.
+    """
+    global _kept
+    threads = torch.get_num_threads()
+    if threads == 1 or largest_product >= LARGE_OUTSIDE_PRODUCT:
+        return
+    _kept = threads
+    torch.set_num_threads(1)
+    logger.info(f"step loop: the model is small: torch runs on 1 thread, the native loop on {threads}")
+
+
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
-    """Call ``function(first, last)`` for ranges of ``range(count)``, each in a thread of its own, and wait for them."""
-    threads = min(threads, count)
+    """Call ``function(first, last)`` for ranges of ``range(count)`` on several threads, and wait for them.
+
+    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them.
+    """
     if threads <= 1:
         return function(0, count)
-    bounds = [count * i // threads for i in range(threads + 1)]
-    each([partial(function, *bounds[i : i + 2]) for i in range(threads)], threads)
+    ranges = min(count, max(threads, min(RANGES_PER_THREAD * threads, count // LONG_RANGE)))
+    bounds = [count * i // ranges for i in range(ranges + 1)]
+    each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 
 
 def each(tasks: List[Callable[[], object]], threads: int) -> None:

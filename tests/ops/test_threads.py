@@ -5,13 +5,21 @@ import threading
 import pytest
 import torch
 
-from fb_fairseq.ops.threads import LARGE_PRODUCT, each, each_range, loop_threads
+from fb_fairseq.ops import threads as module
+from fb_fairseq.ops.threads import (
+    LARGE_OUTSIDE_PRODUCT,
+    LARGE_PRODUCT,
+    each,
+    each_range,
+    keep_threads_for_loops,
+    loop_threads,
+)
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", [1, 2, 7, 70, 1000])
 def test_ranges_cover_all_and_do_not_overlap(count, threads):
     seen = []
     each_range(lambda first, last: seen.extend(range(first, last)), count, threads)
@@ -55,3 +63,15 @@ def test_small_products_run_on_one_thread(torch_threads):
     with pytest.raises(ZeroDivisionError), loop_threads(CPU, 1):
         raise ZeroDivisionError
     assert torch.get_num_threads() == 3
+
+
+def test_small_models_leave_the_threads_to_the_loop(torch_threads, monkeypatch, caplog):
+    monkeypatch.setattr(module, "_kept", 1)
+    caplog.set_level("INFO")
+    torch.set_num_threads(3)
+    keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT)
+    assert torch.get_num_threads() == 3 and not caplog.messages
+    keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT - 1)
+    assert torch.get_num_threads() == 1 and "torch runs on 1 thread, the native loop on 3" in caplog.text
+    with loop_threads(CPU, 1) as threads:
+        assert (threads, torch.get_num_threads()) == (3, 1)

@@ -10,5 +10,6 @@ fast.py        the loop as one autograd function per block
   tile.py        workspace and norms of a tile of steps
   gradients.py   sums of the weights' gradients over tiles
 graph.py       the fast loop as CUDA graphs
+native/        the fast loop and decoding steps in C++
 select.py      which loop runs
 """

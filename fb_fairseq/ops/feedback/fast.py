@@ -63,10 +63,12 @@ class BlockRun:
             d_x_TBD = backward.run(d_out_TBD)
             return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
 
-    @staticmethod
-    def _threads(inputs: BlockInputs) -> ContextManager[int]:
-        rows, fc1 = inputs.x_TBD.shape[1], inputs.weights.layers[0].fc1.weight
-        return loop_threads(inputs.x_TBD.device, 2 * rows * fc1.numel())
+    def _threads(self, inputs: BlockInputs) -> ContextManager[int]:
+        return loop_threads(inputs.x_TBD.device, self.largest_product(inputs))
+
+    def largest_product(self, inputs: BlockInputs) -> int:
+        """Multiplications and additions of the largest product that torch computes in each step."""
+        return 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
 
 
 def feedback_block_fast(

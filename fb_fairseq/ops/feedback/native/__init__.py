@@ -1,16 +1,23 @@
-"""The step loop in C++: the sequential part of a block, forward and backward, on a CPU in fp32.
+"""The step loop in C++: the sequential part of a block, forward and backward, and decoding steps, on a CPU in fp32.
 
     src/vectors.h     vectors as wide as the registers
     src/products.h    products of few rows with packed matrices
     src/attention.h   one query over the slots of one head
     src/rows.h        layer norms, activations, dropout
-    src/loop.cpp      the loop
+    src/arguments.h   what a call works on
+    src/forward.h     a step of a block, forward
+    src/backward.h    a step of a block, backward
+    src/step.h        a step of decoding
+    src/loop.cpp      the functions that are called from Python
     build.py          compiles them at first use, to a cache folder
     library.py        the compiled functions and their arguments, by ctypes
+    packing.py        weights in the layout of the products
     loop.py           the passes over a block; what they do not cover runs in the fast loop
+    step.py           decoding steps
 
 It has the same place as the loops of ``forward.py`` and ``backward.py`` in the folder above, whose other parts it
 shares: everything that is not sequential is torch's. Why it is faster: each weight is packed once per block, not in
-each of many small products; a query's attention goes once over the keys and once over the values; and nothing is
-dispatched between.
+each of many small products; a query's attention goes once over the keys and once over the values; what comes next is
+fetched into the cache meanwhile; and nothing is dispatched between. In decoding, weights stay packed as long as they do
+not change.
 """

@@ -196,6 +196,10 @@ class NativeRun(BlockRun):
         """See ``BlockRun.make_block``."""
         return NativeBlock(inputs, self.library, threads)
 
+    def largest_product(self, inputs: BlockInputs) -> int:
+        """See ``BlockRun.largest_product``. None: streams and layers are shared out to threads instead."""
+        return 0
+
 
 def not_covered(inputs: BlockInputs) -> Optional[str]:
     """Why the native loop cannot run a block; None: it can."""

@@ -1,0 +1,121 @@
+"""How training speed changes with the span S, the layers L, the width D and the streams B; each beside the Transformer.
+
+    python examples/benchmark/growth.py --out growth.jsonl [--figure growth.png]
+
+Measures what ``python -m fb_fairseq benchmark train`` measures, with its options: one of the four sizes at a time, the
+others as the options say. Sizes that --out holds already are not measured again, so an interrupted run goes on where
+it stopped. Needs matplotlib for the figure.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Dict, List
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+
+import torch
+
+from fb_fairseq.benchmark import command, train
+from fb_fairseq.benchmark.measure import interleaved_medians
+from fb_fairseq.benchmark.options import add_model_options
+from fb_fairseq.hardware import hardware
+
+SIZES = {
+    "span": [32, 64, 128, 256, 512, 1024],
+    "layers": [2, 4, 6, 8, 12],
+    "embed_dim": [64, 128, 256, 512],
+    "batch_size": [1, 2, 4, 8, 16, 32, 64],
+}
+LABELS = {"span": "span S", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
+MODELS = {
+    "native": "Feedback Transformer, native loop",
+    "fast": "Feedback Transformer, fast loop",
+    "transformer": "Transformer",
+}
+
+
+def parse() -> argparse.Namespace:
+    """The options, checked as those of ``benchmark train``. Exits with an error message if they are invalid."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, metavar="FILE", help="results, one JSON line per setting")
+    parser.add_argument("--figure", metavar="FILE", help="a picture of all results in --out")
+    own, rest = parser.parse_known_args()
+    add_model_options(parser)
+    train.add_arguments(parser)
+    parser.parse_args()
+    args = command.parse(["train", *rest])
+    args.out, args.figure = own.out, own.figure
+    return args
+
+
+def measure(args: argparse.Namespace) -> Dict[str, float]:
+    """Tokens per second of each model."""
+    steps = [train.training_step(train.CASES[name], args) for name in MODELS]
+    times = interleaved_medians(steps, args.device, args.repeats)
+    return {name: round(args.batch_size * args.block / time, 1) for name, time in zip(MODELS, times)}
+
+
+def settings(args: argparse.Namespace) -> List[dict]:
+    """The sizes to measure, each with the name of the one that varies."""
+    found = []
+    for name, values in SIZES.items():
+        for value in values:
+            sizes = {key: getattr(args, key) for key in (*SIZES, "heads", "ffn_dim", "block", "threads", "dtype")}
+            sizes[name] = value
+            if name == "embed_dim":
+                sizes.update(ffn_dim=4 * value, heads=max(1, value // 64))
+            found.append({"varies": name, **sizes})
+    return found
+
+
+def draw(results: List[dict], path: str) -> None:
+    """Tokens per second against each of the sizes."""
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(SIZES), figsize=(3.2 * len(SIZES), 3.2), sharey=False)
+    for axes, (size, label) in zip(panels, LABELS.items()):
+        own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
+        for model, name in MODELS.items():
+            axes.plot(
+                [r["setting"][size] for r in own], [r["tokens_per_second"][model] for r in own], "o-", ms=3, label=name
+            )
+        axes.set(xscale="log", yscale="log", xlabel=label)
+        axes.set_xticks(SIZES[size], list(map(str, SIZES[size])), fontsize=7)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("training, tokens per second")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", ncol=3, frameon=False)
+    figure.subplots_adjust(top=0.85)
+    figure.tight_layout(rect=(0, 0, 1, 0.92))
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Run the command: one line for each setting, appended to --out."""
+    args = parse()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    out = Path(args.out)
+    results = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    measured = [r["setting"] for r in results]
+    for setting in settings(args):
+        if setting in measured:
+            continue
+        speeds = measure(argparse.Namespace(**{**vars(args), **setting}))
+        result = {"tokens_per_second": speeds, "setting": setting, "hardware": hardware(args.device)}
+        with open(out, "a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+        results.append(result)
+        name = setting["varies"]
+        ratio = speeds["native"] / speeds["transformer"]
+        print(f"{LABELS[name]} = {setting[name]}: {speeds}, native / Transformer {ratio:.2f}", flush=True)
+    if args.figure:
+        draw(results, args.figure)
+
+
+if __name__ == "__main__":
+    main()
