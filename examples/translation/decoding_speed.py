@@ -23,8 +23,8 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.benchmark.command import hardware
 from fb_fairseq.benchmark.measure import table
+from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
 SOURCE_WORDS = 25  # length of every source sentence
@@ -32,6 +32,8 @@ MODELS = {
     "vanilla": (TransformerModel, {}),
     "feedback, shared": (FeedbackDecoderModel, {"memory_projections": "shared"}),
     "feedback, per-layer": (FeedbackDecoderModel, {"memory_projections": "per-layer"}),
+    # Without native steps, which the others take on a CPU:
+    "feedback, shared, torch": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "fast"}),
 }
 GPU_MODELS = {
     "feedback, shared, graph": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),

@@ -102,4 +102,22 @@ def test_decoding_speed(monkeypatch, capsys):
         "2 layers, 5 tokens, vanilla": 2 * 2 * 5 * 16 * 4,
         "2 layers, 5 tokens, feedback, shared": 2 * 5 * 16 * 4,
         "2 layers, 5 tokens, feedback, per-layer": 2 * 2 * 5 * 16 * 4,
+        "2 layers, 5 tokens, feedback, shared, torch": 2 * 5 * 16 * 4,
     }
+
+
+def test_training_speed(monkeypatch, capsys):
+    """Every model at every number of layers."""
+    import runpy
+    import sys
+
+    sizes = (
+        "--layers 1 2 --encoder-layers 1 --sentences 2 --words 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 "
+        "--vocabulary 30 --cpu"
+    )
+    monkeypatch.setattr(sys, "argv", ["training_speed.py", *sizes.split()])
+    runpy.run_path(str(REPOSITORY / "examples/translation/training_speed.py"), run_name="__main__")
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    models = ["vanilla", "feedback, shared", "feedback, per-layer", "feedback, shared, fast loop"]
+    assert [(r["layers"], r["model"]) for r in found["results"]] == [(n, model) for n in (1, 2) for model in models]
+    assert all(r["words_per_second"] > 0 for r in found["results"])

@@ -3,6 +3,7 @@
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from fb_fairseq.ops.feedback.native import build as module
 from fb_fairseq.ops.feedback.native import library
 from fb_fairseq.ops.feedback.native.build import BuildError, build, find_compiler
+from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.not_fast
 
@@ -75,34 +77,54 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):
     library.load.cache_clear()
 
 
-@pytest.mark.slow
-def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
-    """The tests of the loop, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    sanitizer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if not os.path.isabs(sanitizer):
-        pytest.skip("AddressSanitizer is not installed")
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": sanitizer,
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
-        "FB_FAIRSEQ_CACHE": str(tmp_path),
-        "FB_FAIRSEQ_CXXFLAGS": "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined",
-    }
-    tests = pathlib.Path(__file__).with_name("test_loop.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_native_steps.py"]
+
+
+def run_tests(**environment):
+    """The tests of blocks and of decoding steps, with the loop compiled for these environment variables."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--fast"]
+    done = subprocess.run(
+        [*command, *map(str, TESTS)], env={**os.environ, **environment}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-300:]
 
 
 @pytest.mark.slow
+def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
+    """Built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    sanitizer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(sanitizer):
+        pytest.skip("AddressSanitizer is not installed")
+    run_tests(
+        LD_PRELOAD=sanitizer,
+        ASAN_OPTIONS="detect_leaks=0",  # Python's own
+        FB_FAIRSEQ_CACHE=str(tmp_path),
+        FB_FAIRSEQ_CXXFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined",
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["-march=x86-64-v3", "-march=x86-64-v2"])
 def test_other_processors(tmp_path, option):
-    """The tests of the loop, built for processors with narrower vectors."""
+    """Built for processors with narrower vectors."""
     if os.uname().machine != "x86_64":
         pytest.skip("an option of x86-64")
-    environment = {**os.environ, "FB_FAIRSEQ_CACHE": str(tmp_path), "FB_FAIRSEQ_CXXFLAGS": option}
-    tests = pathlib.Path(__file__).with_name("test_loop.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
+
+
+@pytest.mark.slow
+def test_clang(tmp_path):
+    if shutil.which("clang++") is None:
+        pytest.skip("clang++ is not installed")
+    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
+
+
+@pytest.mark.slow
+def test_compiles_for_arm(tmp_path):
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("aarch64-linux-gnu-g++ is not installed")
+    command = [compiler, *module.OPTIONS, str(module.SOURCES / "loop.cpp"), "-o", str(tmp_path / "loop.so")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

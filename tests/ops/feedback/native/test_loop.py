@@ -170,3 +170,25 @@ def test_embeddings_that_are_a_transpose(empty_is_nan):
     for name, gradient in case.run(feedback_block_native).items():
         if gradient is not None:
             torch.testing.assert_close(gradient, exact[name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.not_fast
+def test_no_leak():
+    """1,000 blocks, with steps of decoding between them, need no more memory than the first ones."""
+    case = single(4, steps=3, activation_fn="tanh", dropout=0.0)
+    rss = []
+    for block in range(1000):
+        case.run(feedback_block_native)
+        with torch.no_grad():
+            ring = case.model.new_ring()
+            for x_BD in case.x:
+                case.model.run_step(x_BD, ring)
+            ring.reorder(torch.tensor([0, 0, 2]))
+        if block in (200, 999):
+            rss.append(resident_bytes())
+    assert rss[1] - rss[0] < 4 << 20, rss
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
