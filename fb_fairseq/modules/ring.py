@@ -203,8 +203,10 @@ class MemoryRing(StepMemory):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether native steps can work on the slots."""
-        return isinstance(self._storage, KeyValueStorage) and self.capture is None
+        """Whether native steps can work on the slots: keys and values in fp32 on a CPU."""
+        if not isinstance(self._storage, KeyValueStorage) or self.capture is not None:
+            return False
+        return self.buffer is None or (self.buffer.dtype == torch.float32 and self.buffer.device.type == "cpu")
 
     def slots_to_write(self, sets: int, streams: int, heads: int, head_dim: int) -> RingSlots:
         """The slots, as a native step reads them and writes its own; see ``advance``.

@@ -7,6 +7,7 @@ once per block. No rule depends on measured times, so that results can be reprod
 """
 
 import logging
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -117,3 +118,13 @@ def _threads(threads: int) -> ThreadPoolExecutor:
         _width = threads
         _pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="fb_fairseq")
     return _pool
+
+
+def _forget_threads() -> None:
+    """In a process that was forked, none of the threads exist."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -1,6 +1,7 @@
 """Decoding steps in C++ compute what a block computes, with the weights as they are."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -213,3 +214,36 @@ def test_attention_to_an_encoder(seed, hypotheses, native_steps):
         for field in ("out_BD", "memory_KBD", "aligned_BC"):
             torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-5, rtol=2e-5)
         x_BD = plain.out_BD
+
+
+@torch.no_grad()
+def test_wrong_numbers_of_rows():
+    model = build(2)
+    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    model.run_step(x_BD, ring)
+    with pytest.raises(ValueError, match="3 rows; the memory has 4 streams"):
+        model.run_step(x_BD[:3], ring)
+    ring.reorder(torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="4 rows; the memory has 2 streams"):
+        model.run_step(x_BD, ring)
+    model.run_step(x_BD[:2], ring)
+
+
+@torch.no_grad()
+def test_after_steps_in_another_type(native_steps):
+    model = build(2)
+    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    model.double().run_step(x_BD.double(), ring)
+    model.float()
+    assert_close(model.run_step(x_BD, ring), exact(model, torch.stack([x_BD, x_BD]))[1])
+    assert native_steps == []
+
+
+@torch.no_grad()
+def test_rings_in_several_threads(native_steps):
+    model = build(2)
+    x_TBD = torch.randn(8, 3, model.options.decoder_embed_dim)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: torch.no_grad()(steps_of)(model, x_TBD * (i + 1), model.new_ring()), range(8)))
+    for i, ours in enumerate(found):
+        assert_close(ours, exact(model, x_TBD * (i + 1)))

@@ -1,5 +1,6 @@
 """Threads of the step loops."""
 
+import multiprocessing
 import threading
 
 import pytest
@@ -75,3 +76,11 @@ def test_small_models_leave_the_threads_to_the_loop(torch_threads, monkeypatch, 
     assert torch.get_num_threads() == 1 and "torch runs on 1 thread, the native loop on 3" in caplog.text
     with loop_threads(CPU, 1) as threads:
         assert (threads, torch.get_num_threads()) == (3, 1)
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    each([lambda: None] * 3, 3)
+    process = multiprocessing.get_context("fork").Process(target=test_tasks_run_on_several_threads)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0

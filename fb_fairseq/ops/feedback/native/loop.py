@@ -49,9 +49,7 @@ class NativeBlock(Block):
             out_TBD = torch.empty_like(self.inputs.x_TBD, memory_format=torch.contiguous_format)
             a.out = out_TBD.data_ptr()
         if o.alignment_layer is not None and self.encoder:
-            aligned_TBC = (
-                out_TBD.new_empty(s.T, s.B, a.sources) if not keep else record.x.whole.new_empty(s.T, s.B, a.sources)
-            )
+            aligned_TBC = torch.empty(s.T, s.B, a.sources)
             a.aligned, a.alignment_layer = aligned_TBC.data_ptr(), o.alignment_layer
             a.alignment_heads = o.alignment_heads or s.H
         self._run_steps(0, s.T, again=False)

@@ -4,6 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import ctypes
+import threading
 from functools import partial
 from typing import NamedTuple, Optional, Sequence
 
@@ -15,7 +16,7 @@ from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library
 from fb_fairseq.ops.feedback.native.loop import ACTIVATION_NUMBERS
 from fb_fairseq.ops.feedback.native.packing import Packing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Layer
+from fb_fairseq.ops.layers import LAYER_NORM_EPS
 from fb_fairseq.ops.threads import each_range, loop_threads
 
 # A step on several threads is worth waking them up if it has this many multiplications and additions.
@@ -52,7 +53,7 @@ class NativeStep:
     """
 
     def __init__(self, weights: FeedbackWeights, options: FeedbackOptions, library: Library):
-        self.library = library
+        self.library, self._lock = library, threading.Lock()
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
         self._layers, self._sets = (LayerArgs * len(w.layers))(), (SetArgs * len(w.sources))()
@@ -77,7 +78,20 @@ class NativeStep:
         Args:
             x_BD: the step's embedding, fp32.
             encoder: see ``fb_fairseq.ops.feedback.step.feedback_step``.
+
+        Raises:
+            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
         """
+        streams = ring.rows_JBHCE.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
+        sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
+        if len(x_BD) != streams or streams % sentences:
+            raise ValueError(f"a step of {len(x_BD)} rows; the memory has {streams} streams, of {sentences} sentences")
+        with self._lock:  # the buffers are shared by all rings
+            return self._run(x_BD, ring, options, encoder)
+
+    def _run(
+        self, x_BD: Tensor, ring: RingSlots, options: FeedbackOptions, encoder: Sequence[EncoderContext]
+    ) -> StepOutput:
         B, slots = len(x_BD), ring.rows_JBHCE.shape[3]
         if encoder is not self._encoder:
             self._look_at(encoder)
@@ -85,7 +99,8 @@ class NativeStep:
         if self._shape != (B, slots, sources):
             self._prepare(B, slots, sources, options)
         a, x_BD, out_BD = self._arguments, x_BD.contiguous(), torch.empty(x_BD.shape)
-        a.x, a.out = x_BD.data_ptr(), out_BD.data_ptr()
+        memory_KBD = torch.empty(len(self._weights.mix_KA), *x_BD.shape)
+        a.x, a.out, a.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
         aligned_BC = None
         if sources:
             a.rows_per_source = B // encoder[0].keys_CBHE.shape[1]
@@ -103,7 +118,7 @@ class NativeStep:
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
             each_range(partial(self.library.step, ctypes.byref(a), ctypes.byref(ring_args)), B, threads)
-        return StepOutput(out_BD, self._memory_KBD, aligned_BC)
+        return StepOutput(out_BD, memory_KBD, aligned_BC)
 
     def _look_at(self, encoder: Sequence[EncoderContext]) -> None:
         """Point to another encoder's keys and values."""
@@ -119,14 +134,8 @@ class NativeStep:
         """Make the arguments and the buffers for steps of a shape."""
         w, self._shape = self._weights, (B, slots, sources)
         packing = self._buffers = Packing(self.library, torch.empty)
-        layer: Layer = w.layers[0]
-        H, X, D, F, L = (
-            options.heads,
-            len(layer.query.weight),
-            layer.query.weight.shape[1],
-            len(layer.fc1.weight),
-            len(w.layers),
-        )
+        layer, H, L = w.layers[0], options.heads, len(w.layers)
+        (X, D), F = layer.query.weight.shape, len(layer.fc1.weight)
         self._arguments = a = BlockArgs(T=1, B=B, D=D, L=L, H=H, E=X // H, F=F, S=slots, C=0)
         a.K, a.I, a.record_steps, a.sources = len(w.mix_KA), len(w.sources), 1, sources
         a.pre_norm, a.activation = int(options.normalize_before), ACTIVATION_NUMBERS[options.activation]
@@ -149,8 +158,6 @@ class NativeStep:
             setattr(a, name, buffer(L * B * X))
         a.p, a.hidden = buffer(L * B * H * slots), buffer(L * B * F)
         a.cross_p = buffer(L * B * H * sources) if sources else None
-        self._memory_KBD = torch.empty(len(w.mix_KA), B, D)
-        a.memory = self._memory_KBD.data_ptr()
         a.scratch = buffer(B * self.library.scratch_size(ctypes.byref(a)))
         matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
         self._size = sum(affine.weight.numel() for affine in matrices)
