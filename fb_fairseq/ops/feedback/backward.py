@@ -31,19 +31,17 @@ class BlockBackward:
         record: the activations of all steps; None: they are computed again, tile by tile.
     """
 
+    gradients_class = BlockGradients
+
     def __init__(self, block: Block, record: Optional[Record]):
         self.block, self.record = block, record
-        self.sums = BlockGradients(block)
-
-    def tile_rows(self) -> int:
-        """About how many rows a tile has."""
-        return TILE_ROWS
+        self.sums = self.gradients_class(block)
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = min(s.T, max(MIN_TILE_STEPS, self.tile_rows() // s.B))
+        size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
         self.work = Workspace(block, size)
         recomputed = Record(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):
@@ -77,6 +75,7 @@ class BlockBackward:
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """The sequential part: a tile's steps, from the last to the first."""
+        tile.write_weights()
         s, active = self.block.sizes, self.block.inputs.active
         d_out_steps, mix_AK = d_out_TBD[tile.first : tile.last].unbind(0), self.block.weights.mix_KA.t()
         for i in range(tile.steps - 1, -1, -1):

@@ -97,7 +97,7 @@ class BlockGradients:
         """Add what the steps of a tile have left in its workspace."""
         active = [l for l in range(self.block.sizes.L) if self.block.inputs.active[l]]
         tasks = [partial(self._add_layer, tile, l) for l in active]
-        for add in (self._push_slots, self._add_positions, self._add_memories, self._add_spans):
+        for add in (self.push_slots, self._add_positions, self._add_memories, self._add_spans):
             tasks.append(partial(add, tile))
         each(tasks, self.block.threads)
 
@@ -178,7 +178,7 @@ class BlockGradients:
                 ds_TBHS = ds_TGS.unflatten(1, (s.B, s.H))[..., s.S - total_HS.shape[1] :]
                 total_HS += ds_TBHS.sum((0, 1), dtype=total_HS.dtype)
 
-    def _push_slots(self, tile: Tile) -> None:
+    def push_slots(self, tile: Tile) -> None:
         """Add to the gradients of the keys and values before the tile what its steps contribute."""
         s, work = self.block.sizes, tile.work
         slots = min(s.S, s.C + tile.first)  # that a step of the tile can reach

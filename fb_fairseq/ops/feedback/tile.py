@@ -127,10 +127,25 @@ class Workspace:
             self.d_crossed, self.d_cross_norm = by_layer(s.D, True), by_layer(s.D)
             slots = block.encoder[0].keys_GCE.shape[1]
             self.dcs = StepTensor(block.new_half(steps, L, s.G, slots), steps_first=True)
-        # Operands in the order of the products over a tile's steps and layers.
-        self.weights = Scratch(block.new_half(steps * L * s.G * s.S))
-        self.vectors = Scratch(block.new_half(steps * L * s.G * s.E))
-        self.pushed = Scratch(block.new_half(s.G * s.S * s.E))
+        self._block, self._rows = block, steps * L * s.G
+
+    # Operands in the order of the products over a tile's steps and layers.
+
+    @cached_property
+    def weights(self) -> Scratch:
+        """Room for weights of slots."""
+        return Scratch(self._block.new_half(self._rows * self._block.sizes.S))
+
+    @cached_property
+    def vectors(self) -> Scratch:
+        """Room for vectors of heads."""
+        return Scratch(self._block.new_half(self._rows * self._block.sizes.E))
+
+    @cached_property
+    def pushed(self) -> Scratch:
+        """Room for gradients of slots."""
+        s = self._block.sizes
+        return Scratch(self._block.new_half(s.G * s.S * s.E))
 
 
 def windows_by_distance(x_TLGW: Tensor, span: int) -> Tensor:
@@ -155,7 +170,6 @@ class Tile:
         if block.ragged:
             work.ds_TLGW.zero_()
             work.p_TLGW.zero_()
-        self._write_weights()
         in_record = slice(at, at + self.steps)
         self.sides = (
             Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
@@ -177,7 +191,7 @@ class Tile:
             for source in block.weights.sources
         ]
 
-    def _write_weights(self) -> None:
+    def write_weights(self) -> None:
         """Write the attention weights after dropout to the workspace, by slot."""
         S, mask = self.block.sizes.S, self.block.inputs.dropouts.attention_LTBHS
         p_TLGS = self.record.p.whole[self.at : self.at + self.steps]

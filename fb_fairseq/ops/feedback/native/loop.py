@@ -16,13 +16,13 @@ from fb_fairseq.ops.feedback.backward import BlockBackward
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.forward import Block, Record
+from fb_fairseq.ops.feedback.gradients import BlockGradients
 from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library, Mask, SetArgs, TileArgs, load, pointer
 from fb_fairseq.ops.feedback.native.packing import packing_in
 from fb_fairseq.ops.feedback.tile import Tile
 from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Dropout
 from fb_fairseq.ops.threads import each, each_range
 
-TILE_ROWS = 512  # more than in the fast loop, because a step gathers from the later ones of its tile faster
 ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/rows.h
 RECORD = "attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
 WORKSPACE = (
@@ -148,12 +148,17 @@ class NativeBlock(Block):
             self.arguments.value_positions_t = packing.pack(weights.value_positions_SE, True)
 
 
+class NativeGradients(BlockGradients):
+    """The sums of a block whose loop is native."""
+
+    def push_slots(self, tile: Tile) -> None:
+        """Done by the loop."""
+
+
 class NativeBackward(BlockBackward):
     """A backward pass whose loop over the steps of a tile is native."""
 
-    def tile_rows(self) -> int:
-        """See ``BlockBackward.tile_rows``."""
-        return TILE_ROWS
+    gradients_class = NativeGradients
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """See ``BlockBackward.run``."""

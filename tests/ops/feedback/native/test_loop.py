@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback import backward
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
-from fb_fairseq.ops.feedback.native import loop
 from fb_fairseq.ops.feedback.native.loop import NativeBlock, feedback_block_native
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.native.built import needs_native_loop
@@ -56,7 +56,7 @@ def errors(found, exact):
 @pytest.fixture(params=[3, 999], autouse=True)
 def tile_rows(request, monkeypatch):
     """Tiles of several lengths, whole and partly filled."""
-    monkeypatch.setattr(loop, "TILE_ROWS", request.param)
+    monkeypatch.setattr(backward, "TILE_ROWS", request.param)
 
 
 def check(case: Case, recompute: bool = False) -> None:

@@ -74,14 +74,14 @@ struct TileArgs {
   float *d_x, *dq, *da, *d_attention, *d_ffn, *d_hidden, *d_attn_norm, *d_ffn_norm;
   float *dcq, *dca, *d_crossed, *d_cross_norm, *dcs;
   float *d_kv, *d_kv_normed, *d_memory, *ds;
-  const float* p_slots;  // [tile steps, L, G, W]
-  float* d_slots;        // [2, I, G, C + T, E]
+  float* p_slots;  // [tile steps, L, G, W]
+  float* d_slots;  // [2, I, G, C + T, E]
 };
 
 // Floats of scratch memory that a stream needs.
 INLINE long scratch_size(const BlockArgs& c) {
   const long X = c.H * c.E, slots = c.S > c.sources ? c.S : c.sources, attention = 2 * c.H * slots + X;
-  const long needs[] = {attention, c.F, c.D + 2 * X, 2 * c.D, c.T * c.L};
+  const long needs[] = {attention, c.F, c.D + 2 * X, 2 * c.D, c.T * c.L * c.E};
   long size = 0;
   for (long need : needs) size = need > size ? need : size;
   return size + c.D;

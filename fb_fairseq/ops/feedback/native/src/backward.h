@@ -3,19 +3,54 @@
 #pragma once
 #include "forward.h"
 
+// Of the steps of a tile, what is multiplied to give the gradients of a head's keys (side 0) or values of a set: rows of
+// weights of slots and of vectors [E], one of each for each step and layer that uses the set.
+struct Rank1 {
+  const float *weights, *vectors;
+  long rows_per_step, weights_stride, vectors_stride;
+  float scale;
+
+  Rank1(const Range& r, const TileArgs& k, long set, int side, long head) {
+    const BlockArgs& c = r.c;
+    const long g = r.b0 * c.H + head, layer = c.I > 1 ? set : 0, stride = c.I > 1 ? c.L : 1;
+    rows_per_step = c.I > 1 ? 1 : c.L;
+    weights = (side ? k.p_slots : k.ds) + (layer * r.G + g) * k.W;
+    vectors = (side ? k.da : c.q + k.at * c.L * c.B * r.X) + layer * c.B * r.X + g * c.E;
+    weights_stride = stride * r.G * k.W, vectors_stride = stride * c.B * r.X;
+    scale = side ? 1.f : c.scale;
+  }
+};
+
+INLINE float* d_slot(const Range& r, const TileArgs& k, long set, int side, long head, long slot) {
+  const BlockArgs& c = r.c;
+  return k.d_slots + (((side * c.I + set) * r.G + r.b0 * c.H + head) * (c.C + c.T) + slot) * c.E;
+}
+
 // The gradient of a step's keys or values, from the later tiles and from the later steps of this one.
 static void slot_gradient(const Range& r, const TileArgs& k, long i, long set, int side, long head, float* scratch, float* out) {
   const BlockArgs& c = r.c;
-  // Rows of all later steps and layers; or of the one layer whose keys and values these are.
-  const long g = r.b0 * c.H + head, first = (i + 1) * c.L + (c.I > 1 ? set : 0), stride = c.I > 1 ? c.L : 1;
-  const long rows = (k.steps - i - 1) * (c.I > 1 ? 1 : c.L);
-  const float* weights = (side ? k.p_slots : k.ds) + c.S + i;
-  const float* vectors = (side ? k.da : c.q + k.at * c.L * c.B * r.X) + first * c.B * r.X + g * c.E;
-  const float scale = side ? 1.f : c.scale;
-  for (long row = 0; row < rows; row++) scratch[row] = weights[((first + row * stride) * r.G + g) * k.W];
-  weighted_sum(scratch, rows, c.E, Rows{vectors, stride * c.B * r.X}, out);
-  const float* later = k.d_slots + (((side * c.I + set) * r.G + g) * (c.C + c.T) + c.C + k.first + i) * c.E;
-  for (long e = 0; e < c.E; e++) out[e] = later[e] + scale * out[e];
+  const Rank1 from(r, k, set, side, head);
+  const long first = (i + 1) * from.rows_per_step, rows = (k.steps - i - 1) * from.rows_per_step;
+  const float* weights = from.weights + first * from.weights_stride + c.S + i;
+  for (long row = 0; row < rows; row++) scratch[row] = weights[row * from.weights_stride];
+  weighted_sum(scratch, rows, c.E, Rows{from.vectors + first * from.vectors_stride, from.vectors_stride}, out);
+  const float* later = d_slot(r, k, set, side, head, c.C + k.first + i);
+  for (long e = 0; e < c.E; e++) out[e] = later[e] + from.scale * out[e];
+}
+
+// Add what the steps of a tile contribute to the gradients of the keys and values before it.
+static void push_slots(const Range& r, const TileArgs& k, float* vectors) {
+  const BlockArgs& c = r.c;
+  const long slots = c.C + k.first < c.S ? c.C + k.first : c.S;
+  for (long set = 0; set < c.I; set++)
+    for (int side = 0; side < 2; side++)
+      for (long head = 0; head < r.heads; head++) {
+        const Rank1 from(r, k, set, side, head);
+        const long rows = k.steps * from.rows_per_step;
+        for (long row = 0; row < rows; row++) memcpy(vectors + row * c.E, from.vectors + row * from.vectors_stride, c.E * sizeof(float));
+        add_transposed_product(slots, rows, c.E, from.weights + c.S - slots, from.weights_stride, vectors, c.E, from.scale,
+                               d_slot(r, k, set, side, head, c.C + k.first - slots), c.E);
+      }
 }
 
 // The gradients of a step's memories.
@@ -52,7 +87,8 @@ INLINE void softmax_backward(long n, const float* p, float* d) {
   for (long i = 0; i < n; i++) d[i] = p[i] * (d[i] - mean);
 }
 
-// From the gradient of a step's attention to those of its scores, which go to the workspace, and of its queries.
+// From the gradient of a step's attention to those of its scores, which go to the workspace as the weights after dropout
+// do, and of its queries.
 static void attend_backward(const Range& r, const TileArgs& k, long l, long i, const float* da, float* dq, float* scratch) {
   const BlockArgs& c = r.c;
   const LayerArgs& layer = c.layers[l];
@@ -65,12 +101,19 @@ static void attend_backward(const Range& r, const TileArgs& k, long l, long i, c
   if (c.value_positions_t) by_distance(r.heads, c, n, da, c.value_positions_t, by_position);
   const Mask mask = r.at(c.attention_mask, l, t, c.H * c.mask_slots);
   const float* p = c.p + ((at * c.L + l) * r.G + r.b0 * c.H) * c.S + older;
-  float* ds = k.ds + ((i * c.L + l) * r.G + r.b0 * c.H) * k.W + i + older;
+  const long column = ((i * c.L + l) * r.G + r.b0 * c.H) * k.W + i + older;
+  float *ds = k.ds + column, *used = k.p_slots + column;
   for (long head = 0; head < r.heads; head++) {
     float* d = ds + head * k.W;
     dots(da + head * c.E, c.E, n, r.window(layer, 1, t, head), d);
     if (c.value_positions_t) add_scaled(n, 1.f, by_position + head * c.S + older, d);
-    if (mask.keep) drop(n, mask.keep + (head + 1) * c.mask_slots - n, mask.scale, d, d);
+    if (mask.keep) {
+      const uint8_t* keep = mask.keep + (head + 1) * c.mask_slots - n;
+      drop(n, keep, mask.scale, d, d);
+      drop(n, keep, mask.scale, p + head * c.S, used + head * k.W);
+    } else {
+      memcpy(used + head * k.W, p + head * c.S, n * sizeof(float));
+    }
     softmax_backward(n, p + head * c.S, d);
     weighted_sum(d, n, c.E, r.window(layer, 0, t, head), dq + head * c.E);
   }

@@ -50,6 +50,7 @@ void fb_backward(const BlockArgs* args, const TileArgs* tile, int64_t b0, int64_
     }
     memcpy(k.d_x + (t * c.B + b0) * c.D, dx, size * sizeof(float));
   }
+  push_slots(r, k, scratch);
 }
 
 // A step of decoding: its memories and the top layer's output, and its keys and values, written to the ring.

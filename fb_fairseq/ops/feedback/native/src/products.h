@@ -85,3 +85,33 @@ static void pack_matrix(const float* W, long K, long N, long row, long column, f
           out[k * PANEL + j] = j < columns ? W[k * row + (n + j) * column] : 0.f;
   }
 }
+
+// R rows of out += scale x^T y, of which `columns` columns, at most a panel, are used. x [K, R] has rows ldx apart, y ldy.
+template <int R>
+static void transposed_part(long K, const float* x, long ldx, const float* y, long ldy, float scale, float* out, long ldo, long columns) {
+  Vec low[R], high[R];
+  for (int r = 0; r < R; r++) low[r] = high[r] = Vec{};
+  for (long k = 0; k < K; k++, x += ldx, y += ldy) {
+    const Vec a = load_part(y, columns), b = load_part(y + VL, columns - VL);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      const Vec value = all(x[r]);
+      low[r] += value * a;
+      high[r] += value * b;
+    }
+  }
+  for (int r = 0; r < R; r++, out += ldo) {
+    store_part(out, load_part(out, columns) + scale * low[r], columns);
+    store_part(out + VL, load_part(out + VL, columns - VL) + scale * high[r], columns - VL);
+  }
+}
+
+// out [M, N] += scale x^T y, of x [K, M] and y [K, N].
+static void add_transposed_product(long M, long K, long N, const float* x, long ldx, const float* y, long ldy, float scale, float* out, long ldo) {
+  for (long n = 0; n < N; n += PANEL) {
+    const long columns = N - n < PANEL ? N - n : PANEL;
+    long m = 0;
+    for (; m + ROWS <= M; m += ROWS) transposed_part<ROWS>(K, x + m, ldx, y + n, ldy, scale, out + m * ldo + n, ldo, columns);
+    for (; m < M; m++) transposed_part<1>(K, x + m, ldx, y + n, ldy, scale, out + m * ldo + n, ldo, columns);
+  }
+}
