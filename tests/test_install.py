@@ -162,3 +162,14 @@ def test_every_folder_with_modules_is_a_package():
     """setup.py finds packages by their ``__init__.py``."""
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     assert all((folder / "__init__.py").is_file() for folder in folders)
+
+
+@pytest.mark.not_fast
+def test_the_sources_of_the_native_loop_are_installed(parent):
+    pytest.importorskip("setuptools", minversion="70.1")
+    program = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
+    run_python(program, parent / "fb_fairseq", parent)
+    (wheel,) = parent.glob("*.whl")
+    sources = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.glob("ops/feedback/native/src/*")}
+    with zipfile.ZipFile(wheel) as archive:
+        assert sources and sources <= set(archive.namelist())
