@@ -1,6 +1,7 @@
 """The native loop against the plain one in float64: outputs and every gradient, named."""
 
 import copy
+import os
 
 import pytest
 import torch
@@ -40,6 +41,8 @@ def widened(case: Case) -> Case:
 # Rounding errors of sums with cancellation, in tensors that are small beside the others: one tensor's error may by
 # chance be more than twice the torch loop's, which is then next to nothing.
 ROUNDING = 5e-6
+if "x86-64-v2" in os.environ.get("FB_FAIRSEQ_CXXFLAGS", ""):
+    ROUNDING *= 4  # without fused multiply-adds each product is rounded too
 
 
 def errors(found, exact):
