@@ -15,8 +15,8 @@ from typing import Dict
 import torch
 
 from fb_fairseq.hardware import hardware
-from fb_fairseq.ops.feedback.native.build import BuildError, build, cache_folder
-from fb_fairseq.ops.feedback.native.library import Library
+from fb_fairseq.ops.feedback.native.build import BuildError, cache_folder
+from fb_fairseq.ops.feedback.native.library import open_library
 
 
 def version_of(*packages: str) -> str:
@@ -32,11 +32,10 @@ def version_of(*packages: str) -> str:
 def step_loop() -> str:
     """Whether the native loop can run, and with what it was compiled."""
     try:
-        built = build()
-        library = Library(str(built.path), built.compiler)
+        library = open_library()
     except (BuildError, OSError) as error:
         return f"fast; the native loop is not available: {error}"
-    return f"native on a CPU in fp32 ({built.compiler}, vectors of {library.VL} floats), otherwise fast"
+    return f"native on a CPU in fp32 ({library.compiler}, vectors of {library.VL} floats), otherwise fast"
 
 
 def environment() -> Dict[str, str]:

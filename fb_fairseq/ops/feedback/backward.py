@@ -31,11 +31,9 @@ class BlockBackward:
         record: the activations of all steps; None: they are computed again, tile by tile.
     """
 
-    gradients_class = BlockGradients
-
     def __init__(self, block: Block, record: Optional[Record]):
         self.block, self.record = block, record
-        self.sums = self.gradients_class(block)
+        self.sums = BlockGradients(block)
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
@@ -70,8 +68,7 @@ class BlockBackward:
         """Compute the activations of a tile's steps again."""
         if self.block.ragged:
             record.p.whole.zero_()
-        for i, query_BX in enumerate(self.block.first_queries(first, last)):
-            self.block.step(record, i, first + i, query_BX)
+        self.block.run_again(record, first, last)
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """The sequential part: a tile's steps, from the last to the first."""
@@ -88,6 +85,7 @@ class BlockBackward:
                     d_x = self._layer_step(tile, step, l, d_x)
                 d_x = d_x + d_mixed[l]
             d_x_TBD[step.in_block] = d_x
+        self.sums.push_slots(tile)
 
     def _memory_step(self, tile: Tile, step: StepIndex) -> Tensor:
         """The gradient of the step's memories [K, B, D], through their keys and values."""

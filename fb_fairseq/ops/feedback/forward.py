@@ -185,6 +185,11 @@ class Block:
         out_TBD = record.x.whole[-1].clone() if keep else torch.stack(outputs)
         return out_TBD, record if keep else None, torch.stack(aligned, 1) if aligned else None
 
+    def run_again(self, record: Record, first: int, last: int) -> None:
+        """Compute the activations of the steps first … last - 1 again; to the record from its first step on."""
+        for i, query_BX in enumerate(self.first_queries(first, last)):
+            self.step(record, i, first + i, query_BX)
+
     @cached_property
     def windows(self) -> List[Windows]:
         """What each layer attends to at each step."""

@@ -97,7 +97,7 @@ class BlockGradients:
         """Add what the steps of a tile have left in its workspace."""
         active = [l for l in range(self.block.sizes.L) if self.block.inputs.active[l]]
         tasks = [partial(self._add_layer, tile, l) for l in active]
-        for add in (self.push_slots, self._add_positions, self._add_memories, self._add_spans):
+        for add in (self._add_positions, self._add_memories, self._add_spans):
             tasks.append(partial(add, tile))
         each(tasks, self.block.threads)
 

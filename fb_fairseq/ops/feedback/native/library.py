@@ -4,6 +4,7 @@ src/arguments.h."""
 import ctypes
 import functools
 import logging
+from pathlib import Path
 from typing import Any, Optional, Tuple
 
 from torch import Tensor
@@ -66,20 +67,21 @@ class Library:
     """The compiled functions.
 
     Attributes:
+        path: where they lie.
         compiler: what they were compiled with.
         VL: floats in a vector.
         PANEL: columns in a panel of a packed matrix.
     """
 
-    def __init__(self, path: str, compiler: str):
-        self.compiler = compiler
-        library = ctypes.CDLL(path)
+    def __init__(self, path: Path, compiler: str):
+        self.path, self.compiler = path, compiler
+        library = ctypes.CDLL(str(path))
         for name, arguments in {
             "fb_vector_length": [],
             "fb_panel": [],
             "fb_scratch_size": [POINTER],
             "fb_pack": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
-            "fb_forward": [POINTER, *[NUMBER] * 6],
+            "fb_forward": [POINTER, *[NUMBER] * 5],
             "fb_backward": [POINTER, POINTER, NUMBER, NUMBER],
             "fb_step": [POINTER, POINTER, NUMBER, NUMBER],
         }.items():
@@ -101,14 +103,24 @@ def pointer(x: Optional[Tensor]) -> Optional[int]:
     return x.data_ptr()
 
 
+def open_library() -> Library:
+    """The library, compiled if need be.
+
+    Raises:
+        BuildError: see ``fb_fairseq.ops.feedback.native.build.build``.
+        OSError: it cannot be loaded.
+    """
+    built = build()
+    return Library(built.path, built.compiler)
+
+
 @functools.lru_cache(maxsize=None)
 def load() -> Optional[Library]:
     """The library; None, with one line in the log, if it cannot be built here."""
     try:
-        built = build()
-        library = Library(str(built.path), built.compiler)
+        library = open_library()
     except (BuildError, OSError) as error:
         logger.info(f"step loop: the native loop is not available, the fast loop runs: {error}")
         return None
-    logger.info(f"step loop: native, vectors of {library.VL} floats ({built.compiler}, {built.path})")
+    logger.info(f"step loop: native, vectors of {library.VL} floats ({library.compiler}, {library.path})")
     return library

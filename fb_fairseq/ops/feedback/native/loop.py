@@ -16,7 +16,6 @@ from fb_fairseq.ops.feedback.backward import BlockBackward
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.forward import Block, Record
-from fb_fairseq.ops.feedback.gradients import BlockGradients
 from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library, Mask, SetArgs, TileArgs, load, pointer
 from fb_fairseq.ops.feedback.native.packing import packing_in
 from fb_fairseq.ops.feedback.tile import Tile
@@ -58,7 +57,7 @@ class NativeBlock(Block):
         return out_TBD, record if keep else None, None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
 
     def run_again(self, record: Record, first: int, last: int) -> None:
-        """Compute the activations of some steps again."""
+        """See ``Block.run_again``."""
         # The record that is pointed to has another number of steps.
         self.point_to_record(self.arguments, record)
         queries = self._first_queries(first, last)
@@ -68,7 +67,7 @@ class NativeBlock(Block):
 
     def _run_steps(self, first: int, last: int, again: bool) -> None:
         forward = partial(self.library.forward, ctypes.byref(self.arguments))
-        each_range(lambda b0, b1: forward(b0, b1, first, last, 0, again), self.sizes.B, self.threads)
+        each_range(lambda b0, b1: forward(b0, b1, first, last, again), self.sizes.B, self.threads)
 
     def _first_queries(self, first: int, last: int) -> Tensor:
         """Layer 1's queries [T, B, X] of some steps."""
@@ -112,20 +111,14 @@ class NativeBlock(Block):
         return Mask(None, 1.0) if mask is None else Mask(self._packing.hold(mask.keep), mask.scale)
 
     def _fill_layer(self, a: LayerArgs, l: int) -> None:
-        packing, span = self._packing, self.weights.spans[l]
-        packing.fill_layer(a, self.weights.layers[l])
-        if span is not None:
-            a.log_mask, a.outside = packing.hold(span.log_mask_HS), packing.hold(span.outside_HS)
-        a.reach, a.active, a.set = self.reaches[l], int(self.inputs.active[l]), l if self.sizes.I > 1 else 0
+        self._packing.fill_layer(a, self.weights, l)
+        a.reach, a.active = self.reaches[l], int(self.inputs.active[l])
         if self.encoder:
             for side, slots_GCE in enumerate(self.encoder[l][:2]):
-                a.encoder[side] = packing.hold(slots_GCE)
+                a.encoder[side] = self._packing.hold(slots_GCE)
 
     def _fill_set(self, a: SetArgs, i: int) -> None:
-        source = self.weights.sources[i]
-        affine, norm = self.weights.key_values[source.projection], self.weights.projections[source.projection].norm
-        self._packing.fill_projection(a, affine, norm)
-        a.memory = source.memory
+        self._packing.fill_set(a, self.weights, i)
         a.slots[0], a.slots[1] = pointer(self.slots.keys_IGCE[i]), pointer(self.slots.values_IGCE[i])
 
     def point_to_record(self, a: BlockArgs, record: Record) -> None:
@@ -148,27 +141,13 @@ class NativeBlock(Block):
             self.arguments.value_positions_t = packing.pack(weights.value_positions_SE, True)
 
 
-class NativeGradients(BlockGradients):
-    """The sums of a block whose loop is native."""
-
-    def push_slots(self, tile: Tile) -> None:
-        """Done by the loop."""
-
-
 class NativeBackward(BlockBackward):
     """A backward pass whose loop over the steps of a tile is native."""
-
-    gradients_class = NativeGradients
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """See ``BlockBackward.run``."""
         self.block.pack_transposes()
         return super().run(d_out_TBD.contiguous())
-
-    def _recompute(self, record: Record, first: int, last: int) -> None:
-        if self.block.ragged:
-            record.p.whole.zero_()
-        self.block.run_again(record, first, last)
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         block, work = self.block, self.work

@@ -5,6 +5,7 @@ from typing import Callable, List, Optional
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.feedback.block import ComputeWeights
 from fb_fairseq.ops.feedback.native.library import AttentionArgs, LayerArgs, Library, Matrix, Norm, SetArgs, pointer
 from fb_fairseq.ops.layers import Affine, Layer
 
@@ -55,8 +56,12 @@ class Packing:
         """A layer norm; null without one."""
         return Norm() if norm is None else Norm(self.hold(norm.weight), self.hold(norm.bias))
 
-    def fill_layer(self, a: LayerArgs, layer: Layer) -> None:
+    def fill_layer(self, a: LayerArgs, weights: ComputeWeights, l: int) -> None:
         """Pack a layer's weights."""
+        layer, span = weights.layers[l], weights.spans[l]
+        a.set = l if len(weights.sources) > 1 else 0
+        if span is not None:
+            a.log_mask, a.outside = self.hold(span.log_mask_HS), self.hold(span.outside_HS)
         self._fill_attention(a.memory, layer)
         if layer.cross is not None:
             self._fill_attention(a.cross, layer.cross)
@@ -72,9 +77,11 @@ class Packing:
                 attention.query_t, attention.out_t = self.transpose(weights.query), self.transpose(weights.out)
         a.fc1_t, a.fc2_t = self.transpose(layer.fc1), self.transpose(layer.fc2)
 
-    def fill_projection(self, a: SetArgs, key_value: Affine, norm: Optional[Affine]) -> None:
-        """Pack a key and value projection and its norm."""
-        a.project, a.norm = self.matrix(key_value), self.norm(norm)
+    def fill_set(self, a: SetArgs, weights: ComputeWeights, i: int) -> None:
+        """Pack the key and value projection of a set, and its norm."""
+        memory, projection = weights.sources[i]
+        a.project, a.norm = self.matrix(weights.key_values[projection]), self.norm(weights.projections[projection].norm)
+        a.memory = memory
 
 
 def packing_in(buffers, library: Library) -> Packing:

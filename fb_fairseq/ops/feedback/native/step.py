@@ -57,14 +57,11 @@ class NativeStep:
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
         self._layers, self._sets = (LayerArgs * len(w.layers))(), (SetArgs * len(w.sources))()
-        for l, (a, layer, span) in enumerate(zip(self._layers, w.layers, w.spans)):
-            packing.fill_layer(a, layer)
-            a.reach, a.active, a.set = options.span, 1, l if len(w.sources) > 1 else 0
-            if span is not None:
-                a.log_mask, a.outside = packing.hold(span.log_mask_HS), packing.hold(span.outside_HS)
-        for a, source in zip(self._sets, w.sources):
-            packing.fill_projection(a, w.key_values[source.projection], w.projections[source.projection].norm)
-            a.memory = source.memory
+        for l, a in enumerate(self._layers):
+            packing.fill_layer(a, w, l)
+            a.reach, a.active = options.span, 1
+        for i, a in enumerate(self._sets):
+            packing.fill_set(a, w, i)
         self.sets, self.span = len(w.sources), options.span
         self.head_dim = len(w.layers[0].query.weight) // options.heads
         self._mix = packing.hold(w.mix_KA)

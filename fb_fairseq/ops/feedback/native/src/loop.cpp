@@ -10,14 +10,13 @@ int64_t fb_scratch_size(const BlockArgs* args) { return scratch_size(*args); }
 
 void fb_pack(const float* W, int64_t K, int64_t N, int64_t row, int64_t column, float* out) { pack_matrix(W, K, N, row, column, out); }
 
-// Steps first … last - 1, to the record from step `at` on. With `again`, memories and slots are there already.
-void fb_forward(const BlockArgs* args, int64_t b0, int64_t b1, int64_t first, int64_t last, int64_t at, int64_t again) {
+// Steps first … last - 1, to the record from its first step on. With `again`, memories and slots are there already.
+void fb_forward(const BlockArgs* args, int64_t b0, int64_t b1, int64_t first, int64_t last, int64_t again) {
   const BlockArgs& c = *args;
   const Range r(c, b0, b1);
-  const bool keep = c.record_steps > 1 || again;
   float* scratch = r.scratch();
   for (long t = first; t < last; t++) {
-    const long place = keep ? at + t - first : 0;
+    const long place = c.record_steps > 1 ? t - first : 0;
     memcpy(r.record(c.x_ATBD, 0, place, c.D), c.x + (t * c.B + b0) * c.D, r.n * c.D * sizeof(float));
     for (long l = 0; l < c.L; l++) {
       auto attend_memory = [&](const float* q, float* p, float* a, float* room) { attend(r, l, t, q, p, a, room); };

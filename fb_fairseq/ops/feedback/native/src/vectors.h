@@ -48,20 +48,13 @@ INLINE void store_part(float* p, Vec v, long n) {
 }
 
 // The elements of a, then those of b, with even or odd numbers.
-INLINE Vec even(Vec a, Vec b) {
 #ifdef __clang__
-  return __builtin_shufflevector(a, b, EVEN);
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-  return __builtin_shuffle(a, b, Ints{EVEN});
+#define PICK(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
 #endif
-}
-INLINE Vec odd(Vec a, Vec b) {
-#ifdef __clang__
-  return __builtin_shufflevector(a, b, ODD);
-#else
-  return __builtin_shuffle(a, b, Ints{ODD});
-#endif
-}
+INLINE Vec even(Vec a, Vec b) { return PICK(a, b, EVEN); }
+INLINE Vec odd(Vec a, Vec b) { return PICK(a, b, ODD); }
 
 // The sums of VL vectors, as one vector. They are overwritten.
 INLINE Vec sums_of(Vec* v) {
