@@ -16,27 +16,22 @@ from statistics import median_high
 from typing import Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
+from random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
 
-from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.benchmark.measure import table
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
 SOURCE_WORDS = 25  # length of every source sentence
-MODELS = {
-    "vanilla": (TransformerModel, {}),
-    "feedback, shared": (FeedbackDecoderModel, {"memory_projections": "shared"}),
-    "feedback, per-layer": (FeedbackDecoderModel, {"memory_projections": "per-layer"}),
-    # Without native steps, which the others take on a CPU:
-    "feedback, shared, torch": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "fast"}),
-}
+CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_NATIVE_LOOP}
 GPU_MODELS = {
-    "feedback, shared, graph": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
+    **CPU_MODELS,
+    "feedback, shared, graph": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
 }
 
 
@@ -48,30 +43,6 @@ class Case(NamedTuple):
     generator: SequenceGenerator
     state_bytes: int  # per hypothesis
     seconds: List[float]  # one per run; the first warms up
-
-
-def build_model(name: str, layers: int, args: argparse.Namespace, words: Dictionary) -> torch.nn.Module:
-    """Build a model with random parameters on the device.
-
-    Args:
-        name: a key of ``MODELS`` or ``GPU_MODELS``.
-        layers: number of decoder layers.
-    """
-    model, options = {**MODELS, **GPU_MODELS}[name]
-    sizes = argparse.Namespace(
-        encoder_layers=6,
-        decoder_layers=layers,
-        encoder_embed_dim=args.embed_dim,
-        encoder_ffn_embed_dim=args.ffn_dim,
-        encoder_attention_heads=args.heads,
-        decoder_attention_heads=args.heads,
-        share_all_embeddings=True,
-        max_source_positions=1024,
-        max_target_positions=1024,
-        **options,
-    )
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    return model.build_model(sizes, task).to(args.device).eval()
 
 
 def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
@@ -115,8 +86,8 @@ def build_cases(args: argparse.Namespace, words: Dictionary) -> List[Case]:
     """Build all models and their generators, sorted by the length of the hypotheses."""
     cases = []
     for layers in args.layers:
-        for name in {**MODELS, **GPU_MODELS} if args.device == "cuda" else MODELS:
-            model = build_model(name, layers, args, words)
+        for name, kind in (GPU_MODELS if args.device == "cuda" else CPU_MODELS).items():
+            model = random_model(kind, layers, args, words, encoder_layers=6).eval()
             for length in args.lengths:
                 options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
                 generator = SequenceGenerator([model], words, **options).to(args.device)
@@ -144,9 +115,7 @@ def main() -> None:
     args = parse()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    words = Dictionary()
-    for word in range(args.vocabulary - 4):  # and four special symbols
-        words.add_symbol(f"w{word}")
+    words = dictionary(args.vocabulary)
     source = torch.randint(4, len(words), (args.sentences, SOURCE_WORDS), device=args.device)
     lengths = torch.full((args.sentences,), SOURCE_WORDS, device=args.device)
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}

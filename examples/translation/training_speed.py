@@ -1,6 +1,6 @@
 """Measure training speed of the feedback decoder next to fairseq's Transformer.
 
-    python examples/translation/training_speed.py [--layers 1 2] [--sentences 80] [--cpu]
+    python examples/translation/training_speed.py [--layers 1 2] [--sentences 128] [--cpu]
 
 Forward pass, loss and backward pass of whole models on random sentences; the default sizes are those of
 ``multi30k.sh --small``, and a batch has its 2,000 or so words. The models take turns.
@@ -13,22 +13,16 @@ import sys
 from typing import Callable, Dict
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerModel
+from random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
 
-from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.benchmark.measure import interleaved_medians, table
 from fb_fairseq.hardware import hardware
-from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
-MODELS = {
-    "vanilla": (TransformerModel, {}),
-    "feedback, shared": (FeedbackDecoderModel, {"memory_projections": "shared"}),
-    "feedback, per-layer": (FeedbackDecoderModel, {"memory_projections": "per-layer"}),
-    "feedback, shared, fast loop": (FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "fast"}),
-}
+ALL_MODELS = {**MODELS, "feedback, shared, fast loop": WITHOUT_NATIVE_LOOP}
 
 
 def parse() -> argparse.Namespace:
@@ -54,30 +48,14 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def training_step(name: str, layers: int, args: argparse.Namespace, words: Dictionary) -> Callable[[], None]:
+def training_step(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary) -> Callable[[], None]:
     """A forward and backward pass of a model with random parameters.
 
     Args:
-        name: a key of ``MODELS``.
         layers: number of decoder layers.
     """
-    model_class, options = MODELS[name]
-    sizes = argparse.Namespace(
-        encoder_layers=args.encoder_layers,
-        decoder_layers=layers,
-        encoder_embed_dim=args.embed_dim,
-        encoder_ffn_embed_dim=args.ffn_dim,
-        encoder_attention_heads=args.heads,
-        decoder_attention_heads=args.heads,
-        encoder_normalize_before=True,
-        decoder_normalize_before=True,
-        share_all_embeddings=True,
-        max_source_positions=1024,
-        max_target_positions=1024,
-        **options,
-    )
-    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    model = model_class.build_model(sizes, task).to(args.device).train()
+    normalize = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+    model = random_model(kind, layers, args, words, encoder_layers=args.encoder_layers, **normalize).train()
     source, target = (torch.randint(4, len(words), (args.sentences, args.words), device=args.device) for _ in range(2))
     lengths = torch.full((args.sentences,), args.words, device=args.device)
 
@@ -93,15 +71,15 @@ def main() -> None:
     args = parse()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    words = Dictionary()
-    for word in range(args.vocabulary - 4):  # and four special symbols
-        words.add_symbol(f"w{word}")
+    words = dictionary(args.vocabulary)
     rows, results = [], []
     for layers in args.layers:
         times = interleaved_medians(
-            [training_step(name, layers, args, words) for name in MODELS], args.device, args.repeats
+            [training_step(kind, layers, args, words) for kind in ALL_MODELS.values()], args.device, args.repeats
         )
-        speeds: Dict[str, float] = {name: args.sentences * args.words / seconds for name, seconds in zip(MODELS, times)}
+        speeds: Dict[str, float] = {
+            name: args.sentences * args.words / seconds for name, seconds in zip(ALL_MODELS, times)
+        }
         for name, speed in speeds.items():
             rows.append([layers, name, speed, speed / speeds["vanilla"]])
             results.append({"layers": layers, "model": name, "words_per_second": round(speed, 1)})
