@@ -1,15 +1,29 @@
-# Sourced by quickstart.sh, the recipes and tests/run.sh. make_environment creates a Python environment with fb_fairseq
-# and its dependencies, or reuses an existing one, and activates it.
+# Sourced by steps.sh and tests/run.sh. make_environment creates a Python environment with fb_fairseq and its
+# dependencies, or reuses an existing one, and activates it.
 #
 #   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+unset CDPATH # with it, cd may go elsewhere, and prints where
+repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
 
-# fail MESSAGE…: print an error and exit.
+# fail MESSAGE…: print an error in one line, also if a file's name has several, and exit.
 fail() {
-    echo "error: $*" >&2
+    local message="error: $*" newline=$'\n'
+    printf '%s\n' "${message//$newline/\\n}" >&2
     exit 1
+}
+
+# Run instead of sourced, these files would end in silence.
+case ${0##*/} in
+    environment.sh | steps.sh | recipe.sh | bytes.sh | multi30k.sh)
+        fail "$0: part of the recipes; run one of them, for example bash examples/quickstart.sh"
+        ;;
+esac
+
+# absolute NAME: make the path in the variable NAME absolute. (Commands take one that begins with a dash for an option.)
+absolute() {
+    case ${!1} in "" | /*) ;; *) printf -v "$1" %s "$PWD/${!1}" ;; esac
 }
 
 # support_of PYTHON: print "ready" if there are fairseq wheels for this Python, "compile" if fairseq has to be compiled
@@ -68,8 +82,16 @@ find_python() {
 # make_environment: create or update the environment if needed, and activate it.
 make_environment() {
     local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp
+    absolute venv
+    case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at :, give a folder without" ;; esac
+    case $repository in *:*) fail "$repository: PYTHONPATH is split at :, move the repository to a folder without" ;; esac
+    [ ! -e "$venv" ] || [ -d "$venv" ] || fail "FB_FAIRSEQ_VENV=$venv: not a folder; give one, or a name that is free"
     stamp=$(cksum <"$repository/setup.py")
     if [ ! -x "$venv/bin/python" ]; then
+        # pip writes this name into shell code, in double quotes.
+        case $venv in
+            *[\"\$\`\\$'\n']*) fail "$venv: set FB_FAIRSEQ_VENV to a folder without \", \$, \`, \\ and line breaks" ;;
+        esac
         find_python
         echo "Creating $venv with $found_python"
         if command -v uv >/dev/null; then
@@ -87,13 +109,13 @@ make_environment() {
         if command -v uv >/dev/null; then
             # Like pip, compile to bytecode: if PYTHONDONTWRITEBYTECODE is set, every command would spend 3 to 4 s on
             # compiling torch.
-            uv pip install --quiet --compile-bytecode --python "$venv/bin/python" \
-                -e "$repository[plot,translation,rl,test]" || fail "installation failed"
+            (cd -- "$repository" && uv pip install --quiet --compile-bytecode --python "$venv/bin/python" \
+                -e ".[plot,translation,rl,test]") || fail "installation failed"
         else
             # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
             local pip_install="-m pip install --quiet --disable-pip-version-check"
-            "$venv/bin/python" $pip_install "pip<24.1" &&
-                "$venv/bin/python" $pip_install -e "$repository[plot,translation,rl,test]" || fail "installation failed"
+            (cd -- "$repository" && "$venv/bin/python" $pip_install "pip<24.1" &&
+                "$venv/bin/python" $pip_install -e ".[plot,translation,rl,test]") || fail "installation failed"
         fi
         echo "$stamp" >"$venv/.fb_fairseq"
     fi

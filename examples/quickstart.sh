@@ -10,43 +10,33 @@
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see environment.sh).
 set -euo pipefail
 
-# usage_error MESSAGE…: print an error in the arguments and exit.
-usage_error() {
-    echo "error: $*" >&2
-    exit 2
-}
+. "$(dirname -- "${BASH_SOURCE[0]}")/steps.sh"
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-text= updates=600 out=$repository/runs/quickstart
+text="" updates=600 out=$repository/runs/quickstart
 while [ $# -gt 0 ]; do
     case $1 in
         --text | --updates | --out)
-            [ $# -ge 2 ] || usage_error "$1 needs a value"
-            declare "${1#--}=$2"
+            case ${2:-} in "" | --*) fail "$1 needs a value" ;; esac
+            printf -v "${1#--}" %s "$2"
             shift 2
             ;;
-        *) usage_error "$1: unknown option; give --text FILE, --updates N or --out DIR" ;;
+        *) fail "$1: unknown option; give --text FILE, --updates N or --out DIR" ;;
     esac
 done
-if [ -n "$text" ]; then
-    [ -s "$text" ] || usage_error "--text $text: no such file, or it is empty"
-    text=$(cd "$(dirname "$text")" && pwd)/$(basename "$text")
-fi
-case $updates in '' | *[!0-9]* | 0) usage_error "--updates $updates: give a number of updates, 1 or more" ;; esac
-mkdir -p "$(dirname "$out")"
-out=$(cd "$(dirname "$out")" && pwd)/$(basename "$out")
+[ -z "$text" ] || { [ -f "$text" ] && [ -s "$text" ]; } || fail "--text $text: no such file, or it is empty; give another"
+check_number --updates "$updates"
 if [ -e "$out/checkpoints" ] && [ ! -e "$out/quickstart.log" ]; then
-    usage_error "--out $out: contains checkpoints that the quickstart did not write; give another folder"
+    fail "--out $out: contains checkpoints that the quickstart did not write; give another folder"
 fi
-
-cd "$repository"
-. examples/environment.sh
+absolute text
+check_out
 make_environment
-mkdir -p "$out"
+make_out
+cd "$repository"
 
 echo "== Data: bytes of ${text:-the Python standard library}"
 if [ -n "$text" ]; then
-    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$out/data" | tee "$out/data.log"
+    parts=(--text "$text" --split 90,5,5)
 else
     # Of every 20 modules, one is for validation and one for testing.
     python - "$out/sources" <<'PY'
@@ -59,12 +49,16 @@ for i, path in enumerate(modules):
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 for split, paths in splits.items():
-    (folder / split).write_text("\n".join(paths))
+    (folder / split).write_text("".join(path + "\n" for path in paths))
 PY
-    files() { tr '\n' ' ' <"$out/sources/$1"; }
-    python -m fb_fairseq preprocess-bytes --destdir "$out/data" \
-        --trainpref $(files train) --validpref $(files valid) --testpref $(files test) | tee "$out/data.log"
+    parts=()
+    for split in train valid test; do
+        parts+=("--${split}pref")
+        while IFS= read -r file; do parts+=("$file"); done <"$out/sources/$split"
+    done
 fi
+sizes=$(python -m fb_fairseq preprocess-bytes "${parts[@]}" --destdir "$out/data")
+echo "$sizes" | tee "$out/data.log"
 
 echo "== Training, $updates updates"
 rm -rf "$out/checkpoints" "$out/tensorboard"

@@ -1,8 +1,21 @@
-# Sourced by the recipes after environment.sh: the functions that they share.
+# Sourced by quickstart.sh and the recipes: the functions that they share, and those of environment.sh.
+
+. "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
+nodes=1 node_rank=0 # see find_nodes
 
 # asked STEP: whether the step is one of $todo, the steps to run.
 asked() {
     case " $todo " in *" $1 "*) true ;; *) false ;; esac
+}
+
+# prepare_data: let the recipe's function prepare write to $data.tmp, which does not outlive a failure.
+prepare_data() {
+    echo "== prepare"
+    rm -rf "$data.tmp"
+    trap 'rm -rf "$data.tmp"; rmdir "$out" 2>/dev/null || true' EXIT
+    mkdir "$data.tmp"
+    prepare "$input" "$data.tmp"
 }
 
 # have FILE STEP: stop unless the file exists, which STEP writes.
@@ -10,55 +23,91 @@ have() {
     [ -e "$1" ] || fail "$1 does not exist; run the step $2 first"
 }
 
+# check_words OPTION VALUES: stop unless the values are words, which the shell can split and leaves as they are.
+check_words() {
+    case $2 in
+        *[!A-Za-z0-9_\ -]*) fail "$1 $2: only letters, digits, - and _ can be given, with blanks between words" ;;
+        *[!\ ]*) ;;
+        *) fail "$1 needs a value" ;;
+    esac
+}
+
 # check_numbers OPTION VALUES: stop unless all values are whole numbers, 1 or more.
 check_numbers() {
     local value
+    check_words "$1" "$2"
     for value in $2; do
-        case $value in *[!0-9]* | 0*) fail "$1 $value: give a number, 1 or more" ;; esac
+        case $value in
+            *[!0-9]* | 0*) fail "$1 $value: give a number, 1 or more" ;;
+            ??????????*) fail "$1 $value: give a number of at most nine digits" ;;
+        esac
     done
+}
+
+# check_number OPTION VALUE: stop unless the value is one such number.
+check_number() {
+    check_numbers "$1" "$2"
+    case $2 in *\ *) fail "$1 $2: give one number" ;; esac
 }
 
 # check_names OPTION VALUES NAMES: stop unless all values are among the names.
 check_names() {
     local value
+    check_words "$1" "$2"
     for value in $2; do
         case " $3 " in *" $value "*) ;; *) fail "$1 $value: unknown; $usage" ;; esac
     done
 }
 
+# check_out: make the path $out absolute, and stop if fairseq would take it apart.
+check_out() {
+    absolute out
+    case $out in
+        *:*) fail "--out $out: fairseq splits names at :, give a folder without" ;;
+        *"\${"*) fail "--out $out: fairseq replaces \${…}, give a folder without" ;;
+    esac
+}
+
+# make_out: make the path $out absolute, and create the folder. It is removed at the end if nothing was written.
+make_out() {
+    absolute out
+    [ -d "$out" ] || trap 'rmdir "$out" 2>/dev/null || true' EXIT
+    { mkdir -p "$out" && [ -w "$out" ]; } 2>/dev/null ||
+        fail "--out $out: this folder cannot be created, or not be written to; give another"
+}
+
 # parse_options NAMES NUMBERS ARGUMENTS…: parse the command line. NAMES are the options with any value, NUMBERS those
-# with one or several numbers. Sets $small, $input (DATA), the array extra (everything after --), and a variable for
-# each option: $todo for --steps, $own_updates for --updates, $own_finetune_updates for --finetune-updates, $update_freq
-# for --update-freq.
+# with a number, or with several if their name ends in + here. Sets $small, $input (DATA), the array extra (everything
+# after --), and a variable for each option: $todo for --steps, $own_updates for --updates, $own_finetune_updates for
+# --finetune-updates, $update_freq for --update-freq.
 parse_options() {
     local names=$1 numeric=$2 option
     shift 2
     while [ $# -gt 0 ]; do
-        option=${1#--}
         case $1 in
             --small) small=yes; shift; continue ;;
             --) shift; extra=("$@"); break ;;
+            -*) option=${1#--} ;;
+            *) [ -z "$input" ] || fail "$1: only one DATA can be given; $usage"; input=$1; shift; continue ;;
         esac
-        case $1:" $names $numeric " in
-            --*:*" $option "*)
-                [ $# -ge 2 ] || fail "$1 needs a value"
-                case " $numeric " in *" $option "*) check_numbers "$1" "$2" ;; esac
-                case $option in
-                    steps) option=todo ;;
-                    updates | finetune-updates) option=own_${option//-/_} ;;
-                esac
-                printf -v "${option//-/_}" %s "$2" # (macOS's bash has no declare -g)
-                shift 2
-                ;;
-            -*) fail "$1: unknown option; $usage" ;;
-            *) [ -z "$input" ] || fail "$1: only one DATA can be given; $usage"; input=$1; shift ;;
+        if [[ $option = *" "* || " $names ${numeric//+/} " != *" $option "* ]]; then
+            [ ! -e "./$1" ] || fail "$1: begins like an option; give this file or folder as ./$1"
+            fail "$1: unknown option; $usage"
+        fi
+        case ${2:-} in "" | --*) fail "$1 needs a value" ;; esac
+        case $option:" $numeric " in
+            out:* | rendezvous:*) ;;
+            *:*" $option+ "*) check_numbers "$1" "$2" ;;
+            *:*" $option "*) check_number "$1" "$2" ;;
+            *) check_words "$1" "$2" ;;
         esac
+        case $option in
+            steps) option=todo ;;
+            updates | finetune-updates) option=own_${option//-/_} ;;
+        esac
+        printf -v "${option//-/_}" %s "$2" # (macOS's bash has no declare -g)
+        shift 2
     done
-}
-
-# absolute PATH: print the absolute path of a file that exists, and anything else unchanged.
-absolute() {
-    if [ -e "$1" ]; then echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; else echo "$1"; fi
 }
 
 # composition_options MODEL: print the options of the Feedback Transformer whose memory composition MODEL names (v1
@@ -67,13 +116,51 @@ composition_options() {
     case $1 in
         weighted | average | same-and-lower | previous) echo "--memory-projections per-layer --memory-composition $1" ;;
         layer[0-9]*) echo "--memory-projections per-layer --memory-composition layer:${1#layer}" ;;
+        *) check_architecture "$1" ;;
     esac
 }
 
-# find_devices: train with one process per GPU, or with one on the CPU. Sets $processes, and $cpu to fairseq's option.
+# check_architecture MODEL: stop unless the name begins like one of the language models'.
+check_architecture() {
+    case $1 in
+        feedback_transformer_lm* | relative_transformer_lm* | all_attention_lm* | streaming_lstm_lm*) ;;
+        *) fail "--models $1: unknown; give architectures, such as \"feedback_transformer_lm relative_transformer_lm\"" ;;
+    esac
+}
+
+# find_nodes: which of how many machines this is. Sets $nodes, $node_rank, $host and $port from the options --nodes,
+# --node-rank and --rendezvous, or from Slurm's variables. The first machine, rank 0, goes through all steps; the others
+# only take part in the training.
+find_nodes() {
+    if [ -z "$nodes" ] && [ "${SLURM_STEP_NUM_TASKS:-1}" != 1 ]; then
+        [ "$SLURM_STEP_NUM_TASKS" = "${SLURM_STEP_NUM_NODES:-}" ] ||
+            fail "srun starts $SLURM_STEP_NUM_TASKS tasks; start one on each machine: srun --ntasks-per-node 1"
+        nodes=$SLURM_STEP_NUM_NODES node_rank=${node_rank:-${SLURM_NODEID:-}}
+        if [ -z "$rendezvous" ]; then
+            host=$(scontrol show hostnames "$SLURM_STEP_NODELIST") || fail "scontrol failed; give --rendezvous HOST:PORT"
+            rendezvous=${host%%$'\n'*}:$((20000 + SLURM_JOB_ID % 10000))
+        fi
+    fi
+    nodes=${nodes:-1}
+    if [ "$nodes" = 1 ]; then
+        [ -z "$node_rank$rendezvous" ] || fail "--node-rank, --rendezvous: only with --nodes N, 2 or more"
+        node_rank=0
+        return
+    fi
+    [[ $node_rank =~ ^(0|[1-9][0-9]{0,5})$ && $node_rank -lt $nodes ]] ||
+        fail "--node-rank ${node_rank:-is missing}: give the number of this machine, from 0 to $((nodes - 1))"
+    [[ $rendezvous =~ ^(.+):([1-9][0-9]{0,4})$ && ${BASH_REMATCH[2]} -le 65000 ]] ||
+        fail "--rendezvous ${rendezvous:-is missing}: give HOST:PORT, an address of the machine with --node-rank 0"
+    host=${BASH_REMATCH[1]} port=${BASH_REMATCH[2]}
+    [ "$node_rank" = 0 ] || todo=$(for step in $todo; do case $step in train | finetune) printf "%s " $step ;; esac; done)
+}
+
+# find_devices: train with one process per GPU, or with one on the CPU. Sets $processes, the number on all machines, and
+# $cpu to fairseq's option.
 find_devices() {
     cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
     if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
+    processes=$((processes * nodes))
 }
 
 # share_cores: divide the cores between $jobs parallel runs, unless OMP_NUM_THREADS is set.
@@ -106,22 +193,44 @@ logged() {
 # seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished.
 run_training() {
     local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no
+    local log=$1.log program=(fairseq-train)
     shift 4
-    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ]; then
-        echo "== $(basename "$run"): already trained for $target updates"
-        return
-    fi
-    echo "== $(basename "$run"): $target updates"
     # Validation and checkpoints follow the updates only: the length of an epoch depends on the data.
     set -- "$data" --user-dir fb_fairseq "$@" --validate-interval-updates "$every" --save-interval-updates "$every" \
         --validate-interval $never --save-interval $never --no-epoch-checkpoints --seed "$seed" $cpu \
         --log-format json --log-interval 25 ${extra[@]+"${extra[@]}"} --max-update "$target" --save-dir "$run"
-    echo "fairseq-train $*" >>"$run.log"
-    fairseq-train "$@" >>"$run.log" 2>&1 || failed=yes
-    if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
-    echo $((seconds + SECONDS - started)) >"$run.seconds"
-    [ $failed = no ] || fail "training failed: $(tail -n 1 "$run.log"); see $run.log"
-    echo "$target" >"$run.done"
+    if [ "$nodes" -gt 1 ]; then
+        # The first machine may be busy with other steps for hours before it comes. Each training has a port of its own,
+        # because the first machine may still be closing that of the last one.
+        program=(python -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank"
+            --nproc-per-node $((processes / nodes)) --master-addr "$host" --master-port "$port"
+            --rdzv-conf timeout=86400 -m fairseq_cli.train)
+        port=$((port + 1))
+        [ -z "$cpu" ] || set -- "$@" --distributed-backend gloo --ddp-backend legacy_ddp
+        [ "$node_rank" = 0 ] || log=$run.log.node$node_rank
+    fi
+    # (All machines decide alike: only a fine-tuning that begins anew removes this file, see $renewed.)
+    if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ] && [ "$run" != "${renewed:-}" ]; then
+        echo "== $(basename "$run"): already trained for $target updates"
+        return
+    fi
+    echo "== $(basename "$run"): $target updates"
+    printf '%q ' "${program[@]}" "$@" >>"$log"
+    echo >>"$log"
+    "${program[@]}" "$@" >>"$log" 2>&1 || failed=yes
+    if [ "$node_rank" = 0 ]; then
+        if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
+        echo $((seconds + SECONDS - started)) >"$run.seconds"
+    fi
+    [ $failed = no ] || fail "training failed: $(last_error "$log"); see $log"
+    [ "$node_rank" != 0 ] || echo "$target" >"$run.done"
+}
+
+# last_error LOG: print its last line; with several machines, the last one that names an error, which torchrun's table
+# follows.
+last_error() {
+    if [ "$nodes" -gt 1 ] && grep -aE '(Error|error): ' "$1" | grep -av ChildFailedError | tail -n 1; then return; fi
+    tail -n 1 "$1"
 }
 
 # parameters_of RUN: print the number of parameters from the training log.
@@ -150,6 +259,16 @@ draw_curves() {
     [ ${#curves[@]} = 0 ] || python -m fb_fairseq plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
 }
 
+# preprocess FOLDER TRAIN VALID TEST DESTDIR OPTIONS…: binarise text in words, the files TRAIN, … in FOLDER, with
+# fairseq-preprocess, which splits names at commas: FOLDER's may have some.
+preprocess() {
+    (
+        cd "$1"
+        logged preprocessing "$out/preprocess.out" fairseq-preprocess --trainpref "$2" --validpref "$3" --testpref "$4" \
+            --destdir "$5" --workers 1 "${@:6}"
+    )
+}
+
 # unpack FILE OUT [MEMBER]: copy a plain file, unpack a .gz, or extract MEMBER (or the only file) from a .zip.
 unpack() {
     [ -f "$1" ] || fail "$1: no such file"
@@ -168,6 +287,17 @@ PY
     esac
 }
 
+# check_text FILE: stop unless the file, plain or .gz, is text in UTF-8.
+check_text() {
+    [ -f "$1" ] || fail "$1: no such file"
+    python - "$1" 2>/dev/null <<'PY' || fail "$1: no text in UTF-8, or damaged; convert it (iconv), or give an intact copy"
+import gzip, sys
+with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rt", encoding="utf-8") as file:
+    for line in file:
+        pass
+PY
+}
+
 # check_file FILE BYTES MD5 NAME: stop unless the file is the published one. BYTES may be empty.
 check_file() {
     local found
@@ -177,7 +307,7 @@ with open(sys.argv[1], 'rb') as file:
     for chunk in iter(lambda: file.read(1 << 20), b''):
         digest.update(chunk)
 print(os.path.getsize(sys.argv[1]), digest.hexdigest())" "$1")
-    [ "$found" = "$2 $3" ] || [ "${found#* }" = "$3" -a -z "$2" ] ||
+    [ "$found" = "$2 $3" ] || [ "${found#* }:$2" = "$3:" ] ||
         fail "$1: ${found% *} bytes, md5 ${found#* }; $4 has ${2:+$2 bytes, }md5 $3. Give an intact copy," \
             "or --small DATA for any other text"
 }

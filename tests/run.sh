@@ -9,10 +9,13 @@
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see examples/environment.sh).
 # FB_FAIRSEQ_DATA=DIR adds the tests on real corpora. -n 0 (pytest-xdist) runs all tests in one process.
 set -euo pipefail
-[ -z "${FB_FAIRSEQ_DATA:-}" ] || FB_FAIRSEQ_DATA=$(cd "$FB_FAIRSEQ_DATA" && pwd)
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-. examples/environment.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../examples/environment.sh"
+if [ -n "${FB_FAIRSEQ_DATA:-}" ]; then
+    [ -d "$FB_FAIRSEQ_DATA" ] || fail "FB_FAIRSEQ_DATA=$FB_FAIRSEQ_DATA: no such folder; give the one of the corpora"
+    absolute FB_FAIRSEQ_DATA
+fi
 make_environment
+cd "$repository"
 
 code="fb_fairseq tests examples setup.py"
 ruff format --check $code || fail "some files are not formatted; run: ruff format $code"

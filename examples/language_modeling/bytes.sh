@@ -1,5 +1,7 @@
-# Sourced after recipe.sh by the scripts that train on bytes or letters (enwik8, text8, persistent_memory): their common
+# Sourced by the scripts that train on bytes or letters (enwik8, text8, persistent_memory): recipe.sh, and their common
 # settings. Feedback Transformer: v3 Table 9 and §7.6.
+
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 metric=bpb
 

@@ -7,7 +7,7 @@
 #   metric        metric of the learning curves: bpb, loss or ppl
 #   prompt        text that the step generate continues
 #   prepare DATA DESTDIR
-#                 function: check the user's copy of the corpus and binarise it
+#                 function: check the user's copy of the corpus and binarise it; its other files go to DESTDIR, too
 #   full_setting ARCH, small_setting ARCH
 #                 functions: set updates, finetune_updates (0: no fine-tuning), every (updates between validations),
 #                 streams (total number), steps (tokens of a stream per update), valid_streams, lr, and the arrays
@@ -20,33 +20,32 @@
 #
 # The steps are prepare, train, finetune, evaluate and generate. Each resumes where an earlier run stopped.
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$repository/examples/environment.sh"
-. "$repository/examples/steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
- --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N,\
- -- options of fairseq-train"
+ --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N\
+ --nodes N --node-rank N --rendezvous HOST:PORT, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2
 
 # describe MODEL: by default, a model is an architecture.
 describe() {
+    check_architecture "$1"
     model_options=(--arch "$1")
 }
 
 # run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
 run_recipe() {
-    parse "$@"
-    input=$(absolute "$input")
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd) data=$out/data
-    cd "$repository"
-    make_environment
-    if asked prepare; then renew_data; fi
-    [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
     local layer model run
+    parse "$@"
+    absolute input
+    make_environment
+    make_out
+    data=$out/data
+    cd "$repository"
+    if asked prepare; then renew_data; fi
+    [ "$node_rank" != 0 ] || [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
     find_devices
     for layer in $layers; do
         for model in $models; do
@@ -69,6 +68,7 @@ run_recipe() {
             run_steps "$run"
         done
     done
+    [ "$node_rank" = 0 ] || exit 0
     if asked evaluate; then collect_results "$out"; fi
     draw_curves "$out" $metric
 }
@@ -86,8 +86,8 @@ choose_setting() {
 parse() {
     local model
     small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
-    todo="prepare train finetune evaluate generate" extra=()
-    parse_options "out steps models" "layers updates finetune-updates update-freq seed" "$@"
+    nodes="" node_rank="" rendezvous="" todo="prepare train finetune evaluate generate" extra=()
+    parse_options "out steps models node-rank rendezvous" "layers+ updates finetune-updates update-freq seed nodes" "$@"
     check_names --steps "$todo" "prepare train finetune evaluate generate"
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then
@@ -97,16 +97,15 @@ parse() {
         out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=full
     fi
     for model in $models; do describe "$model"; done # stops at an unknown model
+    check_out
+    find_nodes
 }
 
 # renew_data: prepare the data and replace those of an earlier run, unless models were trained on different data.
 renew_data() {
-    echo "== prepare"
-    rm -rf "$data.tmp"
-    prepare "$input" "$data.tmp"
+    prepare_data
     if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" &&
         ls "$out"/*/*.pt >/dev/null 2>&1; then
-        rm -rf "$data.tmp"
         fail "$out: holds models that were trained on other data; give another --out, or remove it"
     fi
     rm -rf "$data"
@@ -126,8 +125,11 @@ run_steps() {
                 have "$run/checkpoint_best.pt" train
                 origin=$(cksum <"$run/checkpoint_best.pt")
                 if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
-                    rm -rf "$run-finetuned" "$run-finetuned".* # from an earlier checkpoint
-                    echo "$origin" >"$run-finetuned.from"
+                    renewed=$run-finetuned # what is there is from an earlier checkpoint
+                    if [ "$node_rank" = 0 ]; then
+                        rm -rf "$run-finetuned" "$run-finetuned".*
+                        echo "$origin" >"$run-finetuned.from"
+                    fi
                 fi
                 finetune "$run"
                 ;;
@@ -194,11 +196,4 @@ generate() {
         --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" $cpu --path "$checkpoint" <<<"$prompt"
     echo "== $(basename "$1") continues: $prompt"
     grep '^D-0' "$1.sample" | cut -f 3
-}
-
-# preprocess TRAIN VALID TEST DESTDIR: binarise text in words with fairseq-preprocess.
-preprocess() {
-    mkdir -p "$4"
-    logged preprocessing "$out/preprocess.out" fairseq-preprocess --only-source --trainpref "$1" --validpref "$2" \
-        --testpref "$3" --destdir "$4" --workers 1
 }

@@ -4,24 +4,28 @@
 #   bash examples/memory_composition/run.sh --small [PTB]    # about two hours on one core; without PTB, the walk only
 # Options: ./README.md.
 set -euo pipefail
-examples=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$examples/environment.sh"
-. "$examples/steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
+examples=$repository/examples
 usage="give PTB or --small [PTB], and --out DIR --layers N; for the walk --seeds \"N …\" --jobs N --walk-updates N; for\
  PTB --updates N --finetune-updates N"
-small=no input="" out="" layers="" seeds="1 2 3" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" todo=""
-parse_options "out" "seeds layers jobs walk-updates updates finetune-updates" "$@"
+small=no input="" out="" layers="" seeds="1 2 3" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" extra=()
+parse_options "out" "seeds+ layers jobs walk-updates updates finetune-updates" "$@"
+[ ${#extra[@]} = 0 ] || fail "--: no further options can be given; $usage"
 scale=--full ptb_scale="" default=6
 if [ $small = yes ]; then scale=--small ptb_scale=--small default=3; fi
 [ -n "$input" ] || [ $small = yes ] || fail "PTB is missing; $usage"
 layers=${layers:-$default}
 # The full-size setting of PTB (v3 Table 9) has 6 layers; language_modeling/char_ptb/README.md says how to change them.
 [ $small = yes ] || [ "$layers" = 6 ] || fail "--layers $layers: PTB in the papers' setting has 6; give 6, or --small"
-input=$(absolute "$input")
+absolute input
+# (The walks, which take long, come before PTB.)
+[ -z "$input" ] || [ -s "$input/ptb.train.txt" ] || [ -s "$input/ptb.train.txt.gz" ] ||
+    fail "PTB $input: no ptb.train.txt or ptb.train.txt.gz in this folder; give the folder of PTB's files"
 out=${out:-$repository/runs/memory_composition${ptb_scale:+-small}}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+check_out
+make_environment
+make_out
 
 models="weighted average same-and-lower relative_transformer_lm"
 for layer in $(seq 0 "$layers"); do models+=" layer$layer"; done
@@ -38,5 +42,4 @@ if [ -n "$input" ]; then
         ${shape[@]+"${shape[@]}"} --models "$models" --out "$out/char_ptb" \
         ${own_updates:+--updates "$own_updates"} ${own_finetune_updates:+--finetune-updates "$own_finetune_updates"}
 fi
-make_environment
 python "$examples/memory_composition/draw.py" "$out" "$layers"

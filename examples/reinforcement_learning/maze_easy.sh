@@ -3,7 +3,7 @@
 #   bash examples/reinforcement_learning/maze_easy.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 environment=maze_easy
 

@@ -7,9 +7,7 @@
 #
 # and calls run_agents "$@". Each run is written to OUT/<agent>[-span<S>]-seed<N>, the results of all to OUT/results.json.
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$repository/examples/environment.sh"
-. "$repository/examples/steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --out DIR, --agents \"NAME …\", --spans \"N …\",\
  --jobs N (number of parallel runs), -- options of python -m fb_fairseq rl train"
@@ -33,16 +31,16 @@ run_agents() {
         esac
     done
     small=no input="" out="" agents="" spans="" seeds="" seed="" jobs=1 todo="" extra=()
-    parse_options "out agents" "seed seeds spans jobs" ${arguments[@]+"${arguments[@]}"}
+    parse_options "out agents" "seed seeds+ spans+ jobs" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: unexpected argument, the environments need no data; $usage"
+    check_names --agents "${agents:-$default_agents}" "feedback transformer lstm"
     agents=$(unique ${agents:-$default_agents}) seeds=$(unique ${seeds:-${seed:-1}})
     scale_option="" scale_spans=${scale}_spans spans=$(unique ${spans:-${!scale_spans}})
     [ $scale = full ] || scale_option=--small
     out=${out:-$repository/runs/$environment-$scale}
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd)
-    cd "$repository"
     make_environment
+    make_out
+    cd "$repository"
     share_cores
     rm -f "$out/failed"
     for seed in $seeds; do

@@ -3,7 +3,7 @@
 #   bash examples/synthetic_tasks/blocked_random_walk.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 task=blocked_random_walk
 

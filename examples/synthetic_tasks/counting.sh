@@ -4,7 +4,7 @@
 #   bash examples/synthetic_tasks/counting.sh [--small|--full] [--seed N] [--out DIR]
 # Options: ./README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 task=counting
 

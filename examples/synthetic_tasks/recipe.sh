@@ -7,9 +7,7 @@
 #
 # A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json.
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$repository/examples/environment.sh"
-. "$repository/examples/steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 data_sizes="train valid test size length test-length longest variables statements highest"
 usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span,\
@@ -18,9 +16,10 @@ usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAM
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 first_span=8 # initial length of adaptive spans, in steps
 
-# run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
-run_task() {
-    local scale=small fixed=no argument arguments=() model option task_models=$models own_span
+# parse ARGUMENTS…: read the command line. Sets $scale, $fixed, and the variables of parse_options.
+parse() {
+    local argument arguments=() option model
+    scale=small fixed=no
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
@@ -32,13 +31,20 @@ run_task() {
     for option in $data_sizes; do printf -v "${option//-/_}" %s ""; done
     parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: unexpected argument, the data are generated; $usage"
+    for model in $models; do composition_options "$model" >/dev/null; done # stops at an unknown model
+}
+
+# run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
+run_task() {
+    local model task_models=$models own_span
+    parse "$@"
     models=${models:-$task_models} own_span=$span
     choose_setting
     out=${out:-$repository/runs/$task-$scale-seed$seed}
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd)
-    cd "$repository"
+    check_out
     make_environment
+    make_out
+    cd "$repository"
     find_devices
     [ $((streams % processes)) = 0 ] ||
         fail "$streams streams cannot be divided among $processes GPUs; set CUDA_VISIBLE_DEVICES"
@@ -100,9 +106,7 @@ make_data() {
     echo "== data: $wanted"
     python -m fb_fairseq synthetic-tasks "$task" --seed "$seed" "${sizes[@]}" --out "$out/text"
     rm -rf "$out/data"
-    logged preprocessing "$out/preprocess.out" fairseq-preprocess --source-lang input --target-lang label \
-        --trainpref "$out/text/train" --validpref "$out/text/valid" --testpref "$out/text/test" --destdir "$out/data" \
-        --workers 1
+    preprocess "$out/text" train valid test "$out/data" --source-lang input --target-lang label
     echo "$wanted" >"$out/data.setting"
 }
 

@@ -3,12 +3,10 @@
 #   bash examples/synthetic_tasks/sweep.sh random_walk --seeds "1 2 3" [--spans "8 100"] [--depths "1 2 4"] [--jobs 2]
 # --jobs N: number of runs in parallel. All other options go to the task's script: ./README.md.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/../environment.sh"
-. "$here/../steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
+here=$repository/examples/synthetic_tasks task_usage=$usage
 usage="give a task, --seeds \"N …\" --spans \"N …\" --depths \"N …\" --jobs N --out DIR, options of the task's script"
-models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 seeds="1 2 3" spans="" depths="" jobs=1 out="" task=${1:-}
 case $task in
     "" | -*) fail "the task is missing; $usage" ;;
@@ -20,8 +18,13 @@ others=()
 while [ $# -gt 0 ]; do
     case $1 in
         --seeds | --spans | --depths | --jobs | --out | --models)
-            [ $# -ge 2 ] || fail "$1 needs a value"
-            case $1 in --out | --models) ;; *) check_numbers "$1" "$2" ;; esac
+            case ${2:-} in "" | --*) fail "$1 needs a value" ;; esac
+            case $1 in
+                --out) ;;
+                --models) check_words "$1" "$2" ;;
+                --jobs) check_number "$1" "$2" ;;
+                *) check_numbers "$1" "$2" ;;
+            esac
             printf -v "${1#--}" %s "$2"
             shift 2
             ;;
@@ -31,10 +34,11 @@ while [ $# -gt 0 ]; do
         *) others+=("$1"); shift ;;
     esac
 done
+(usage=$task_usage; parse --models "$models" ${others[@]+"${others[@]}"}) # stops at what the task's script does not take
 out=${out:-$repository/runs/$task-sweep}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+check_out
 make_environment
+make_out
 share_cores
 
 # run NAME OPTIONS…: run the task's script with its output in OUT/<name>.

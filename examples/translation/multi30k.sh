@@ -1,4 +1,6 @@
-# Sourced after recipe.sh by the translation scripts: the setting of --small, small models on Multi30k.
+# Sourced by the translation scripts: recipe.sh, and the setting of --small, small models on Multi30k.
+
+. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 small_setting() {
     updates=1000 tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
@@ -21,10 +23,10 @@ prepare_multi30k() {
         for language in $pair; do
             file=$1/${split#*:}.$language.gz
             [ -f "$file" ] || fail "DATA $1: no ${split#*:}.$language.gz in this folder; give Multi30k's task 1, raw"
-            unpack "$file" "$out/${split%:*}.raw.$language"
-            tokenise "$out/${split%:*}.raw.$language" "$language" "$out/${split%:*}.tok.$language"
+            check_text "$file"
+            unpack "$file" "$2/${split%:*}.raw.$language"
+            tokenise "$2/${split%:*}.raw.$language" "$language" "$2/${split%:*}.tok.$language"
         done
     done
-    apply_bpe 4000 "$out/train.tok"
-    binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
+    apply_bpe 4000 "$2"
 }

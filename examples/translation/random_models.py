@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple, Type
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer import TransformerModel, TransformerModelBase
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
@@ -14,7 +14,7 @@ from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 class Kind(NamedTuple):
     """A model and the options that it is built with."""
 
-    model: Type[TransformerModel]
+    model: Type[TransformerModelBase]
     options: Dict[str, str]
 
 

@@ -7,7 +7,7 @@
 #                 output
 #   architectures vanilla and feedback architecture, such as "transformer_iwslt_de_en feedback_decoder_iwslt_de_en"
 #   prepare DATA DESTDIR
-#                 function: check the user's copy of the corpus and binarise it
+#                 function: check the user's copy of the corpus and binarise it; its other files go to DESTDIR, too
 #   full_setting, small_setting
 #                 functions: set updates, tokens (per update), every (updates between validations), averaged (number of
 #                 last checkpoints to average; 1: take the best one), lenpens (length penalties to try), default_layers,
@@ -20,36 +20,33 @@
 # parameters of the vanilla model). The steps are prepare, train, average, tune (the length penalty, on the validation
 # set), generate and score (both on the test set). Finished steps are not repeated.
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$repository/examples/environment.sh"
-. "$repository/examples/steps.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average tune generate score\"\
  --models \"transformer feedback initialised\" --layers \"N …\" --projections per-layer|shared --updates N\
- --update-freq N --seed N, -- options of fairseq-train"
+ --update-freq N --seed N --nodes N --node-rank N --rendezvous HOST:PORT, -- options of fairseq-train"
 
 # run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
 run_recipe() {
     local layer model run
     parse "$@"
-    input=$(absolute "$input")
-    mkdir -p "$out"
-    out=$(cd "$out" && pwd) data=$out/data
-    cd "$repository"
+    absolute input
     make_environment
+    make_out
+    data=$out/data
+    cd "$repository"
     if asked prepare && [ ! -s "$data/dict.${pair#* }.txt" ]; then
-        echo "== prepare"
-        rm -rf "$data.tmp"
-        prepare "$input" "$data.tmp"
+        prepare_data
         mv "$data.tmp" "$data"
     fi
-    [ -s "$data/dict.${pair#* }.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    [ "$node_rank" != 0 ] || [ -s "$data/dict.${pair#* }.txt" ] || fail "$data: no prepared data; run the step prepare first"
     find_devices
     for layer in $layers; do
         for model in $models; do
             run_steps "$out/$model-$layer"
         done
     done
+    [ "$node_rank" = 0 ] || exit 0
     if asked score; then collect_results "$out"; fi
     draw_curves "$out" nll_loss
 }
@@ -57,15 +54,19 @@ run_recipe() {
 # parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
     small=no input="" out="" layers="" models="transformer feedback initialised" projections=per-layer seed=1
-    update_freq=1 own_updates="" todo="prepare train average tune generate score" extra=()
-    parse_options "out steps models projections" "layers updates update-freq seed" "$@"
+    update_freq=1 own_updates="" nodes="" node_rank="" rendezvous="" extra=()
+    todo="prepare train average tune generate score"
+    parse_options "out steps models projections node-rank rendezvous" "layers+ updates update-freq seed nodes" "$@"
     check_names --steps "$todo" "prepare train average tune generate score"
     check_names --models "$models" "transformer feedback initialised"
+    check_names --projections "$projections" "per-layer shared"
     if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
     if [ $small = yes ]; then small_setting; else full_setting; fi
     out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
     language=${language:-${pair#* }} task_options=(${task_options[@]+"${task_options[@]}"})
     layers=${layers:-$default_layers} updates=${own_updates:-$updates}
+    check_out
+    find_nodes
 }
 
 # run_steps RUN: run the requested steps for $model with $layer decoder layers.
@@ -153,7 +154,7 @@ generate_test() {
 score() {
     have "$1.test" generate
     local raw=()
-    [ ! -e "$out/test.raw.${pair#* }" ] || raw=(--raw-ref "$out/test.raw.${pair#* }")
+    [ ! -e "$data/test.raw.${pair#* }" ] || raw=(--raw-ref "$data/test.raw.${pair#* }")
     python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
         fail "scoring failed; the error is above"
     python - "$1" "$(parameters_of "$1")" <<'PY'
@@ -179,30 +180,30 @@ tokenise() {
     sacremoses -q -l "$2" tokenize <"$1" >"$3" 2>/dev/null || fail "$1: cannot be tokenised; give text in UTF-8"
 }
 
-# apply_bpe MERGES TRAIN: learn one BPE code from both languages of TRAIN.xx, and write $out/{train,valid,test}.tok.xx
-# in subwords to $out/{train,valid,test}.bpe.xx.
+# apply_bpe MERGES DESTDIR: learn one BPE code from both languages of DESTDIR/train.tok.xx, write the files
+# {train,valid,test}.tok.xx in subwords to {train,valid,test}.bpe.xx, and binarise them.
 apply_bpe() {
     local language split
-    cat "$2.${pair% *}" "$2.${pair#* }" | subword-nmt learn-bpe -s "$1" >"$out/codes" 2>"$out/bpe.err" ||
+    cat "$2/train.tok.${pair% *}" "$2/train.tok.${pair#* }" | subword-nmt learn-bpe -s "$1" >"$2/codes" 2>"$out/bpe.err" ||
         fail "BPE failed: $(tail -n 1 "$out/bpe.err"); see $out/bpe.err"
     for language in $pair; do
         for split in train valid test; do
-            subword-nmt apply-bpe -c "$out/codes" <"$out/$split.tok.$language" >"$out/$split.bpe.$language" \
-                2>>"$out/bpe.err"
+            subword-nmt apply-bpe -c "$2/codes" <"$2/$split.tok.$language" >"$2/$split.bpe.$language" 2>>"$out/bpe.err"
         done
     done
+    binarise "$2" train.bpe valid.bpe test.bpe "$2" --joined-dictionary
 }
 
-# binarise TRAIN VALID TEST DESTDIR [--joined-dictionary]: run fairseq-preprocess on the files TRAIN.xx, VALID.xx,
-# TEST.xx.
+# binarise FOLDER TRAIN VALID TEST DESTDIR [--joined-dictionary]: run fairseq-preprocess on the files TRAIN.xx, VALID.xx,
+# TEST.xx in FOLDER.
 binarise() {
-    logged preprocessing "$out/preprocess.out" fairseq-preprocess --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" --trainpref "$1" --validpref "$2" --testpref "$3" --destdir "$4" ${5:-} --workers 1
+    preprocess "$@" --source-lang "${pair% *}" --target-lang "${pair#* }"
 }
 
-# check_lines FILE NUMBER: stop unless the file has this number of lines.
+# check_lines FILE NUMBER: stop unless the file has this number of lines, in UTF-8.
 check_lines() {
-    [ -f "$1" ] || fail "$1: no such file"
+    [ -f "$1" ] || fail "$1: no such file; give the corpus named in the README, or --small DATA"
     [ "$(wc -l <"$1")" -eq "$2" ] ||
         fail "$1: $(wc -l <"$1") lines, not $2; give the corpus named in the README, or --small"
+    check_text "$1"
 }

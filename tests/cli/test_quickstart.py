@@ -3,17 +3,19 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
 
-def quickstart(*arguments, environment=None):
+def quickstart(*arguments, environment=None, repository=REPOSITORY):
     return subprocess.run(
-        ["bash", str(REPOSITORY / "examples/quickstart.sh"), *map(str, arguments)],
+        ["bash", str(repository / "examples/quickstart.sh"), *map(str, arguments)],
         env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1", **(environment or {})},
         capture_output=True,
         text=True,
@@ -23,22 +25,33 @@ def quickstart(*arguments, environment=None):
 
 
 def test_own_text(tmp_path):
+    """With text, output and the repository itself in a folder with an odd name."""
     if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
         pytest.skip("this environment was not created by tests/run.sh")
-    text = tmp_path / "my text.txt"
+    folder = tmp_path / ODD_NAME
+    for part in ("examples", "fb_fairseq"):
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "figures"))
+    shutil.copy(REPOSITORY / "setup.py", folder)
+    text = folder / "my text.txt"
     text.write_bytes(b"A line of text, and another one.\n" * 3000)
-    done = quickstart("--text", text, "--updates", 20, "--out", tmp_path / "out")
+    done = quickstart("--text", text, "--updates", 20, repository=folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     bits = float(re.search(r"Test split: ([\d.]+) bits per byte", done.stdout).group(1))
     assert 0 < bits < 7.9
-    assert (tmp_path / "out/quickstart.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "out/checkpoints/checkpoint_best.pt").exists()
+    out = folder / "runs/quickstart"
+    assert (out / "quickstart.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "checkpoints/checkpoint_best.pt").exists()
 
 
 @pytest.mark.parametrize(
     "arguments,environment,message",
     [
         (["--text", "/nowhere"], {}, "error: --text /nowhere"),
+        (["--text", "/"], {}, "error: --text /: no such file"),
+        (["--text"], {}, "error: --text needs a value"),
+        (["--text", "/etc/passwd", "--out", "/etc/passwd/out"], {}, "error: --out /etc/passwd/out: this folder cannot"),
+        ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, "a:b: PATH is split at :"),
+        ([], {"FB_FAIRSEQ_VENV": "{}/$(exit)"}, "$(exit): set FB_FAIRSEQ_VENV to a folder without"),
         (["--updates", "many"], {}, "error: --updates many"),
         (["--epochs", "3"], {}, "error: --epochs"),
         ([], {"PYTHON": "/bin/false", "FB_FAIRSEQ_VENV": "{}/venv"}, "error: PYTHON=/bin/false"),
@@ -46,6 +59,7 @@ def test_own_text(tmp_path):
 )
 def test_bad_input(tmp_path, arguments, environment, message):
     environment = {key: value.format(tmp_path) for key, value in environment.items()}
-    done = quickstart(*arguments, "--out", tmp_path / "out", environment=environment)
-    assert done.returncode != 0 and message in done.stderr.splitlines()[-1]
+    done = quickstart("--out", tmp_path / "out", *arguments, environment=environment)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and message in line
     assert not list(tmp_path.iterdir())

@@ -2,15 +2,19 @@
 
 import json
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import parameters
+from tests.cli.fairseq_commands import assert_same_parameters, parameters
 from tests.cli.recipes import environment, recipe  # noqa: F401
 
 CORPORA = ["char_ptb", "enwik8", "text8", "wikitext103"]
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
+# A folder's name, of which a shell that does not quote makes several words, patterns or commands.
+ODD_NAME = """- a 'b" $(exit) `exit`;*?&\né,"""
 
 
 def made_up_corpus(name, folder):
@@ -60,10 +64,31 @@ def test_small_recipe_starts(tmp_path, name, model):
 @pytest.mark.parametrize("name", ["char_ptb", "text8"])
 def test_small_recipe_prepares(tmp_path, name):
     """The step prepare; test_small_recipe (--slow) trains on the data."""
-    data, out = made_up_corpus(name, tmp_path), tmp_path / "out"
+    folder = tmp_path / ODD_NAME
+    folder.mkdir()
+    data, out = made_up_corpus(name, folder), folder / "out"
     done = recipe(f"language_modeling/{name}", "--small", data, "--steps", "prepare", "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
+
+
+def test_two_machines(tmp_path):
+    """Both run the recipe, the first prepares the data; the model is that of one machine with --update-freq 2."""
+    folder, model = tmp_path / ODD_NAME, "relative_transformer_lm"
+    folder.mkdir()
+    data = made_up_corpus("enwik8", folder)
+    common = ["--small", data, "--layers", 1, "--models", model, "--steps", "prepare train", "--updates", 2, "--out"]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        rendezvous = f"localhost:{free.getsockname()[1]}"
+    nodes = [folder / "two", "--nodes", 2, "--rendezvous", rendezvous, "--node-rank"]
+    machines = [[*nodes, 0], [*nodes, 1], [folder / "one", "--update-freq", 2]]
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda options: recipe("language_modeling/enwik8", *common, *options), machines):
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    one, two = (folder / out / f"{model}-1/checkpoint_last.pt" for out in ("one", "two"))
+    assert_same_parameters(one, two)
+    assert (folder / f"two/{model}-1.log.node1").exists() and (folder / "two/curves.png").exists()
 
 
 @pytest.mark.slow
@@ -143,13 +168,49 @@ def test_steps_and_resuming(tmp_path):
             ["--small", "--update-freq", "3", "{text}"],
             "--update-freq 3: 64 streams cannot be divided among 1",
         ),
+        ("char_ptb", ["--small", "{bad}"], "ptb.train.txt: no text in UTF-8, or damaged; convert it"),
+        ("enwik8", ["--small", "{text}", "--models", "*"], "--models \\*: only letters, digits"),
+        ("enwik8", ["--small", "{text}", "--models", "spam"], "--models spam: unknown; give architectures"),
+        ("enwik8", ["--updates", "1 2", "x"], "--updates 1 2: give one number"),
+        ("enwik8", ["x", "--updates"], "--updates needs a value"),
+        ("enwik8", ["-data"], "error: -data: unknown option"),
+        ("enwik8", ["x", "--nodes", "2"], "--node-rank is missing: give the number of this machine, from 0 to 1"),
+        ("enwik8", ["x", "--nodes", "2", "--node-rank", "2"], "--node-rank 2: give the number of this machine"),
+        ("enwik8", ["x", "--nodes", "2", "--node-rank", "0"], "--rendezvous is missing: give HOST:PORT"),
+        ("enwik8", ["x", "--node-rank", "0"], "--node-rank, --rendezvous: only with --nodes N"),
     ],
 )
 def test_bad_input(tmp_path, name, arguments, message):
     (tmp_path / "text").write_bytes(made_up_text(20, 1))
     (tmp_path / "x.zip").write_bytes(b"PK")
-    arguments = [a.format(text=tmp_path / "text", zip=tmp_path / "x.zip", folder=tmp_path) for a in arguments]
-    done = recipe(f"language_modeling/{name}", *arguments, "--out", tmp_path / "out")
-    assert done.returncode != 0
-    assert re.search(message, done.stderr.splitlines()[-1])
-    assert (tmp_path / "out/data").exists() == ("--update-freq" in arguments), "no half-written data"
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/ptb.train.txt").write_bytes("é".encode("latin-1"))
+    paths = dict(text=tmp_path / "text", zip=tmp_path / "x.zip", folder=tmp_path, bad=tmp_path / "bad")
+    arguments = ["--out", tmp_path / "out", *(argument.format(**paths) for argument in arguments)]
+    done = recipe(f"language_modeling/{name}", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and re.search(message, line)
+    assert (tmp_path / "out").exists() == ("--update-freq" in arguments), "no half-written data"
+
+
+@pytest.mark.parametrize(
+    "out,message",
+    [
+        ("text/out", "--out .*/text/out: this folder cannot be created"),
+        ("a:b", "--out .*/a:b: fairseq splits names at :"),
+        ("${b}", r"--out .*/\${b}: fairseq replaces"),
+        ("text/a\nb", r"--out .*/text/a\\nb: this folder cannot be created"),
+    ],
+)
+def test_bad_out(tmp_path, out, message):
+    (tmp_path / "text").write_bytes(made_up_text(200, 1))
+    done = recipe("language_modeling/enwik8", "--small", tmp_path / "text", "--out", tmp_path / out)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and re.search(message, line)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("part", ["steps.sh", "language_modeling/bytes.sh", "translation/multi30k.sh"])
+def test_parts_of_recipes_do_not_run(part):
+    done = recipe(part)
+    assert done.returncode != 0 and re.fullmatch("error: .*: part of the recipes; run one of them.*\n", done.stderr)

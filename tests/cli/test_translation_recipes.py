@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs
 from tests.cli.recipes import environment, recipe  # noqa: F401
+from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
 
@@ -36,7 +37,9 @@ NAMES = ["translation/iwslt14_de_en", "translation/wmt14_en_de", "summarization/
 
 @pytest.mark.parametrize("name", [NAMES[0]] + [pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:]])
 def test_small_recipe_starts(tmp_path, name):
-    data, out = made_up_data(tmp_path / "data", name), tmp_path / "out"
+    folder = tmp_path / ODD_NAME
+    folder.mkdir()
+    data, out = made_up_data(folder / "data", name), folder / "out"
     arguments = ["--layers", "1", "--models", "feedback", "--steps", "prepare train", "--updates", 2, "--out", out]
     done = recipe(name, "--small", data, *arguments)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -75,15 +78,24 @@ def test_small_recipe(tmp_path, name):
         (NAMES[0], ["--models", "best", "x"], "--models best: unknown"),
         (NAMES[0], ["--layers", "0", "x"], "--layers 0: give a number, 1 or more"),
         (NAMES[0], [], "DATA is missing; give DATA or --small DATA"),
+        (NAMES[0], ["--small", "{folder}/train.de"], "DATA .*/train.de: no train.de.gz in this folder"),
+        (NAMES[0], ["--small", "{bad}"], "train.de.gz: no text in UTF-8, or damaged; convert it"),
+        (NAMES[2], ["--small", "{bad}"], "some.csv: no text in UTF-8, or damaged; convert it"),
+        (NAMES[0], ["--projections", "none", "x"], "--projections none: unknown"),
     ],
 )
 def test_bad_input(tmp_path, name, arguments, message):
     (tmp_path / "folder").mkdir()
     for language in ("de", "en"):
         (tmp_path / f"folder/train.{language}").write_text("a line\n")
-    arguments = [argument.format(folder=tmp_path / "folder") for argument in arguments]
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/some.csv").write_bytes("article,highlights\né,é\n".encode("latin-1"))
+    (tmp_path / "bad/train.de.gz").write_bytes(gzip.compress("é\n".encode("latin-1")))
+    arguments = [argument.format(folder=tmp_path / "folder", bad=tmp_path / "bad") for argument in arguments]
     done = recipe(name, *arguments, "--out", tmp_path / "out")
-    assert done.returncode != 0 and re.search(message, done.stderr.splitlines()[-1])
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and re.search(message, line)
+    assert not (tmp_path / "out").exists()
 
 
 def test_decoding_speed(monkeypatch, capsys):

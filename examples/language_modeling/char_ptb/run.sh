@@ -5,7 +5,7 @@
 # PTB: the folder of the word-level files ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz).
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
 corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss prompt="t h e _ c o m p a n y _"
 small_models="feedback_transformer_lm relative_transformer_lm"
@@ -49,22 +49,23 @@ prepare() {
         [ -s "$file" ] || file=$file.gz
         [ -s "$file" ] ||
             fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz in this folder; give the folder of PTB's files"
-        unpack "$file" "$out/$split.words"
+        check_text "$file"
+        unpack "$file" "$2/$split.words"
         case $split in
             train) md5=f26c4b92c5fdc7b3f8c7cdcb991d8420 bytes=5101618 ;;
             valid) md5=aa0affc06ff7c36e977d7cd49e3839bf bytes=399782 ;;
             test) md5=8b80168b89c18661a38ef683c0dc3721 bytes=449945 ;;
         esac
-        [ $small = yes ] || check_file "$out/$split.words" $bytes $md5 "ptb.$split.txt"
+        [ $small = yes ] || check_file "$2/$split.words" $bytes $md5 "ptb.$split.txt"
         # Every character is a token, and _ separates words; the end of a line is fairseq's </s>.
-        python - "$out/$split.words" "$out/$split.chars" <<'PY'
+        python - "$2/$split.words" "$2/$split.chars" <<'PY'
 import sys
 with open(sys.argv[1], encoding="utf-8") as words, open(sys.argv[2], "w", encoding="utf-8") as characters:
     for line in words:
         characters.write(" ".join("_".join(line.split())) + "\n")
 PY
     done
-    preprocess "$out/train.chars" "$out/valid.chars" "$out/test.chars" "$2"
+    preprocess "$2" train.chars valid.chars test.chars "$2" --only-source
 }
 
 run_recipe "$@"

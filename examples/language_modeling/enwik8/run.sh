@@ -4,13 +4,12 @@
 #   bash examples/language_modeling/enwik8/run.sh --small TEXT    # small models, for a CPU; any text will do
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
-. "$repository/examples/language_modeling/bytes.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../bytes.sh"
 
 corpus=enwik8 full_models=feedback_transformer_lm_enwik8 prompt="In the beginning" small_layers="2 4"
 
 prepare() {
-    local text=$out/enwik8
+    local text=$2/enwik8
     [ -f "$1" ] || fail "DATA $1: no such file; give enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)"
     unpack "$1" "$text" enwik8
     [ $small = yes ] || check_file "$text" 100000000 a1fa5ffddb56f4953e226637dabbb36a enwik8

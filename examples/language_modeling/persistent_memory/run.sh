@@ -6,8 +6,7 @@
 # Models: N0, N64, … (that number of vectors), attn-split, head-split, single-head, ff-attn, and the baseline
 # relative_transformer_lm. Both panels of the figure are drawn to OUT/figure2.png. Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
-. "$repository/examples/language_modeling/bytes.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../bytes.sh"
 
 corpus=persistent_memory prompt="in the beginning"
 small_models="relative_transformer_lm N0 N64 N128 N256 N512 N1024 attn-split head-split single-head ff-attn"
@@ -19,7 +18,7 @@ describe() {
     [ $small = yes ] || size=2048 arch=all_attention_lm_char_large
     model_options=(--arch $arch)
     case $1 in
-        N*) model_options+=(--persistent-memory-size "${1#N}") ;;
+        N[0-9]*) model_options+=(--persistent-memory-size "${1#N}") ;;
         # "we decrease the number of layers to 24 and increase the feedforward size to 3072"
         ff-attn)
             if [ $small = yes ]; then
@@ -46,7 +45,7 @@ shape() {
 }
 
 prepare() {
-    local text=$out/text
+    local text=$2/text
     [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
         "--small TEXT"
     unpack "$1" "$text" text8

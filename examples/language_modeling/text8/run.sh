@@ -5,13 +5,12 @@
 #   bash examples/language_modeling/text8/run.sh --small TEXT    # small models, for a CPU; any Wikipedia dump or text
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
-. "$repository/examples/language_modeling/bytes.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../bytes.sh"
 
 corpus=text8 full_models=feedback_transformer_lm_text8 prompt="in the beginning"
 
 prepare() {
-    local text=$out/text8 given=$out/given # DATA unpacked: text8 itself, or a Wikipedia dump
+    local text=$2/text8 given=$2/given # DATA unpacked: text8 itself, or a Wikipedia dump
     [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
         "enwik9"
     unpack "$1" "$given" text8

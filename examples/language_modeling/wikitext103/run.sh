@@ -6,7 +6,7 @@
 # WIKITEXT2: a folder with train.txt, valid.txt and test.txt (or .txt.gz, or wiki.train.tokens, …).
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
 corpus=wikitext103 full_models=feedback_transformer_lm_wikitext103_small metric=ppl prompt="The"
 
@@ -54,12 +54,13 @@ prepare() {
             done
             [ -n "$file" ] ||
                 fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens in this folder; give WikiText-2's"
-            unpack "$file" "$out/$split.words"
+            check_text "$file"
+            unpack "$file" "$2/$split.words"
         else
-            unpack "$1" "$out/$split.words" "wikitext-103/wiki.$split.tokens"
+            unpack "$1" "$2/$split.words" "wikitext-103/wiki.$split.tokens"
         fi
     done
-    preprocess "$out/train.words" "$out/valid.words" "$out/test.words" "$2"
+    preprocess "$2" train.words valid.words test.words "$2" --only-source
 }
 
 run_recipe "$@"

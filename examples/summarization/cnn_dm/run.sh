@@ -6,7 +6,7 @@
 # SAMPLE: a folder with any such CSV files, with at least 300 pairs in total.
 # Options and steps: ../../translation/README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
 
 corpus=cnn_dm pair="article summary" language=en metric=rouge:rougeL
 # 400 words rarely have more than 1024 subwords; without truncation fairseq would stop at an article that does.
@@ -34,28 +34,31 @@ shape() {
 }
 
 prepare() {
-    local read="python examples/summarization/cnn_dm/read_csv.py" split file files merges=32000
+    local read="python examples/summarization/cnn_dm/read_csv.py" split file files=() merges=32000
     if [ $small = yes ]; then
-        files=()
-        for file in "$1"/*.csv "$1"/*.csv.gz; do [ ! -f "$file" ] || files+=("$file"); done
+        for file in "$1"/*.csv "$1"/*.csv.gz; do
+            [ -f "$file" ] || continue
+            check_text "$file"
+            files+=("$file")
+        done
         [ ${#files[@]} != 0 ] || fail "DATA $1: no *.csv or *.csv.gz in this folder; give another"
         merges=2000
-        $read "${files[@]}" --take 100 --source "$out/test.tok.article" --target "$out/test.tok.summary"
-        $read "${files[@]}" --skip 100 --take 100 --source "$out/valid.tok.article" --target "$out/valid.tok.summary"
-        $read "${files[@]}" --skip 200 --source "$out/train.tok.article" --target "$out/train.tok.summary"
-        [ "$(wc -l <"$out/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs; give more"
+        $read "${files[@]}" --take 100 --source "$2/test.tok.article" --target "$2/test.tok.summary"
+        $read "${files[@]}" --skip 100 --take 100 --source "$2/valid.tok.article" --target "$2/valid.tok.summary"
+        $read "${files[@]}" --skip 200 --source "$2/train.tok.article" --target "$2/train.tok.summary"
+        [ "$(wc -l <"$2/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs; give more"
     else
         for split in train:train valid:validation test:test; do
             for file in "$1/${split#*:}.csv" "$1/${split#*:}.csv.gz" ""; do [ ! -f "$file" ] || break; done
             [ -n "$file" ] || fail "DATA $1: no ${split#*:}.csv or ${split#*:}.csv.gz in this folder; give another"
-            $read "$file" --source "$out/${split%:*}.tok.article" --target "$out/${split%:*}.tok.summary"
+            check_text "$file"
+            $read "$file" --source "$2/${split%:*}.tok.article" --target "$2/${split%:*}.tok.summary"
         done
-        check_lines "$out/train.tok.article" 287113
-        check_lines "$out/valid.tok.article" 13368
-        check_lines "$out/test.tok.article" 11490
+        check_lines "$2/train.tok.article" 287113
+        check_lines "$2/valid.tok.article" 13368
+        check_lines "$2/test.tok.article" 11490
     fi
-    apply_bpe $merges "$out/train.tok"
-    binarise "$out/train.bpe" "$out/valid.bpe" "$out/test.bpe" "$2" --joined-dictionary
+    apply_bpe $merges "$2"
 }
 
 run_recipe "$@"

@@ -6,8 +6,7 @@
 # MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
-. "$repository/examples/translation/multi30k.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../multi30k.sh"
 
 corpus=iwslt14_de_en pair="de en" metric=tokenized_bleu:tokenized_bleu
 
@@ -31,7 +30,7 @@ prepare() {
         check_lines "$1/valid.$language" 7283
         check_lines "$1/test.$language" 6750
     done
-    binarise "$1/train" "$1/valid" "$1/test" "$2"
+    binarise "$1" train valid test "$2"
 }
 
 run_recipe "$@"

@@ -6,8 +6,7 @@
 # MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
 # Options and steps: ../README.md.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
-. "$repository/examples/translation/multi30k.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../multi30k.sh"
 
 corpus=wmt14_en_de pair="en de" metric=compound_split_bleu:compound_split_bleu
 
@@ -28,7 +27,7 @@ prepare() {
     check_lines "$1/train.tok.clean.bpe.32000.en" 4500966
     check_lines "$1/newstest2013.tok.bpe.32000.en" 3000
     check_lines "$1/newstest2014.tok.bpe.32000.en" 3003
-    binarise "$1/train.tok.clean.bpe.32000" "$1/newstest2013.tok.bpe.32000" "$1/newstest2014.tok.bpe.32000" "$2" \
+    binarise "$1" train.tok.clean.bpe.32000 newstest2013.tok.bpe.32000 newstest2014.tok.bpe.32000 "$2" \
         --joined-dictionary
 }
 
