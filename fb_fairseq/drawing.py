@@ -1,7 +1,11 @@
 """Helpers for figures: the mean and range of several runs, and saving."""
 
+import os
 from statistics import mean
 from typing import List, Tuple
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write, check_output_file
 
 DPI = 120  # of saved figures
 
@@ -33,10 +37,33 @@ def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[fl
     return means, [down, up]
 
 
+def check_figure(option: str, path: str) -> None:
+    """Check that a figure can be written to a file, before the work of drawing it.
+
+    Raises:
+        UserError: see ``check_output_file``; or matplotlib does not know the file's extension.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    check_output_file(option, path)
+    known = FigureCanvasBase.get_supported_filetypes()
+    if _extension(path) not in known:
+        raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")
+
+
 def save_figure(figure, path: str) -> None:
-    """Save a matplotlib figure without wasted margins, and close it."""
+    """Save a matplotlib figure without wasted margins, and close it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(path, dpi=DPI)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=DPI, format=_extension(path))
     pyplot.close(figure)
+
+
+def _extension(path: str) -> str:
+    return os.path.splitext(path)[1][1:].lower()

@@ -1,10 +1,34 @@
-"""Files that appear whole or not at all, and folders whose files appear when all of them are written."""
+"""Text files in; files and folders out that appear whole or not at all, and that only one run writes to."""
 
+import errno
 import os
 import shutil
+import socket
 import tempfile
 from contextlib import contextmanager
-from typing import Iterator
+from typing import IO, Dict, Iterator
+
+from fb_fairseq.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[IO[str]]:
+    """Open a UTF-8 text file for reading.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is not UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); convert it, or give another file") from None
 
 
 @contextmanager
@@ -13,8 +37,8 @@ def atomic_write(path: str) -> Iterator[str]:
 
     Use::
 
-        with atomic_write("model.pt") as temporary:
-            torch.save(checkpoint, temporary)
+        with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
+            file.write(results)
 
     Raises:
         OSError: the file cannot be written. What stood at ``path`` before is still there, the temporary file is gone.
@@ -23,9 +47,11 @@ def atomic_write(path: str) -> Iterator[str]:
     try:
         yield temporary
         os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
+    except BaseException as error:
+        if os.path.isfile(temporary):
             os.remove(temporary)
+        if isinstance(error, OSError) and error.filename == temporary:
+            error.filename = path  # the name that the user knows
         raise
 
 
@@ -46,3 +72,69 @@ def atomic_folder(path: str) -> Iterator[str]:
             os.replace(os.path.join(temporary, name), os.path.join(path, name))
     finally:
         shutil.rmtree(temporary)
+
+
+_locks: Dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
+
+
+def lock_folder(option: str, path: str) -> None:
+    """Lock a folder, created if missing, until this process ends, because two runs would overwrite each other's files.
+
+    The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
+    system has no locks, or on Windows, nothing is locked.
+
+    Raises:
+        OSError: the folder cannot be written to.
+        UserError: the path is no folder, or another process has locked it.
+    """
+    check_output_folder(option, path)
+    os.makedirs(path, exist_ok=True)
+    name = os.path.join(os.path.realpath(path), ".lock")
+    if fcntl is None or name in _locks:
+        return
+    file = open(name, "a+")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        owner = file.read().strip()
+        file.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise UserError(
+                f"{option} {path}: another run writes to this folder ({owner}); wait until it ends, or give another one"
+            ) from None
+        return
+    _locks[name] = file  # closing it would release the lock
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+
+
+def check_output_file(option: str, path: str) -> None:
+    """Check that a file can be written, before long work whose result it will hold.
+
+    Raises:
+        UserError: the path is a folder, or its folder is missing or read-only.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise UserError(f"{option} {path}: is a folder; give the name of a file")
+    if not os.path.isdir(folder):
+        raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{option} {path}: its folder cannot be written to; give another path")
+
+
+def check_output_folder(option: str, path: str) -> None:
+    """Check that files can be written to a folder, which may not exist yet.
+
+    Raises:
+        UserError: the path, or a part of it, is a file; or the folder is read-only.
+    """
+    existing = os.path.abspath(path)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise UserError(f"{option} {path}: {existing} is a file; give the name of a folder")
+    if not os.access(existing, os.W_OK):
+        raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")

@@ -1,10 +1,14 @@
-"""Files and folders appear whole or not at all."""
+"""Files and folders appear whole or not at all, and only one run writes to a folder."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from fb_fairseq.files import atomic_folder, atomic_write
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_folder, atomic_write, lock_folder, open_text
+from tests.conftest import REPOSITORY
 
 
 def test_a_file_appears_whole(tmp_path):
@@ -39,3 +43,35 @@ def test_a_folder_gets_all_files_or_none(tmp_path):
                 file.write(name)
         assert [name for name in os.listdir(tmp_path / "new") if not name.startswith(".")] == []
     assert sorted(os.listdir(tmp_path / "new")) == ["a", "b"]
+
+
+HOLDER = """
+import sys
+from fb_fairseq.files import lock_folder
+lock_folder("--out", sys.argv[1])
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_run_in_a_folder(tmp_path):
+    """A second process is refused until the first has ended, however it ends; the same process may ask again."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    with subprocess.Popen(command, **pipes) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(UserError, match=rf"--out .*run: another run writes .*\(process {holder.pid} on ") as error:
+            lock_folder("--out", str(tmp_path / "run"))
+        assert "\n" not in str(error.value)
+        holder.kill()
+    for _ in range(2):
+        lock_folder("--out", str(tmp_path / "run"))
+    os.symlink(tmp_path / "run", tmp_path / "link")
+    lock_folder("--out", str(tmp_path / "link"))
+
+
+def test_text_of_another_encoding(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("größer".encode("latin-1"))
+    with pytest.raises(UserError, match="text: is not UTF-8 text"), open_text(str(path)) as file:
+        file.read()

@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import re
 
 import torch
 
 from fb_fairseq.benchmark import attention, decode, memory, span, train
 from fb_fairseq.benchmark.options import add_model_options
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
 from fb_fairseq.hardware import hardware
 
@@ -15,7 +17,7 @@ COMMANDS = {"train": train, "attention": attention, "decode": decode, "memory": 
 
 def parse(argv=None) -> argparse.Namespace:
     """The options. Exits with an error message if they are invalid."""
-    parser = argparse.ArgumentParser(prog="python -m fb_fairseq benchmark", description=__doc__)
+    parser = CommandParser("benchmark", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__)
@@ -27,9 +29,7 @@ def parse(argv=None) -> argparse.Namespace:
             parser.error(f"{flag(name)} {value}: give 1 or more")
     if args.embed_dim % args.heads:
         parser.error(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}; give a number that does")
-    try:
-        torch.device(args.device)
-    except RuntimeError:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
         parser.error(f"--device {args.device}: unknown; give cpu or cuda")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {args.device}: torch finds no GPU; give --device cpu")

@@ -8,16 +8,16 @@ Transformer's translation results use it too (arXiv 2002.09402v3, §4.2.1: "We a
 fairseq's own script is not part of its package.
 """
 
-import argparse
 import os
 import re
 from typing import Dict, List, Pattern
 
-import torch
 from torch import Tensor
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import check_output_file
+from fb_fairseq.tensor_files import load_checkpoint, save_file
 
 # The file names of fairseq's checkpoints, and their number.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -78,29 +78,13 @@ def write_average(paths: List[str], output: str) -> None:
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
-    states = []
-    for path in paths:
-        try:
-            checkpoint = torch.load(path, map_location="cpu")
-            states.append(checkpoint["model"])
-        except OSError as error:
-            raise UserError(f"--inputs {path}: {error.strerror}; give a checkpoint") from error
-        except Exception as error:
-            raise UserError(
-                f"--inputs {path}: is not a complete fairseq checkpoint ({type(error).__name__}); give another"
-            ) from error
-    checkpoint["model"] = average(states)
-    with atomic_write(output) as temporary:
-        torch.save(checkpoint, temporary)
+    checkpoints = [load_checkpoint(path) for path in paths]
+    save_file({**checkpoints[-1], "model": average([checkpoint["model"] for checkpoint in checkpoints])}, output)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq average-checkpoints",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("average-checkpoints", description=__doc__)
     parser.add_argument(
         "--inputs",
         nargs="+",
@@ -123,13 +107,12 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if not os.path.isdir(os.path.dirname(os.path.abspath(args.output))):
-        parser.error(f"--output {args.output}: its folder does not exist; create it, or give another path")
     pattern, number = BY_EPOCH, args.num_epoch_checkpoints
     if number is None:
         pattern, number = BY_UPDATE, args.num_update_checkpoints
     paths = args.inputs
-    try:
+    with parser.one_line_errors():
+        check_output_file("--output", args.output)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
                 parser.error(
@@ -137,6 +120,4 @@ def main(argv=None) -> None:
                 )
             paths = last_checkpoints(paths[0], pattern, number)
         write_average(paths, args.output)
-    except UserError as error:
-        parser.error(str(error))
     print(f"{args.output}: the average of {', '.join(os.path.basename(path) for path in paths)}")

@@ -5,7 +5,6 @@
 For bug reports, and to see whether the native step loop could be compiled.
 """
 
-import argparse
 import os
 import platform
 import sys
@@ -14,6 +13,7 @@ from typing import Dict
 
 import torch
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.ops.feedback.native.build import BuildError, cache_folder
 from fb_fairseq.ops.feedback.native.library import open_library
@@ -57,9 +57,7 @@ def environment() -> Dict[str, str]:
 
 def main(argv=None) -> None:
     """Run ``python -m fb_fairseq env``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq env", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("env", description=__doc__)
     parser.parse_args(argv)
     lines = environment()
     width = max(map(len, lines))

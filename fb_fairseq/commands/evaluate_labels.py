@@ -9,9 +9,7 @@ when a sequence begins; so each stream first reads the sequence before its first
 counting its labels.
 """
 
-import argparse
 import json
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +17,9 @@ import torch
 from torch import Tensor
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.ops.adaptive_softmax import adaptive_guess
 
 
@@ -117,13 +117,9 @@ def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, de
     return Accuracy(100 * correct / counted, 100 * right / sequences, counted, sequences)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq evaluate-labels",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("evaluate-labels", description=__doc__)
     parser.add_argument("data", metavar="DATA-BIN", help="folder that fairseq-preprocess wrote")
     parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint of the model")
     parser.add_argument(
@@ -181,16 +177,14 @@ def main(argv=None) -> None:
         value = getattr(args, name)
         if value is not None and value < lowest:
             parser.error(f"{flag(name)} {value}: must be {lowest} or more")
-    if not os.path.isfile(args.path):
-        parser.error(f"--path {args.path}: no such file; give a checkpoint")
-    try:
+    with parser.one_line_errors():
+        if args.out:
+            check_output_file("--out", args.out)
         result = load_and_evaluate(args)
-    except UserError as error:
-        parser.error(str(error))
     print(f"labels:    {result.accuracy:.2f} % of {result.labels} right")
     print(f"sequences: {result.sequence_accuracy:.2f} % of {result.sequences} right")
     line = json.dumps(result._asdict())
     if args.out:
-        with open(args.out, "w") as file:
+        with parser.one_line_errors(), atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
     print(line)

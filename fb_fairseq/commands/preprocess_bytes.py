@@ -6,7 +6,6 @@
 Each file is a document: its bytes, then </s>. With --text, one file is split into train, valid and test, without </s>.
 """
 
-import argparse
 import os
 from typing import Dict, List, Sequence
 
@@ -15,8 +14,9 @@ import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import SYMBOLS
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder
+from fb_fairseq.files import atomic_folder, check_output_folder
 
 SPLITS = ("train", "valid", "test")
 # Tokens of an item of the indexed dataset. Streams read across items; small ones, because fairseq converts a whole item
@@ -122,13 +122,9 @@ def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
     return {name: [text[first:last]] for name, first, last in zip(SPLITS, ends, ends[1:])}
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq preprocess-bytes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("preprocess-bytes", description=__doc__)
     parser.add_argument("--trainpref", nargs="+", metavar="FILE", help="documents of the training split")
     parser.add_argument("--validpref", nargs="+", metavar="FILE", default=[], help="documents of the validation split")
     parser.add_argument("--testpref", nargs="+", metavar="FILE", default=[], help="documents of the test split")
@@ -165,8 +161,6 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     if bool(args.text) == bool(args.trainpref):
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
-    try:
-        splits = read_splits(args)
-    except UserError as error:
-        parser.error(str(error))
-    binarise(splits, args.destdir, append_eos=not (args.no_eos or args.text))
+    with parser.one_line_errors():
+        check_output_folder("--destdir", args.destdir)
+        binarise(read_splits(args), args.destdir, append_eos=not (args.no_eos or args.text))

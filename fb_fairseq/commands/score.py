@@ -18,13 +18,14 @@ All hypotheses are scored. The command refuses input in which sentences are miss
 --sentences N, from the end; and text that still consists of subwords.
 """
 
-import argparse
 import json
 import re
 import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import open_text
 
 METRICS = ("sacrebleu", "tokenized_bleu", "compound_split_bleu", "rouge")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -57,7 +58,7 @@ def read_generated(path: str) -> Tuple[List[str], List[str]]:
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
-    with open(path, encoding="utf-8") as file:
+    with open_text(path) as file:
         for line in file:
             found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
             if found is None:
@@ -87,7 +88,7 @@ def read_lines(option: str, path: str) -> List[str]:
         UserError: it cannot be read.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_text(path) as file:
             return [line.rstrip("\n") for line in file]
     except OSError as error:
         raise UserError(f"{option} {path}: {error.strerror}; give a file with one sentence per line") from error
@@ -193,11 +194,9 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
     return results
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("score", description=__doc__)
     parser.add_argument("--gen", metavar="FILE", help="output of fairseq-generate (run it with --remove-bpe)")
     parser.add_argument("--sys", metavar="FILE", help="instead of --gen: hypotheses, one per line")
     parser.add_argument(
@@ -244,9 +243,7 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     if (args.gen is None) == (args.sys is None) or args.sys is not None and args.ref is None:
         parser.error("give --gen FILE, or --sys FILE and --ref FILE")
-    try:
+    with parser.one_line_errors():
         results = score(read_texts(args), args.metrics, args.language)
-    except (UserError, OSError) as error:
-        parser.error(str(error))
     json.dump(results, sys.stdout)
     print()

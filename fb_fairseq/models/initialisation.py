@@ -12,7 +12,6 @@ Anything else that the model needs, or that the file has and the model does not 
 
 import logging
 import math
-import os
 import re
 from dataclasses import dataclass
 from typing import Dict, List, NamedTuple, Tuple
@@ -102,8 +101,6 @@ def initialise_if_asked(model, cfg) -> None:
         return
     model.initialisation_problem = ""
     try:
-        if not os.path.isfile(path):
-            raise UserError(f"{OPTION} {path}: no such file; give a vanilla Transformer's checkpoint")
         initialise(model, path, layers, rule)
     except UserError as error:
         model.initialisation_problem = str(error)

@@ -29,6 +29,7 @@ from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.option_fields import option
 from fb_fairseq.streams.resume import InitialisedModel
+from fb_fairseq.streams.state import CarriesMemory
 
 
 @with_options(
@@ -199,7 +200,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         return self.embed_positions.max_positions if self.embed_positions is not None else int(1e9)
 
 
-class StreamingLanguageModel(FairseqLanguageModel):
+class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     """A language model for endless streams. It also trains on independent samples (``--task language_modeling``).
 
     Attributes:

@@ -2,13 +2,13 @@
 
 import re
 from enum import Enum
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, Mapping, NamedTuple
 
-import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.tensor_files import load_checkpoint
 
 OPTION = flag("init_from_transformer")
 # Buffers, and the unused duplicates that encoder layers have in fairseq 0.12.2 only.
@@ -55,16 +55,17 @@ def read_checkpoint(path: str) -> VanillaCheckpoint:
         UserError: the file is not a checkpoint of fairseq, or is damaged.
     """
     try:
-        checkpoint = torch.load(path, map_location="cpu")
-        parameters = {name: value for name, value in checkpoint["model"].items() if not NO_PARAMETERS.match(name)}
-        # Before fairseq 0.11 a Namespace.
-        options = options_dict(checkpoint["cfg"]["model"] if checkpoint.get("cfg") else checkpoint["args"])
-    except Exception as error:  # unpickling can fail in any way
-        raise UserError(
-            f"{OPTION} {path}: not a complete checkpoint of fairseq ({type(error).__name__}); give the file of a "
-            "trained Transformer, as checkpoint_best.pt"
-        ) from error
-    return VanillaCheckpoint(path, parameters, options)
+        checkpoint = load_checkpoint(path)
+    except OSError as error:
+        raise UserError(f"{OPTION} {path}: {error.strerror}; give a vanilla Transformer's checkpoint") from None
+    except UserError as error:
+        raise UserError(f"{OPTION} {error}") from None
+    parameters = {name: value for name, value in checkpoint["model"].items() if not NO_PARAMETERS.match(name)}
+    # Before fairseq 0.11 a Namespace.
+    saved = checkpoint["cfg"].get("model") if isinstance(checkpoint.get("cfg"), Mapping) else checkpoint.get("args")
+    if saved is None:
+        raise UserError(f"{OPTION} {path}: has no configuration of its model; give a checkpoint of fairseq-train")
+    return VanillaCheckpoint(path, parameters, options_dict(saved))
 
 
 def options_dict(cfg: Any) -> Dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules.layer import AttentionLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
@@ -154,7 +155,7 @@ class AllAttention(RelativeTransformer):
         """
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
-            raise ValueError(
+            raise UserError(
                 f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
                 f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only"
             )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from fb_fairseq.errors import flag
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
@@ -21,7 +21,7 @@ class CheckedOptions:
             ValueError: the condition does not hold; the message names the option and its value.
         """
         if not good:
-            raise ValueError(f"{flag(name)} {getattr(self, name)}: {problem}")
+            raise UserError(f"{flag(name)} {getattr(self, name)}: {problem}")
 
     def check_fields(self) -> None:
         """Check choices, and that dropout rates are probabilities.
@@ -137,7 +137,7 @@ class TransformerOptions(CheckedOptions):
             f"unknown; choose from {COMPOSITIONS}",
         )
         self.check(
-            kind != "layer" or layer.isdigit() and int(layer) <= self.decoder_layers,
+            kind != "layer" or layer.isdecimal() and layer.isascii() and int(layer) <= self.decoder_layers,
             "memory_composition",
             f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
         )

@@ -9,6 +9,8 @@ from typing import List, Optional, Sequence
 import torch
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
+
 
 @dataclass
 class StreamState:
@@ -31,14 +33,14 @@ class StreamState:
             memories: K of the model.
 
         Raises:
-            ValueError: the state belongs to another model, or to another number of streams.
+            UserError: the state belongs to another model, or to another number of streams.
         """
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:
             return StreamState(x_TBD.new_zeros(K, 0, B, D))
         shape = state.memory_KCBD.shape
         if (shape[0], shape[2], shape[3]) != (K, B, D):
-            raise ValueError(
+            raise UserError(
                 f"the streams' memory has {shape[0]} vectors per step, {shape[2]} streams and width {shape[3]}; "
                 f"the model needs {K}, {B} and {D}: start with an empty memory (--reset-dataloader)"
             )

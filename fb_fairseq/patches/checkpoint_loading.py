@@ -6,8 +6,6 @@ a checkpoint to restore.
 
 import glob
 import os
-import pickle
-import zipfile
 from enum import Enum
 from typing import Any, Dict
 
@@ -16,43 +14,47 @@ from omegaconf import OmegaConf
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams import resume
+from fb_fairseq.tensor_files import DAMAGED, check_intact, is_intact, load_checkpoint, refusal
 
 
-def patch_corrupt_checkpoint_error() -> None:
-    """Refuse a truncated or corrupt checkpoint in one line that names an earlier, intact one.
+def patch_checkpoint_reading() -> None:
+    """Load checkpoints as data only, and refuse damaged ones in one line that names an earlier, intact one.
 
-    fairseq shows the unpickler's errors, and ``torch.load`` does not verify checksums: it loads flipped bits silently.
+    fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
+    below 2.6 it runs whatever code a checkpoint contains.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq verifies checkpoints; none does yet.
     """
     from fairseq import checkpoint_utils
 
-    wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "corrupt_checkpoint_error", _load_intact_checkpoint)
+    wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "checkpoint_reading", _load_intact_checkpoint)
 
 
 def _load_intact_checkpoint(original, path, *args, **kwargs):
-    if zipfile.is_zipfile(path) and not is_intact(path):
-        raise UserError(_corrupt_checkpoint_message(path))
+    if os.path.exists(path):  # otherwise a remote path of iopath, or missing
+        try:
+            check_intact(path)
+        except UserError:
+            raise UserError(_damaged_checkpoint_message(path)) from None
     try:
         return original(path, *args, **kwargs)
-    except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        refused_class = "weights" in str(error).lower()  # torch.load's message ("Weights only load failed")
-        if refused_class or is_intact(path):
+    except Exception as error:  # unpickling a file of another kind can fail in any way
+        if not os.path.exists(path) or is_checkpoint(path):
             raise
-        raise UserError(_corrupt_checkpoint_message(path)) from error
+        raise refusal(path, error) from None
 
 
-def is_intact(path: str) -> bool:
-    """Whether the file is a complete zip archive, as ``torch.save`` writes it, with correct checksums."""
+def is_checkpoint(path: str) -> bool:
+    """Whether a file holds a model of fairseq."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile, EOFError):
+        load_checkpoint(path)
+    except (OSError, UserError):
         return False
+    return True
 
 
-def _corrupt_checkpoint_message(path: str) -> str:
+def _damaged_checkpoint_message(path: str) -> str:
     candidates = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
     candidates = sorted((other for other in candidates if other != path), key=os.path.getmtime, reverse=True)
     intact = next(filter(is_intact, candidates), None)
@@ -60,7 +62,7 @@ def _corrupt_checkpoint_message(path: str) -> str:
         remedy = f"use {intact}, the newest intact one (--restore-file in training, --path in evaluation)"
     else:
         remedy = "its folder has no intact checkpoint: start again with another --save-dir"
-    return f"{path}: the checkpoint is truncated or corrupt; {remedy}"
+    return f"{path}: the checkpoint {DAMAGED}; {remedy}"
 
 
 def patch_resume_hooks() -> None:
@@ -100,6 +102,8 @@ def patch_load_errors() -> None:
 def _load_with_clear_errors(original, self, filename, *args, **kwargs):
     try:
         return original(self, filename, *args, **kwargs)
+    except UserError:
+        raise
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, UserError):

@@ -1,5 +1,6 @@
 """Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive."""
 
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.wrapping import wrap_once
 
 # Value of --replace-unk given without an argument.
@@ -58,6 +59,28 @@ def _replace_unk(original, hypo_str, src_str, alignment, align_dict, unk):
     else:  # soft: for each target word, the weights of all source words
         sources = {t: max(range(len(row)), key=lambda s: float(row[s])) for t, row in enumerate(alignment)}
     return original(hypo_str, src_str, sources, align_dict, unk)
+
+
+def patch_search_values() -> None:
+    """Check what depends on several options or on the vocabulary: fairseq fails in ``torch.topk``.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq checks them; none does yet.
+    """
+    from fairseq.tasks import FairseqTask
+
+    wrap_once(FairseqTask, "build_generator", "search_values", _build_checked_generator)
+
+
+def _build_checked_generator(original, self, models, args, *rest, **kwargs):
+    beam, nbest, vocabulary = getattr(args, "beam", 1), getattr(args, "nbest", 1), len(self.target_dictionary)
+    if nbest > beam:
+        raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most as many")
+    for name, what in (("beam", "hypotheses"), ("sampling_topk", "symbols to sample from")):
+        value = getattr(args, name, -1)
+        if value > vocabulary:
+            raise UserError(f"{flag(name)} {value}: the vocabulary has only {vocabulary} symbols; give fewer {what}")
+    return original(self, models, args, *rest, **kwargs)
 
 
 def patch_alignment_request() -> None:

@@ -1,4 +1,4 @@
-"""Allow ``torch.load`` to read the classes that fairseq saves in checkpoints and sends between processes."""
+"""Let ``torch.load`` read data only: tensors, and the plain classes that fairseq saves and sends between processes."""
 
 import argparse
 import collections
@@ -8,7 +8,12 @@ import numpy as np
 import omegaconf
 import torch
 
+from fb_fairseq.patches.wrapping import wrap_once
+
 WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+
+# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
+ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 # Types of scalars and arrays that fairseq's meters hold ("U1": strings).
 NUMPY_TYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.bool_, "U1")
@@ -17,15 +22,13 @@ NUMPY_TYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.bool_,
 def patch_safe_globals() -> None:
     """Allow the plain classes that fairseq pickles beside tensors; other classes stay refused.
 
-    From 2.6 on, ``torch.load`` loads only weights by default. fairseq's checkpoints also hold an argparse.Namespace
+    Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
     (named architectures) and numpy scalars (``--eval-bleu``), and OmegaConf containers are broadcast when several
     processes resume.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq declares these classes itself; none does yet.
     """
-    if not WEIGHTS_ONLY_BY_DEFAULT:
-        return
     from fairseq.distributed.utils import _TensorPlaceholder
 
     numpy_core = getattr(np, "_core", None) or np.core  # numpy 2, numpy 1
@@ -44,10 +47,25 @@ def patch_safe_globals() -> None:
             omegaconf.base.ContainerMetadata,
             omegaconf.base.Metadata,
             _TensorPlaceholder,
-            (typing.Any, "typing.Any"),  # by name: before Python 3.10, Any has no __name__
+            *ANY,
             collections.defaultdict,
             dict,
             list,
             int,
         ]
     )
+
+
+def patch_weights_only() -> None:
+    """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
+    Remove when: torch 2.6 is required.
+    """
+    if not WEIGHTS_ONLY_BY_DEFAULT:
+        wrap_once(torch, "load", "weights_only", load_weights_only)
+
+
+def load_weights_only(original, *args, weights_only=None, **kwargs):
+    """``torch.load`` as from torch 2.6 on."""
+    return original(*args, weights_only=True if weights_only is None else weights_only, **kwargs)

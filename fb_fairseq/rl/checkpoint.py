@@ -1,9 +1,7 @@
 """Checkpoints: dicts of plain values and tensors, written by ``Trainer.state_dict``."""
 
-import torch
-
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_write
+from fb_fairseq.tensor_files import load_file, save_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
@@ -11,8 +9,7 @@ REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's che
 
 def save_checkpoint(state: dict, path: str) -> None:
     """Write a checkpoint; if writing is interrupted, the previous one stays."""
-    with atomic_write(path) as temporary:
-        torch.save(state, temporary)
+    save_file(state, path)
 
 
 def load_checkpoint(path: str) -> dict:
@@ -21,10 +18,7 @@ def load_checkpoint(path: str) -> dict:
     Raises:
         UserError: the file is not a checkpoint of an agent.
     """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch.load raises many kinds of errors on files of other formats
-        state = None
+    state = load_file(path)
     if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
         raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
     return state

@@ -15,16 +15,15 @@ import sys
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.rl.envs import SIZE_OPTIONS
 from fb_fairseq.rl.options import AGENTS, TrainingOptions, check_minimum
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The parser of ``rl`` and its subcommands."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq rl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("rl", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     add_train_options(commands.add_parser("train", help="train an agent, or resume training"))
     add_evaluate_options(commands.add_parser("evaluate", help="measure reward and success of a trained agent"))
@@ -242,12 +241,10 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
     """A logger that writes to TensorBoard.
 
     Raises:
-        UserError: TensorBoard is not installed.
+        ImportError: TensorBoard is not installed.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("--tensorboard-logdir: tensorboard is not installed; pip install tensorboard") from None
+    from torch.utils.tensorboard import SummaryWriter
+
     writer = SummaryWriter(folder)
 
     def write(entry: dict) -> None:
@@ -266,8 +263,8 @@ def run_evaluate(args) -> None:
     check_minimum("seed", args.seed, 0)
     if args.record:
         check_recording_path(args.record)
-    if not os.path.isfile(args.path):
-        raise UserError(f"--path {args.path}: no such file; give a checkpoint.pt of train")
+    if args.out:
+        check_output_file("--out", args.out)
     agent, options = load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
@@ -279,7 +276,7 @@ def run_evaluate(args) -> None:
     )
     line = json.dumps(result._asdict())
     if args.out:
-        with open(args.out, "w") as file:
+        with atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
     if args.record:
         write_recording(record_episode(agent, options, args.seed, args.greedy), args.record)
@@ -294,8 +291,10 @@ def given_sizes(args) -> Dict[str, int]:
 
 def run_plot(args) -> None:
     """Run ``rl plot``."""
+    from fb_fairseq.drawing import check_figure
     from fb_fairseq.rl.plot import draw_curves, read_curves
 
+    check_figure("--out", args.out)
     draw_curves(read_curves(args.runs, args.metric), args.metric, args.out, args.title)
     print(f"Wrote {args.out}")
 
@@ -314,16 +313,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    try:
-        import gymnasium  # noqa: F401
-    except ImportError:
-        parser.error("gymnasium is not installed; pip install gymnasium, or fb_fairseq[rl]")
     commands = {"train": run_train, "evaluate": run_evaluate, "plot": run_plot, "speed": run_speed}
-    try:
+    with parser.one_line_errors():
+        import gymnasium  # noqa: F401  now rather than in the middle of the work
+
         commands[args.command](args)
-    except (ValueError, OSError) as error:  # ValueError: UserError, and matplotlib's for unknown formats
-        parser.error(str(error))
-    except ImportError as error:
-        parser.error(f"{args.command}: {error.name} is not installed; pip install matplotlib pillow, or fb_fairseq[rl]")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; run the same command again to resume" if args.command == "train" else "interrupted")

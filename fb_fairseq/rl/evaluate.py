@@ -7,6 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_file
 from fb_fairseq.rl.agent import Agent, AgentMemory
 from fb_fairseq.rl.checkpoint import load_checkpoint
 from fb_fairseq.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
@@ -127,10 +128,11 @@ def check_recording_path(path: str) -> None:
     """Check the file name of a recording.
 
     Raises:
-        UserError: the file name does not end in .gif or .png.
+        UserError: the file name does not end in .gif or .png; see also ``check_output_file``.
     """
     if not path.endswith((".gif", ".png")):
         raise UserError(f"--record {path}: give a file name that ends in .gif or .png")
+    check_output_file("--record", path)
 
 
 def write_recording(images: List[np.ndarray], path: str) -> None:

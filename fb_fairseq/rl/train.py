@@ -7,6 +7,7 @@ from typing import Callable, Dict, Sequence
 import numpy as np
 import torch
 
+from fb_fairseq.files import lock_folder
 from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
 from fb_fairseq.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.rl.options import AgentOptions, TrainingOptions
@@ -33,13 +34,14 @@ def train(
         loggers: called with each log entry.
 
     Raises:
-        UserError: see ``Trainer``; or the checkpoint is not an agent's, or was made with other options.
+        UserError: see ``Trainer`` and ``lock_folder``; or the checkpoint is not an agent's, or was made with other
+            options.
     """
     trainer = Trainer(options, agent, device)
+    lock_folder("--out", out)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     if os.path.exists(checkpoint):
         trainer.load_state_dict(load_checkpoint(checkpoint))
-    os.makedirs(out, exist_ok=True)
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames
     saved_at = perf_counter()

@@ -96,13 +96,14 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         position = self._position()
         states = self.store.read_all({c: position.offsets[self.layout.part_of(c)] for c in self._cohorts})
         memory = [(self.layout.cohort(cohort), state.memory_KCBD) for cohort, state in states.items()]
-        self.memory_files.save(folder, position, self.shard_id, self.num_shards, memory)
+        self.memory_files.save(folder, position, self.run, self.shard_id, self.num_shards, memory)
 
     def state_dict(self):
         """fairseq's state, and in mid-epoch the position of the streams."""
         state = super().state_dict()
         if state["iterations_in_epoch"] > 0:
             state["streams"] = self._position().as_dict()
+            state["run"] = self.run
         return state
 
     def load_state_dict(self, state_dict):
@@ -120,6 +121,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
             )
         position = StreamPosition(**state_dict["streams"])
         position.check(self.layout, self.dataset.split, self.dataset.corpus.fingerprint())
+        self.run = state_dict.get("run")
         turns = self.layout.turns_until(position.offsets)
         super().load_state_dict({**state_dict, "iterations_in_epoch": turns * self._groups_per_process})
         self._load_memory(position)
@@ -130,7 +132,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         streams = {cohort: self.layout.cohort(cohort) for cohort in self._cohorts}
         started = [cohort for cohort in self._cohorts if streams[cohort] and offsets[cohort]]
         needed = [stream for cohort in started for stream in streams[cohort]]
-        memory = self.memory_files.load(position, self.shard_id, needed)
+        memory = self.memory_files.load(position, self.run, self.shard_id, needed)
         if not memory:
             return
         for cohort in started:

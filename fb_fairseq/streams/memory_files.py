@@ -2,27 +2,36 @@
 
 Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
 the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
-hold only plain tensors and numbers. The newest two are kept, so that whenever a run is killed, the files of
-``checkpoint_last.pt`` exist.
+hold only plain tensors and numbers. Two are kept, that of this checkpoint and that of the one before, so that whenever
+a run is killed, the files of ``checkpoint_last.pt`` exist.
 """
 
 import glob
 import logging
 import os
-from typing import Dict, List, Sequence, Tuple
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
 from fb_fairseq.streams.position import StreamPosition
 from fb_fairseq.streams.resume import ResumeInfo
+from fb_fairseq.tensor_files import load_file, save_file
 
 logger = logging.getLogger(__name__)
 
 # Value of --save-stream-memory: floating-point type in the file ("exact": that of the model).
 STORAGE_TYPES = {"exact": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-FILES_KEPT = 2  # the newest, and the one before: checkpoint_last.pt still belongs to it until fairseq has replaced it
+NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
+
+
+class FileName(NamedTuple):
+    """What the name of a memory file says, in the order in which files of one rank were written."""
+
+    epoch: int
+    turns: int
+    rank: int
 
 
 class MemoryFiles:
@@ -36,11 +45,13 @@ class MemoryFiles:
     def __init__(self, resume: ResumeInfo, storage: str):
         self.resume = resume
         self.storage = storage
+        self._previous: Optional[FileName] = None
 
     def save(
         self,
         folder: str,
         position: StreamPosition,
+        run: str,
         rank: int,
         processes: int,
         states: Sequence[Tuple[List[int], torch.Tensor]],
@@ -49,7 +60,11 @@ class MemoryFiles:
 
         Args:
             folder: where the checkpoint is going to be saved.
+            run: identifies the run, in its checkpoints too.
             states: pairs of B streams and their memory [K, C, B, D].
+
+        Raises:
+            OSError: the file cannot be written.
         """
         if self.storage == "none" or not states:
             return
@@ -58,21 +73,30 @@ class MemoryFiles:
         # Copied one by one: torch.save would write all of the tensor that a view belongs to.
         copies = [torch.empty_like(memory, device="cpu", dtype=dtype).copy_(memory) for _, memory in states]
         content = [(torch.tensor(streams), copy) for (streams, _), copy in zip(states, copies)]
-        with atomic_write(_path(folder, position, rank)) as temporary:
-            torch.save({"place": position.as_dict(), "states": content}, temporary)
-        self._remove_old_files(folder, rank, processes)
+        saved = {"place": position.as_dict(), "run": run, "states": content}
+        save_file(saved, _path(folder, position, rank))
+        self._remove_old_files(folder, FileName(position.epoch, position.turns, rank), processes)
 
-    @staticmethod
-    def _remove_old_files(folder: str, rank: int, processes: int) -> None:
-        files = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*.rank*.pt"))
-        own = sorted((path for path in files if _rank(path) == rank), key=os.path.getmtime)
+    def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
+        """Remove all files but the one just written and the one before, which ``checkpoint_last.pt`` still belongs to
+        until fairseq has replaced it: the last that this run wrote or loaded, or else the latest by its name. (The
+        times of files say nothing: clocks are set back, and copies keep dates.)"""
+        files = {_parsed(path): path for path in _memory_files(folder)}
+        own = [name for name in files if name.rank == written.rank and name != written]
+        before = self._previous if self._previous in own else max(own, default=None)
         # An earlier run with more processes left files that no process of this one owns.
-        orphans = [path for path in files if _rank(path) >= processes] if rank == 0 else []
-        for path in own[:-FILES_KEPT] + orphans:
-            os.remove(path)
+        orphans = [name for name in files if name.rank >= processes] if written.rank == 0 else []
+        for name in {*own, *orphans} - {before}:
+            os.remove(files[name])
+        self._previous = written
 
-    def load(self, position: StreamPosition, rank: int, streams: List[int]) -> Dict[int, torch.Tensor]:
+    def load(
+        self, position: StreamPosition, run: Optional[str], rank: int, streams: List[int]
+    ) -> Dict[int, torch.Tensor]:
         """Load the memory of streams at a position, whichever processes saved it.
+
+        Args:
+            run: what the checkpoint says; None if it is from before runs were identified.
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
@@ -80,19 +104,15 @@ class MemoryFiles:
         Raises:
             UserError: a file cannot be read.
         """
+        self._previous = FileName(position.epoch, position.turns, rank)
         memory: Dict[int, torch.Tensor] = {}
-        paths = glob.glob(_path(glob.escape(self.resume.folder), position, "*"))
+        paths = [path for path in _memory_files(self.resume.folder) if _parsed(path)[:2] == self._previous[:2]]
         # Our own file first: it suffices, unless the streams are divided differently among processes now.
-        for path in sorted(paths, key=lambda path: _rank(path) != rank):
+        for path in sorted(paths, key=lambda path: _parsed(path).rank != rank):
             if all(stream in memory for stream in streams):
                 break
-            try:
-                content = torch.load(path, map_location="cpu", weights_only=True)
-            except Exception as error:
-                raise UserError(
-                    f"{path}: the streams' memory cannot be read; remove the file to resume with an empty memory"
-                ) from error
-            if content["place"] == position.as_dict():
+            content = _read(path)
+            if content["place"] == position.as_dict() and content.get("run") == run:
                 for ids, states in content["states"]:
                     memory.update(zip(ids.tolist(), states.unbind(2)))
         if all(stream in memory for stream in streams):
@@ -105,10 +125,34 @@ class MemoryFiles:
         return {}
 
 
+def _read(path: str) -> Dict[str, Any]:
+    """The content of a memory file."""
+    try:
+        content = load_file(path)
+        states = content["states"]
+        if not isinstance(content["place"], dict) or not all(
+            s.dim() == 4 and s.shape[2] == len(ids) for ids, s in states
+        ):
+            raise UserError("not the memory of streams")
+        return content
+    except (OSError, UserError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = str(error).replace(f"{path}: ", "") if isinstance(error, (OSError, UserError)) else "of another kind"
+        raise UserError(
+            f"{path}: the streams' memory cannot be read ({reason}); remove the file to resume with an empty memory"
+        ) from None
+
+
+def _memory_files(folder: str) -> List[str]:
+    return [path for path in glob.glob(os.path.join(glob.escape(folder), "stream_memory.*")) if _is_memory_file(path)]
+
+
+def _is_memory_file(path: str) -> bool:
+    return NAME.fullmatch(os.path.basename(path)) is not None
+
+
+def _parsed(path: str) -> FileName:
+    return FileName(*map(int, NAME.fullmatch(os.path.basename(path)).groups()))
+
+
 def _path(folder: str, position: StreamPosition, rank) -> str:
     return os.path.join(folder, f"stream_memory.{position.epoch}.{position.turns}.rank{rank}.pt")
-
-
-def _rank(path: str) -> int:
-    """The rank of the process that wrote a memory file, from its name."""
-    return int(path.rsplit("rank", 1)[1][: -len(".pt")])

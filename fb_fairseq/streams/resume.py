@@ -8,6 +8,7 @@ not import fairseq, so that the patches can import it first.)
 
 import logging
 import os
+import uuid
 from typing import Optional
 
 import torch
@@ -44,7 +45,13 @@ class ResumableTask:
 
 
 class SavesMemory:
-    """Base class of epoch iterators that save the memory of streams beside a checkpoint."""
+    """Base class of epoch iterators that save the memory of streams beside a checkpoint.
+
+    Attributes:
+        run: identifies the run in checkpoints and memory files; None until its first checkpoint.
+    """
+
+    run: Optional[str] = None
 
     def save_memory(self, folder: str) -> None:
         """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
@@ -108,6 +115,12 @@ def before_save(cfg, trainer, epoch_itr) -> None:
     """
     if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
         return
+    several, group = trainer.data_parallel_world_size > 1, getattr(trainer, "data_parallel_process_group", None)
+    if epoch_itr.run is None:
+        identity = [uuid.uuid4().hex]
+        if several:
+            torch.distributed.broadcast_object_list(identity, src=0, group=group)
+        epoch_itr.run = identity[0]
     epoch_itr.save_memory(cfg.save_dir)
-    if trainer.data_parallel_world_size > 1:
-        torch.distributed.barrier(trainer.data_parallel_process_group)
+    if several:
+        torch.distributed.barrier(group)

@@ -38,6 +38,10 @@ class StateStore:
         return {cohort: state for cohort, state in states.items() if state is not None}
 
 
+class CarriesMemory:
+    """Base class of models that carry memory from block to block: ``forward`` takes a ``StateHandle`` as ``stream``."""
+
+
 @dataclass(frozen=True)
 class StateHandle:
     """Gives a model the state before one block, and stores the state after it.

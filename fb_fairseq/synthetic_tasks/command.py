@@ -8,12 +8,12 @@ The same seed gives the same data on every machine. No sequence occurs in more t
 has too few different ones).
 """
 
-import argparse
 import os
 from typing import Any, Dict, Iterator, Set, Tuple
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_folder
+from fb_fairseq.files import atomic_folder, check_output_folder
 from fb_fairseq.synthetic_tasks.seeded_random import SeededRandom
 from fb_fairseq.synthetic_tasks.sequence import LabelledSequence
 from fb_fairseq.synthetic_tasks.tasks import TASKS, Splits, Task
@@ -21,13 +21,9 @@ from fb_fairseq.synthetic_tasks.tasks import TASKS, Splits, Task
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command line: one subcommand per task, with an option for each of its sizes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq synthetic-tasks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("synthetic-tasks", description=__doc__)
     commands = parser.add_subparsers(dest="task", required=True)
     for task_name, task in TASKS.items():
         command = commands.add_parser(task_name, help=task.help, description=f"Data of the task: {task.help}.")
@@ -119,11 +115,8 @@ def main(argv=None) -> None:
     """Run ``python -m fb_fairseq synthetic-tasks``."""
     parser = build_parser()
     options = vars(parser.parse_args(argv))
-    try:
+    with parser.one_line_errors():
         check_options(TASKS[options["task"]], options)
+        check_output_folder("--out", options["out"])
         with atomic_folder(options["out"]) as folder:
             write_splits(options, folder)
-    except UserError as error:
-        parser.error(str(error))
-    except OSError as error:
-        parser.error(f"--out {options['out']}: {error.strerror}")

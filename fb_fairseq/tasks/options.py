@@ -1,15 +1,17 @@
 """The options of ``--task streaming_lm``, and the checks that need nothing but the options."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import II
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.option_fields import option
 from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.memory_files import STORAGE_TYPES
+from fb_fairseq.streams.state import CarriesMemory
 
 
 @dataclass
@@ -77,6 +79,81 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
         raise UserError("--sample-break-mode eos: is for prompts, which --labels does not have; leave it out")
 
 
+# fairseq's options that would not do what they say, and why.
+NO_MEANING = {
+    "grouped_shuffling": "streams are read in order, never shuffled",
+    "update_ordered_indices_seed": "streams are read in order, never shuffled",
+}
+
+
+def prepare_arguments(args, given: Callable[[str], bool]) -> None:
+    """Adapt fairseq's command line to streams, and check what only the command line tells.
+
+    One rule holds in all commands: ``--batch-size`` is the number of streams of each process in training. In
+    ``fairseq-validate`` and ``fairseq-eval-lm`` it is another name of ``--valid-streams``, and in training
+    ``--batch-size-valid`` is. (In generation it is the number of prompts, as in fairseq.)
+
+    Args:
+        args: the parsed command line; changed in place.
+        given: whether an option stands on the command line.
+
+    Raises:
+        UserError: an option has no meaning on streams, or contradicts another one.
+    """
+    if hasattr(args, "beam"):  # generation
+        return
+    training = hasattr(args, "arch")
+    if training:
+        check_architecture(args)
+    if str(getattr(args, "sample_break_mode", "")) == "eos":
+        raise UserError(
+            "--sample-break-mode eos: is for the prompts of fairseq-generate and fairseq-interactive; leave it out "
+            "(streams keep </s> between lines), or use --task language_modeling"
+        )
+    for name, reason in NO_MEANING.items():
+        if given(name):
+            raise UserError(f"{flag(name)}: {reason}; leave it out")
+    alias = "batch_size_valid" if training else "batch_size"
+    if given(alias):
+        streams = getattr(args, alias)
+        if given("valid_streams") and args.valid_streams != streams:
+            raise UserError(
+                f"{flag(alias)} {streams}, --valid-streams {args.valid_streams}: both are the number of streams in "
+                "evaluation; give one of them"
+            )
+        args.valid_streams = streams
+    if training:
+        args.batch_size_valid = args.batch_size
+    elif getattr(args, "batch_size", 0) is None and args.max_tokens is None:
+        args.batch_size = args.valid_streams  # fairseq-validate asks for one of the two
+    for name, unit in (
+        ("required_batch_size_multiple", "batch_size"),
+        ("required_seq_len_multiple", "tokens_per_sample"),
+    ):
+        if given(name) and (getattr(args, unit, None) or 0) % getattr(args, name):
+            raise UserError(
+                f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is no multiple of it"
+            )
+
+
+def check_architecture(cfg) -> None:
+    """Check that a model carries memory.
+
+    Args:
+        cfg: a model's configuration, or the parsed command line.
+
+    Raises:
+        UserError: the model is another one, as fairseq's own ``transformer_lm``.
+    """
+    name = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
+    kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+    if kind is not None and not issubclass(kind, CarriesMemory):
+        raise UserError(
+            f"--task streaming_lm: {name} carries no memory from block to block; use --task language_modeling, or "
+            "--arch relative_transformer_lm for a Transformer with memory"
+        )
+
+
 def check_batch_options(cfg: StreamingLMConfig) -> None:
     """Check fairseq's options for batches, for datasets of streams.
 
@@ -85,8 +162,10 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
     """
     for name in ("max_tokens", "max_tokens_valid"):
         if getattr(cfg, name):
+            streams = max(1, getattr(cfg, name) // cfg.tokens_per_sample)
             raise UserError(
-                f"{flag(name)} has no meaning on streams: a batch is --batch-size streams of --tokens-per-sample steps"
+                f"{flag(name)} has no meaning on streams: a batch is --batch-size streams of --tokens-per-sample "
+                f"{cfg.tokens_per_sample} steps; give --batch-size {streams}"
             )
     if cfg.skip_remainder_batch:
         raise UserError("--skip-remainder-batch would drop targets of every epoch; leave it out")
@@ -99,6 +178,6 @@ def check_training_options(cfg: StreamingLMConfig) -> None:
         UserError: ``--batch-size`` is missing, or ``--batch-size-valid`` is given.
     """
     if cfg.batch_size_valid not in (None, cfg.batch_size):  # fairseq sets it to --batch-size by default
-        raise UserError("--batch-size-valid has no meaning on streams: use --valid-streams")
+        raise UserError("--batch-size-valid: give the number of streams in evaluation with --valid-streams")
     if not cfg.batch_size:
         raise UserError("--batch-size: give the number of streams of each process")

@@ -22,7 +22,14 @@ from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.memory_files import MemoryFiles
 from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
 from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
-from fb_fairseq.tasks.options import StreamingLMConfig, check_batch_options, check_own_options, check_training_options
+from fb_fairseq.tasks.options import (
+    StreamingLMConfig,
+    check_architecture,
+    check_batch_options,
+    check_own_options,
+    check_training_options,
+    prepare_arguments,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,8 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         self.resume = ResumeInfo()
         self.memory_files = MemoryFiles(self.resume, str(cfg.save_stream_memory))
 
+    prepare_arguments = staticmethod(prepare_arguments)  # see fb_fairseq.patches.command_line
+
     @classmethod
     def setup_task(cls, cfg: StreamingLMConfig, **kwargs):
         """Check the options, load the dictionaries, and create the task.
@@ -70,6 +79,15 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary)
 
+    def build_model(self, cfg, from_checkpoint=False):
+        """fairseq's, for models that carry memory.
+
+        Raises:
+            UserError: see ``check_architecture``.
+        """
+        check_architecture(cfg)
+        return super().build_model(cfg, from_checkpoint)
+
     # Data
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
@@ -90,14 +108,15 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             self._arrange_for_evaluation(dataset, num_shards=1)
 
     def _load_corpus(self, split: str, epoch: int, combine: bool) -> Union[Corpus, LabelledCorpus]:
-        def load(name, **options):
+        def load(name, dictionary=self.dictionary, **options):
             path = self._path(name, epoch)
-            dataset = load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, **options)
+            dataset = load_indexed_dataset(path, dictionary, self.args.dataset_impl, **options)
             return Corpus(dataset, self.dictionary.eos())
 
         if not self.args.labels:
             return load(split, combine=combine)
-        inputs, labels = (load(file_prefix(split, side)) for side in (INPUT, LABEL))
+        inputs = load(file_prefix(split, INPUT))
+        labels = load(file_prefix(split, LABEL), self.target_dictionary)
         return LabelledCorpus(self._path(split, epoch), inputs, labels, self.target_dictionary)
 
     def _path(self, name: str, epoch: int) -> str:
@@ -110,6 +129,8 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     def get_batch_iterator(self, dataset, *args, **kwargs):
         """Batches of streams (see ``StreamLayout``), or of prompts for inference."""
         if not isinstance(dataset, StreamDataset):
+            if self.resume.restored_from is not None:  # in training
+                raise UserError("--sample-break-mode eos: is for generation; leave it out")
             return super().get_batch_iterator(dataset, *args, **kwargs)
         check_batch_options(self.args)
         if dataset.split != self.args.train_subset:
@@ -119,7 +140,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return self._iterator(dataset.arrange(layout, "--batch-size x processes x --update-freq"), **kwargs)
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, **kwargs):
-        """The batches of ``fairseq-eval-lm``: those of validation in training.
+        """The batches of ``fairseq-eval-lm``: those of validation in training. ``batch_size`` is the number of streams.
 
         Raises:
             UserError: an option is given that has no meaning on streams, or the model was trained with ``--labels``.
@@ -131,8 +152,10 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             )
         if context_window:
             raise UserError("--context-window has no meaning on streams: every step sees --attention-span steps back")
+        if not isinstance(dataset, StreamDataset):
+            raise UserError("--sample-break-mode eos: is for generation; leave it out")
         if batch_size:
-            raise UserError("--batch-size has no meaning in evaluation on streams: use --valid-streams")
+            self.args.valid_streams = batch_size
         check_batch_options(self.args)
         return self._evaluation_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from fb_fairseq.commands import preprocess_bytes
+from tests.cli.command_server import CommandServer
 
 
 def made_up_text(length: int, seed: int) -> bytes:
@@ -24,6 +25,13 @@ def write_byte_data(folder) -> None:
         {split: [made_up_text(size, seed + 1) for seed, size in enumerate(sizes)] for split, sizes in parts.items()},
         str(folder),
     )
+
+
+@pytest.fixture(scope="session")
+def commands():
+    """Runs whole commands quickly, see ``CommandServer``."""
+    with CommandServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

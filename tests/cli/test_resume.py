@@ -229,10 +229,15 @@ def test_broken_checkpoint_names_an_earlier_good_one(byte_data, tmp_path, damage
     assert "no memory" not in train(byte_data, tmp_path, **RESUMED, restore_file=tmp_path / "checkpoint_1_15.pt")
 
 
-def test_the_last_line_of_a_refused_command(byte_data, tmp_path):
-    """What a user sees: exit status 1 and, last, one line that says it all."""
+def test_the_last_line_of_a_refused_command(byte_data, tmp_path, monkeypatch):
+    """What a user sees: exit status 2 and, last, one line that says it all; with FB_FAIRSEQ_DEBUG=1 the traceback."""
     train(byte_data, tmp_path, **STOPPED)
-    process = start("train", *training_arguments(byte_data, tmp_path, **RESUMED, batch_size=3))
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert output.strip().splitlines()[-1].startswith("fb_fairseq.errors.UserError: --batch-size x processes")
+    arguments = training_arguments(byte_data, tmp_path, **RESUMED, batch_size=3)
+    process = start("train", *arguments)
+    lines = process.communicate(timeout=120)[0].strip().splitlines()
+    assert process.returncode == 2 and lines[-1].startswith("fairseq-train: error: --batch-size x processes")
+    assert not any("Traceback" in line for line in lines)
+    monkeypatch.setenv("FB_FAIRSEQ_DEBUG", "1")
+    process = start("train", *arguments)
+    lines = process.communicate(timeout=120)[0].strip().splitlines()
+    assert process.returncode == 1 and "Traceback (most recent call last):" in lines

@@ -53,7 +53,7 @@ def test_named_files(folder):
             "the names or shapes of parameters differ between the checkpoints",
         ),
         (["--inputs", "{f}/none.pt"], "none.pt: No such file"),
-        (["--inputs", "{f}/text.pt"], "text.pt: is not a complete fairseq checkpoint"),
+        (["--inputs", "{f}/text.pt"], "text.pt: not a checkpoint, or one with objects that are not data"),
         (["--inputs", "{f}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "give 1 or more, and one folder"),
         (["--inputs", "{f}", "--num-epoch-checkpoints", "0"], "give 1 or more, and one folder"),
     ],

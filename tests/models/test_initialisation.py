@@ -223,7 +223,7 @@ def test_another_dictionary(tmp_path):
 
 def test_files_without_a_suitable_model(tmp_path):
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(UserError, match="text: not a complete checkpoint of fairseq"):
+    with pytest.raises(UserError, match="text: not a checkpoint, or one with objects that are not data"):
         initialise(build(), str(tmp_path / "text"))
     vanilla_lm(tmp_path / "lm.pt")
     with pytest.raises(UserError, match="holds a language model, but the new model is an encoder-decoder"):

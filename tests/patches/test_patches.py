@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fb_fairseq import patches
-from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT
+from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 
 weights_only = pytest.mark.skipif(
     not WEIGHTS_ONLY_BY_DEFAULT, reason="torch.load of this version does not load weights only"
@@ -45,6 +45,15 @@ def test_other_classes_do_not_load_as_weights_only():
     file.seek(0)
     with pytest.raises(Exception, match="[Uu]nsupported|weights_only|Weights only"):
         torch.load(file, weights_only=True)
+
+
+def test_older_torch_loads_weights_only_by_default():
+    asked = []
+    load = lambda *args, **kwargs: asked.append(kwargs)
+    for options in ({}, {"weights_only": None}, {"weights_only": False}, {"map_location": "cpu"}):
+        load_weights_only(load, "x.pt", **options)
+    assert [options["weights_only"] for options in asked] == [True, True, False, True]
+    assert asked[-1]["map_location"] == "cpu"
 
 
 def test_length_buckets_work_on_this_numpy():

@@ -74,7 +74,8 @@ def test_a_replaced_function_is_patched_again():
 PROGRAM = """
 import functools, inspect
 from types import SimpleNamespace
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, utils
+from fairseq.data import Dictionary, indexed_dataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
@@ -87,12 +88,19 @@ targets = [
     (NGramRepeatBlock, "_no_repeat_ngram", ["ngram_blocking"]),
     (utils, "load_align_dict", ["align_dict_default"]),
     (utils, "replace_unk", ["alignment_format"]),
-    (FairseqTask, "build_generator", ["alignment_request"]),
+    (FairseqTask, "build_generator", ["search_values", "alignment_request"]),
     (progress_bar, "progress_bar", ["log_file"]),
     (distributed_utils, "infer_init_method", ["torchrun"]),
     (PathManager, "copy", ["checkpoint_copy"]),
+    (checkpoint_utils, "torch_persistent_save", ["checkpoint_writing"]),
     (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
-    (checkpoint_utils, "load_checkpoint_to_cpu", ["corrupt_checkpoint_error"]),
+    (options, "parse_args_and_arch", ["command_line"]),
+    (Trainer, "__init__", ["hydra_values"]),
+    (checkpoint_utils, "load_model_ensemble_and_task", ["model_loading"]),
+    (checkpoint_utils, "load_checkpoint", ["restore_file", "save_dir_lock"]),
+    (indexed_dataset, "make_dataset", ["indexed_data"]),
+    (Dictionary, "add_from_file", ["dictionary_errors"]),
+    (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading"]),
     (Trainer, "load_checkpoint", ["load_errors", "resume_hooks"]),
 ]
 if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):

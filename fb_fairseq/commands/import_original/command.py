@@ -14,11 +14,13 @@ from typing import Dict, List
 
 import torch
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.import_original.embeddings import import_embeddings, vocabulary_size
 from fb_fairseq.commands.import_original.layers import import_layers
 from fb_fairseq.commands.import_original.source import PROGRAMS, Imported, Source
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import check_output_file
+from fb_fairseq.tensor_files import load_file, save_file
 
 POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
 
@@ -29,15 +31,7 @@ def read(path: str) -> Source:
     Raises:
         UserError: the file cannot be read, or is of another program.
     """
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a checkpoint") from None
-    except Exception as error:
-        raise UserError(
-            f"{path}: torch.load(weights_only=True) cannot read it ({type(error).__name__}); give a checkpoint of "
-            f"{PROGRAMS}"
-        ) from None
+    saved = load_file(path)
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(torch.is_tensor(value) for value in state.values()):
         raise UserError(f"{path}: holds no model; give a checkpoint of {PROGRAMS}")
@@ -135,18 +129,15 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.commands.import_original.symbols import match_dictionary, write_dictionary
 
+    check_output_file("--out", out)
     source = read(path)
     imported = import_layers(source, ramp)
     dictionary, indices = match_dictionary(vocabulary, vocabulary_size(source), as_bytes)
     imported.update(import_embeddings(source, indices, len(dictionary)))
     source.check_all_taken()
-    folder = os.path.dirname(os.path.abspath(out))
-    if not os.path.isdir(folder):
-        raise UserError(f"--out {out}: its folder does not exist; create it, or give another path")
     checkpoint = build_checkpoint(path, imported, dictionary)
-    dictionary_path = write_dictionary(dictionary, folder)
-    with atomic_write(out) as temporary:
-        torch.save(checkpoint, temporary)
+    dictionary_path = write_dictionary(dictionary, os.path.dirname(os.path.abspath(out)))
+    save_file(checkpoint, out)
     parameters = sum(tensor.numel() for tensor in imported.parameters.values())
     print(f"{out}: {parameters:,} parameters, --task streaming_lm {' '.join(command_line(imported.options))}")
     print(f"{dictionary_path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict")
@@ -154,13 +145,9 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
         print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq import-original",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("import-original", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of the original program")
     parser.add_argument(
         "--dict", required=True, metavar="FILE", help="its vocabulary: one symbol per line, in the program's order"
@@ -190,7 +177,5 @@ def main(argv=None) -> None:
         parser.error(f"--span-ramp {args.span_ramp}: must be 1 or more")
     if os.path.abspath(args.out) == os.path.abspath(args.checkpoint):
         parser.error(f"--out {args.out}: would overwrite the original checkpoint; give another path")
-    try:
+    with parser.one_line_errors():
         convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes)
-    except UserError as error:
-        parser.error(str(error))

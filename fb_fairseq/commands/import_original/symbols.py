@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fb_fairseq import byte_codec
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import atomic_write, open_text
 
 # fairseq's special symbols, by their name in a vocabulary
 SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pad>": "<pad>"}
@@ -38,12 +38,10 @@ def read_symbols(path: str) -> List[str]:
         UserError: the file cannot be read, or contains a symbol more than once.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_text(path) as file:
             lines = file.read().splitlines()
     except OSError as error:
         raise UserError(f"--dict {path}: {error.strerror}; give the vocabulary, one symbol per line") from None
-    except UnicodeDecodeError:
-        raise UserError(f"--dict {path}: is not UTF-8 text; give the vocabulary, one symbol per line") from None
     symbols = []
     for line in lines:
         symbol, _, count = line.rpartition(" ")

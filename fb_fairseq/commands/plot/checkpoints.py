@@ -13,12 +13,10 @@ BLOCK_STEPS = 64  # steps that are computed together; the length of a block does
 
 
 def load_checkpoint(path: str) -> dict:
-    """A checkpoint as fairseq saved it, on the CPU."""
-    import torch
+    """See ``fb_fairseq.tensor_files.load_checkpoint``."""
+    from fb_fairseq import patches, tensor_files  # noqa: F401  patches: the safe globals
 
-    from fb_fairseq import patches  # noqa: F401  before fairseq is used
-
-    return torch.load(path, map_location="cpu")
+    return tensor_files.load_checkpoint(path)
 
 
 def layer_weights(path: str) -> List[float]:

@@ -15,6 +15,7 @@ import os
 from functools import partial
 from typing import Callable, Dict, List, Tuple
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights, persistent_shares
 from fb_fairseq.commands.plot.logs import Curve, read_log
 from fb_fairseq.commands.plot.panels import (
@@ -26,29 +27,28 @@ from fb_fairseq.commands.plot.panels import (
     draw_persistent_shares,
     draw_spans,
 )
-from fb_fairseq.drawing import save_figure
+from fb_fairseq.drawing import check_figure, save_figure
 from fb_fairseq.errors import UserError
 
 PANEL_INCHES = (6, 4)  # width and height
 
 
 def named_path(argument: str) -> Tuple[str, str]:
-    """Name and path of an argument ``[NAME=]PATH``; the name may be empty.
+    """Name and path of an argument ``[NAME=]PATH``; the name may be empty. A path may contain ``=`` too.
 
     Raises:
         argparse.ArgumentTypeError: the path does not exist.
     """
-    name, _, path = argument.rpartition("=")
+    name, _, path = ("", "", argument) if os.path.exists(argument) else argument.partition("=")
+    path = path or name
     if not os.path.exists(path):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
     return name, path
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fb_fairseq plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("plot", description=__doc__)
 
     def add_paths(option: str, metavar: str, text: str) -> None:
         parser.add_argument(option, nargs="+", type=named_path, default=[], metavar=metavar, help=text)
@@ -132,8 +132,7 @@ def main(argv=None) -> None:
         parser.error("give --curves, --layer-weights, --spans or --persistent-shares, or several of them")
     if args.persistent_shares and not args.data:
         parser.error("--persistent-shares: give the text to measure them on with --data")
-    try:
+    with parser.one_line_errors():
+        check_figure("--out", args.out)
         write_figure(read_panels(args), args.title, args.out)
-    except ValueError as error:
-        parser.error(str(error))
     print(f"Wrote {args.out}")

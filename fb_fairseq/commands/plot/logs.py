@@ -4,6 +4,8 @@ import json
 import os
 from typing import Dict, List, Tuple
 
+from fb_fairseq.files import open_text
+
 Curve = List[Tuple[float, float]]  # (update, value)
 UPDATES = "num_updates"  # key of the x axis in fairseq's JSON logs
 
@@ -25,7 +27,7 @@ def read_json_log(path: str, metric: str) -> Dict[str, Curve]:
     ``valid_num_updates``); within an epoch (``train_inner``) without a prefix.
     """
     curves: Dict[str, Curve] = {}
-    with open(path, encoding="utf-8") as file:
+    with open_text(path) as file:
         for line in file:
             try:
                 values = json.loads(line[line.index("{") :])

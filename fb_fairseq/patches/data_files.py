@@ -1,0 +1,95 @@
+"""Refuse damaged data files, and data that do not fit the dictionary, in one line that names the file."""
+
+import os
+import struct
+
+import numpy as np
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.patches.wrapping import wrap_once
+
+MAGIC = b"MMIDIDX\x00\x00"  # of fairseq's memory-mapped index files
+HEADER = struct.Struct("<QBQ")  # version, code of the tokens' type, number of items
+PREPARE = "prepare the data again (fairseq-preprocess, or python -m fb_fairseq preprocess-bytes)"
+
+
+def patch_indexed_data() -> None:
+    """Check binarised data when they are loaded.
+
+    fairseq reports a truncated file as ``buffer is smaller than requested size`` in the middle of an epoch, and tokens
+    that the dictionary does not have as ``index out of range in self``.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq checks its data files; none does yet.
+    """
+    from fairseq.data import indexed_dataset
+
+    wrap_once(indexed_dataset, "make_dataset", "indexed_data", _make_checked_dataset)
+
+
+def _make_checked_dataset(original, path, impl, fix_lua_indexing=False, dictionary=None):
+    check_index(path)
+    dataset = original(path, impl, fix_lua_indexing=fix_lua_indexing, dictionary=dictionary)
+    index = getattr(dataset, "_index", None)
+    if dictionary is not None and hasattr(index, "dtype") and len(dataset):
+        largest = int(np.frombuffer(dataset._bin_buffer, dtype=index.dtype).max())
+        if largest >= len(dictionary):
+            raise UserError(
+                f"{path}.bin: contains the token {largest}, but the dictionary has only {len(dictionary)} symbols; use "
+                f"the dictionary that the data were prepared with, or {PREPARE}"
+            )
+    return dataset
+
+
+def check_index(path: str) -> None:
+    """Check that the memory-mapped files ``path``.idx and ``path``.bin are complete. Other formats, and missing files,
+    pass.
+
+    Raises:
+        OSError: a file cannot be read.
+        UserError: one of them is truncated, or they do not belong together.
+    """
+    from fairseq.data.indexed_dataset import _code_to_dtype
+
+    if not (os.path.isfile(f"{path}.idx") and os.path.isfile(f"{path}.bin")):
+        return
+    with open(f"{path}.idx", "rb") as file:
+        magic, header = file.read(len(MAGIC)), file.read(HEADER.size)
+        if magic != MAGIC[: len(magic)]:
+            return  # another format
+        is_complete = len(header) == HEADER.size
+        if is_complete:
+            _, code, items = HEADER.unpack(header)
+            is_complete = code in _code_to_dtype and os.path.getsize(f"{path}.idx") == file.tell() + 12 * items
+        if not is_complete:
+            raise UserError(f"{path}.idx: is truncated or corrupt; {PREPARE}")
+        tokens = int(np.fromfile(file, dtype=np.int32, count=items).sum(dtype=np.int64))
+        expected = tokens * np.dtype(_code_to_dtype[code]).itemsize
+    size = os.path.getsize(f"{path}.bin")
+    if size != expected:
+        raise UserError(f"{path}.bin: has {size} bytes, and {path}.idx describes {expected}; {PREPARE}")
+    if not size:
+        raise UserError(f"{path}: the split is empty; {PREPARE}")
+
+
+def patch_dictionary_errors() -> None:
+    """Name the file and the fault of a malformed dictionary in one line.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq names the file; none does yet.
+    """
+    from fairseq.data import Dictionary
+
+    wrap_once(Dictionary, "add_from_file", "dictionary_errors", _add_from_file)
+
+
+def _add_from_file(original, self, f):
+    try:
+        return original(self, f)
+    except (OSError, UserError):
+        raise
+    except Exception as error:  # fairseq raises ValueError, RuntimeError and Exception
+        if not isinstance(f, str):
+            raise
+        fault = str(error).partition(". ")[0].partition(", please")[0].replace(f" in {f}", "")
+        raise UserError(f"{f}: {fault}; give the dict.txt that the data were prepared with") from None

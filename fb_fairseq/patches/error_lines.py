@@ -1,0 +1,55 @@
+"""Report a user's mistake in one line, in fairseq's commands too."""
+
+import os
+import re
+import sys
+from functools import partial
+from typing import Callable, Optional
+
+from fb_fairseq.errors import STATUS, UserError, debugging, explain
+
+HYDRA_COMMAND = "fairseq_cli.hydra_train"
+# In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
+FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
+
+NAMES_AN_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def patch_error_lines() -> None:
+    """Print one line and exit with status 2 on errors that the user can fix; ``FB_FAIRSEQ_DEBUG=1`` shows tracebacks.
+
+    Only in programs that run one of fairseq's commands. hydra would print its own traceback, which fails on Python
+    3.10, unless it is told to pass errors on.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: never; fairseq has no errors that are meant for users.
+    """
+    is_installed = isinstance(sys.excepthook, partial) and sys.excepthook.func is report
+    if not is_installed and any(name.startswith("fairseq_cli.") for name in sys.modules):
+        sys.excepthook = partial(report, sys.excepthook)
+    if HYDRA_COMMAND in sys.modules:
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+
+def report(original: Callable, kind, error, traceback) -> None:
+    """An ``excepthook``: one line for a user's mistake, the original hook's report for everything else."""
+    line = one_line(error)
+    if line is None or debugging() or hasattr(sys, "ps1"):  # interactive
+        original(kind, error, traceback)
+        return
+    sys.stdout.flush()
+    print(f"{os.path.basename(sys.argv[0])}: error: {line}", file=sys.stderr, flush=True)
+    raise SystemExit(STATUS)  # Python exits with this status
+
+
+def one_line(error: BaseException) -> Optional[str]:
+    """What ``explain`` says, also of an error in a process that ``torch.multiprocessing`` has started; and fairseq's
+    own messages if they are one line that names an option."""
+    line = explain(error)
+    if line is not None:
+        return line
+    from_process = FROM_SPAWNED_PROCESS.findall(str(error))
+    if from_process:
+        return from_process[-1]
+    is_for_users = type(error) in (AssertionError, Exception, ValueError) and NAMES_AN_OPTION.search(str(error))
+    return str(error) if is_for_users and "\n" not in str(error) else None

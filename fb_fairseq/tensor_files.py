@@ -1,0 +1,99 @@
+"""Files of tensors (``torch.save``): read as data only, checked for damage, and written whole or not at all.
+
+Reading a pickle can run any code that its author put there, so every file is read with ``weights_only=True``: tensors,
+plain data, and the few classes that ``fb_fairseq.patches.safe_globals`` names.
+"""
+
+import os
+import re
+import zipfile
+from typing import Any, Dict
+
+import torch
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
+
+DAMAGED = "is truncated or corrupt"
+
+
+def load_file(path: str) -> Any:
+    """Load a file, its tensors on the CPU.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: it is damaged, not a file of ``torch.save``, or contains objects that are not data.
+    """
+    check_intact(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # unpickling a file of another kind can fail in any way
+        raise refusal(path, error) from None
+
+
+def load_checkpoint(path: str) -> Dict[str, Any]:
+    """Load a checkpoint as fairseq saved it.
+
+    Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: see ``load_file``; or the file holds no model of fairseq.
+    """
+    content = load_file(path)
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise UserError(f"{path}: not a checkpoint of fairseq; give a file such as checkpoint_best.pt")
+    return content
+
+
+def check_intact(path: str) -> None:
+    """Check that a file can be read, and verify its checksums: ``torch.load`` does not, it takes flipped bits for data.
+
+    Files from before torch 1.6 have no checksums, and pass.
+
+    Raises:
+        OSError: the file cannot be read, or is a folder.
+        UserError: it is damaged.
+    """
+    with open(path, "rb") as file:
+        is_archive = file.read(2) == b"PK"
+    if is_archive and not is_intact(path):
+        raise UserError(f"{path}: {DAMAGED}; give an intact copy")
+
+
+def is_intact(path: str) -> bool:
+    """Whether the file is a complete zip archive, as ``torch.save`` writes it, with correct checksums."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:  # a damaged directory of the archive can raise anything: NotImplementedError, UnicodeDecodeError
+        return False
+
+
+def refusal(path: str, error: Exception) -> UserError:
+    """The error for a file that ``torch.load`` has refused; its own message advises to switch the protection off."""
+    found = re.search(r"(?:GLOBAL|global:?|class) ([\w.]+\.\w+)", str(error))
+    what = f" ({found[1]})" if found else ""
+    return UserError(
+        f"{path}: not a checkpoint, or one with objects that are not data{what}; it was not loaded, because such "
+        "objects can run any code"
+    )
+
+
+def save_file(content: Any, path: str) -> None:
+    """Save tensors and plain data.
+
+    Raises:
+        OSError: the file cannot be written. What stood at ``path`` before is still there.
+    """
+    with atomic_write(path) as temporary:
+        try:
+            with open(temporary, "wb") as file:
+                torch.save(content, file)
+        except RuntimeError as error:  # torch's, in place of "No space left on device"
+            cause = error.__context__
+            if isinstance(cause, OSError):
+                raise OSError(cause.errno, os.strerror(cause.errno), path) from None
+            raise

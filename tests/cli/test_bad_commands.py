@@ -1,0 +1,245 @@
+"""Mistakes in whole commands: one line on standard error that names the option or file, status 2, nothing written."""
+
+import re
+import shutil
+
+import pytest
+import torch
+
+from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
+
+TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
+
+
+@pytest.fixture(scope="module")
+def trained(byte_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train(byte_data, folder, max_update=4)
+    return folder
+
+
+def refused(result, message):
+    assert result.status == 2, (result.out + result.errors)[-30:]
+    (line,) = result.errors  # (the log goes to standard output)
+    assert re.search(message, line), line
+    assert re.match(r"(fairseq-[a-z-]+|python -m fb_fairseq [a-z -]+): error: ", line), line
+
+
+TRAIN = [
+    (["--batch-size=-3"], "--batch-size -3: must be 1 or more"),
+    (["--update-freq", "0"], "--update-freq .0.: must be 1 or more"),
+    (["--update-freq", "1,-1"], "--update-freq .1, -1.: must be 1 or more"),
+    (["--lr=-1"], "--lr .-1.0.: must be 0 or more"),
+    (["--lr", "nan"], "--lr"),
+    (["--lr", "inf"], "--lr"),
+    (["--clip-norm", "nan"], "--clip-norm nan: must be a finite number"),
+    (["--clip-norm=-1"], "--clip-norm -1.0: must be 0 or more"),
+    (["--dropout", "nan"], "--dropout nan: must be a finite number"),
+    (["--dropout", "1.5"], "--dropout 1.5: must be from 0 to 1"),
+    (["--adaptive-span-loss", "nan", "--adaptive-span"], "--adaptive-span-loss nan: must be a finite number"),
+    (["--weight-decay", "nan"], "--weight-decay nan"),
+    (["--adam-betas", "(nan, 0.9)"], r"\(nan, 0.9\).*is code, or no value.*--adam-betas"),
+    (["--adam-betas", "__import__('os').getpid()"], "is code, or no value.*--adam-betas"),
+    (["--max-update=-5"], "--max-update -5: must be 0 or more"),
+    (["--num-workers=-1"], "--num-workers -1"),
+    (["--memory-composition", "layer:²"], "--memory-composition layer:².*give layer:0"),
+    (["--memory-composition", "layer:-1"], "--memory-composition layer:-1"),
+    (["--arch", "nosuch"], "invalid choice: 'nosuch'"),
+    (["--no-such-option", "3"], "unrecognized arguments: --no-such-option"),
+    (["--attention-span", "ten"], "--attention-span.*'ten'"),
+    (["--batch-size-valid", "7"], "--batch-size-valid 7, --valid-streams 3: both"),
+    (["--max-tokens", "100"], "--max-tokens has no meaning on streams.*give --batch-size 14"),
+    (["--sample-break-mode", "eos"], "--sample-break-mode eos.*leave it out"),
+    (["--grouped-shuffling"], "--grouped-shuffling: streams are read in order"),
+    (["--required-batch-size-multiple", "8"], "--required-batch-size-multiple 8: --batch-size 4"),
+    (["--restore-file", "nowhere.pt"], "--restore-file nowhere.pt: no such file"),
+    (["--restore-file", "{folder}"], "--restore-file .*: no such file"),
+    (["--finetune-from-model", "nowhere.pt"], "--finetune-from-model nowhere.pt: no such file"),
+    (["--save-dir", "{file}"], "file/dummy: Not a directory"),
+    (["--save-dir", "{file}/below"], "file"),
+    (["--train-subset", "nowhere"], "nowhere: the split is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    "arguments,message", TRAIN, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_training(commands, byte_data, tmp_path, arguments, message):
+    file = tmp_path / "file"
+    file.write_text("text")
+    values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck"}
+    arguments = [argument.format(folder=tmp_path, file=file) for argument in arguments]
+    refused(commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, *arguments), message)
+    assert not list(tmp_path.glob("ck/*")) and file.read_text() == "text"
+
+
+def test_stock_model_on_streams(commands, byte_data):
+    arguments = ["--arch", "transformer_lm", "--batch-size", 2, "--no-save"]
+    refused(
+        commands.run("fairseq-train", byte_data, *TASK, *arguments), "transformer_lm carries no memory.*--task lang"
+    )
+
+
+EVALUATION = [
+    ("fairseq-eval-lm", ["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
+    ("fairseq-eval-lm", ["--path", "{model}:{model}"], "evaluates one model"),
+    ("fairseq-eval-lm", ["--path", "{text}"], "text: not a checkpoint, or one with objects that are not data"),
+    (
+        "fairseq-eval-lm",
+        ["--model-overrides", "{{'attention_span': 9}}"],
+        "do not fit.*--model-overrides.*positions.key",
+    ),
+    ("fairseq-eval-lm", ["--model-overrides", "{{'attention_span'"], "is code, or no value.*--model-overrides"),
+    ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
+    ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
+    ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
+    ("fairseq-validate", ["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
+    ("fairseq-validate", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
+    ("fairseq-validate", ["--max-tokens", "30"], "--max-tokens has no meaning on streams"),
+    ("fairseq-generate", [], "--sample-break-mode eos"),
+    ("fairseq-generate", ["--sample-break-mode", "eos", "--beam", "0"], "--beam 0: must be 1 or more"),
+    (
+        "fairseq-generate",
+        ["--sample-break-mode", "eos", "--beam", "2", "--nbest", "3"],
+        "--nbest 3: more than --beam 2",
+    ),
+    ("fairseq-generate", ["--sample-break-mode", "eos", "--beam", "999"], "--beam 999: the vocabulary has only 260"),
+    ("fairseq-generate", ["--sample-break-mode", "eos", "--temperature", "0"], "--temperature 0.0"),
+    (
+        "fairseq-interactive",
+        ["--sampling", "--sampling-topk", "999", "--beam", "1"],
+        "--sampling-topk 999: the vocabulary",
+    ),
+    ("fairseq-interactive", ["--sampling-topk", "9"], "--sampling-topk requires --sampling"),
+    ("fairseq-interactive", ["--temperature", "nan"], "--temperature nan"),
+    ("fairseq-interactive", ["--input", "{text}", "--max-len-b", "2"], "--max-len-b: 2 tokens are allowed"),
+]
+
+
+@pytest.mark.parametrize("command,arguments,message", EVALUATION)
+def test_evaluation(commands, byte_data, trained, tmp_path, command, arguments, message):
+    names = {"model": trained / "checkpoint_last.pt", "text": tmp_path / "text"}
+    names["text"].write_text("some text\n")
+    arguments = [argument.format(**names) for argument in arguments]
+    if "--path" not in arguments:
+        arguments += ["--path", names["model"]]
+    refused(commands.run(command, byte_data, *TASK, *arguments), message)
+
+
+OWN = [
+    (["preprocess-bytes", "--text", "nowhere", "--destdir", "{new}"], "--text nowhere: No such file"),
+    (["preprocess-bytes", "--text", "{folder}", "--destdir", "{new}"], "--text .*: Is a directory"),
+    (["preprocess-bytes", "--text", "{text}", "--destdir", "{text}"], "--destdir .*text is a file"),
+    (["preprocess-bytes", "--text", "{text}", "--destdir", "{text}/below"], "--destdir .*text is a file"),
+    (["preprocess-bytes", "--text", "{text}"], "required: --destdir"),
+    (["synthetic-tasks", "copy", "--out", "{text}"], "--out .*text is a file"),
+    (["synthetic-tasks", "nosuch", "--out", "{new}"], "nosuch"),
+    (["score", "--gen", "{latin}"], "latin: is not UTF-8 text"),
+    (["score", "--sys", "{latin}", "--ref", "{text}"], "latin: is not UTF-8 text"),
+    (["score", "--gen", "nowhere"], "nowhere: No such file"),
+    (["plot", "--curves", "{latin}", "--out", "{new}.png"], "latin: is not UTF-8 text"),
+    (["plot", "--layer-weights", "{text}", "--out", "{new}.png"], "text: not a checkpoint"),
+    (["plot", "--layer-weights", "{folder}", "--out", "{new}.png"], ": Is a directory"),
+    (["plot", "--layer-weights", "{half}", "--out", "{new}.png"], "half: is truncated or corrupt"),
+    (["plot", "--layer-weights", "{model}", "--out", "{new}/x.png"], "--out .*its folder does not exist"),
+    (["plot", "--layer-weights", "{model}", "--out", "{new}.xyz"], "--out .*give a name that ends with .png"),
+    (["plot", "--layer-weights", "{model}", "--out", "{folder}"], "--out .*: is a folder"),
+    (["average-checkpoints", "--inputs", "{model}", "--output", "{folder}"], "--output .*: is a folder"),
+    (["average-checkpoints", "--inputs", "{model}", "--output", "{text}/x.pt"], "--output .*its folder does not exist"),
+    (["average-checkpoints", "--inputs", "{half}", "--output", "{new}.pt"], "half: is truncated or corrupt"),
+    (["evaluate-labels", "{data}", "--path", "nowhere.pt"], "nowhere.pt: no such file"),
+    (["evaluate-labels", "{data}", "--path", "{model}"], "--labels"),
+    (["import-original", "{model}", "--dict", "{latin}", "--out", "{new}.pt"], "checkpoint_last.pt"),
+    (["benchmark", "train", "--device", "meta"], "--device meta: unknown; give cpu or cuda"),
+    (["benchmark", "decode", "--layers", "0"], "--layers 0: give 1 or more"),
+    (["rl", "evaluate", "--path", "{half}"], "half: is truncated or corrupt"),
+    (["rl", "train", "--out", "{text}"], "--out .*text is a file"),
+    (["rl", "plot", "A={folder}", "--out", "{new}.png"], "contains no log.jsonl"),
+]
+
+
+@pytest.mark.parametrize("arguments,message", OWN, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_own_commands(commands, byte_data, trained, tmp_path, arguments, message):
+    model = trained / "checkpoint_last.pt"
+    names = {name: tmp_path / name for name in ("text", "latin", "half", "new", "folder")}
+    names["text"].write_text("some text\n")
+    names["latin"].write_bytes("größer\n".encode("latin-1"))
+    names["half"].write_bytes(model.read_bytes()[:5000])
+    names["folder"].mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    arguments = [argument.format(model=model, data=byte_data, **names) for argument in arguments]
+    refused(commands.run("fb-fairseq", *arguments), message)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before, "nothing is written"
+
+
+def test_rows_of_several_lines_stay_one(commands, tmp_path):
+    """A name with a line break does not make two lines of the message."""
+    refused(commands.run("fb-fairseq", "score", "--gen", tmp_path / "a\nb"), r"a\\nb: No such file")
+
+
+WRITERS = [
+    ["fb-fairseq", "preprocess-bytes", "--text", "{text}", "--destdir", "{out}"],
+    ["fb-fairseq", "average-checkpoints", "--inputs", "{model}", "--output", "{out}"],
+    ["fb-fairseq", "plot", "--layer-weights", "{model}", "--out", "{out}.png"],
+    ["fb-fairseq", "synthetic-tasks", "copy", "--out", "{out}", "--train", "500", "--valid", "20", "--test", "20"],
+    ["fb-fairseq", "rl", "train", "--small", "--cpu", "--frames", "64", "--out", "{out}"],
+]
+
+
+@pytest.mark.parametrize("argv", WRITERS, ids=lambda argv: argv[1])
+def test_full_disk(commands, trained, tmp_path, argv):
+    """No file may exceed 3,000 bytes: one line, and neither half a file nor a temporary one is left."""
+    names = {"text": tmp_path / "text", "out": tmp_path / "out", "model": trained / "checkpoint_last.pt"}
+    names["text"].write_bytes(b"some text " * 2000)
+    result = commands.run(*[argument.format(**names) for argument in argv], limit=3000)
+    assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("text", ".lock", "log.jsonl")]
+    assert not left
+
+
+def test_full_disk_in_training(commands, byte_data, tmp_path):
+    values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck", "disable_validation": True}
+    result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, limit=30_000)
+    assert result.status == 2 and "File too large" in result.errors[-1], result.errors[-3:]
+    assert not list(tmp_path.glob("ck/checkpoint*"))
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.idx", "valid.idx", "dict.txt"])
+def test_damaged_data(commands, byte_data, tmp_path, name):
+    data = tmp_path / "data"
+    shutil.copytree(byte_data, data)
+    content = (data / name).read_bytes()
+    (data / name).write_bytes(content[: len(content) // 2 + 1])
+    values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck"}
+    expected = {"dict.txt": "dict.txt: |train.bin: contains the token"}.get(name, name)
+    refused(commands.run("fairseq-train", data, *options(values), "--user-dir", PLUGIN), expected)
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (b"a 1\nb 2\n", "valid.bin: contains the token .*, but the dictionary has only 6 symbols"),
+        (b"", "valid.bin: contains the token .*, but the dictionary has only 4 symbols"),
+        (b"a 1\nb\n", "dict.txt: Incorrect dictionary format"),
+        (b"a 1\na 1\n", "dict.txt: Duplicate word"),
+        (b"\xff\xfe 1\n", "dict.txt: Incorrect encoding"),
+    ],
+)
+def test_wrong_dictionaries(commands, byte_data, tmp_path, content, message):
+    data = tmp_path / "data"
+    shutil.copytree(byte_data, data)
+    (data / "dict.txt").write_bytes(content)
+    values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck"}
+    refused(commands.run("fairseq-train", data, *options(values), "--user-dir", PLUGIN), message)
+
+
+def test_memory_of_another_shape(commands, byte_data, tmp_path):
+    """Edited by hand, with correct checksums."""
+    values = {**TINY_MODEL, **TRAINING, "save_dir": tmp_path, "disable_validation": True}
+    arguments = [byte_data, *options(values), "--user-dir", PLUGIN]
+    assert commands.run("fairseq-train", *arguments, "--max-update", 4).status == 0
+    (path,) = tmp_path.glob("stream_memory.*")
+    content = torch.load(path, weights_only=True)
+    content["states"] = [(ids, memory[..., :3]) for ids, memory in content["states"]]
+    torch.save(content, path)
+    refused(commands.run("fairseq-train", *arguments, "--max-update", 8), "the streams' memory has .* width 3")

@@ -1,0 +1,202 @@
+"""No file runs code, and none is taken with a flipped bit, whichever command reads it."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
+from tests.cli.parallel_text import TINY, preprocess
+from tests.malicious import code, flip, malicious_files
+
+
+@pytest.fixture(scope="module")
+def trained(byte_data, tmp_path_factory):
+    """A run that was stopped in mid-epoch, with its streams' memory."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(byte_data, folder, max_update=4, disable_validation=True, no_epoch_checkpoints=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoint(trained):
+    return torch.load(trained / "checkpoint_last.pt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def malicious(checkpoint, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("malicious")
+    marker = folder / "it ran"
+    return malicious_files(folder, marker, checkpoint), marker
+
+
+def test_the_files_run_code_without_protection(malicious):
+    paths, marker = malicious
+    for kind in ("alone (zip)", "extra_state (legacy)", "evaluated (zip)", "a_nested_pickle (zip)"):
+        torch.load(paths[kind], weights_only=False)
+        assert marker.exists(), kind
+        marker.unlink()
+
+
+def fairseqs_own(path):
+    from fairseq import checkpoint_utils
+
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+def ensemble(path):
+    from fairseq import checkpoint_utils
+
+    return checkpoint_utils.load_model_ensemble_and_task([str(path)])
+
+
+def average(path):
+    from fb_fairseq.commands.average_checkpoints import write_average
+
+    write_average([str(path)], str(path) + ".average")
+
+
+def plot(path):
+    from fb_fairseq.commands.plot.checkpoints import layer_weights
+
+    return layer_weights(str(path))
+
+
+def initialisation(path):
+    from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
+
+    return read_checkpoint(str(path))
+
+
+def memory(path):
+    from fb_fairseq.streams import memory_files
+
+    return memory_files._read(str(path))
+
+
+def original(path):
+    from fb_fairseq.commands.import_original.command import read
+
+    return read(str(path))
+
+
+def agent(path):
+    from fb_fairseq.rl.checkpoint import load_checkpoint
+
+    return load_checkpoint(str(path))
+
+
+READERS = [fairseqs_own, ensemble, average, plot, initialisation, memory, original, agent]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_no_file_runs_code(malicious, reader):
+    paths, marker = malicious
+    for kind, path in paths.items():
+        with pytest.raises(UserError) as error:
+            reader(path)
+        assert "\n" not in str(error.value) and str(path) in str(error.value), kind
+        assert "weights_only" not in str(error.value), "no advice to switch the protection off"
+        assert not marker.exists(), kind
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_flipped_bits_are_found(trained, tmp_path, reader):
+    (stream_memory,) = trained.glob("stream_memory.*")
+    good = stream_memory if reader is memory else trained / "checkpoint_last.pt"
+    if reader not in (original, agent):  # these want other checkpoints
+        reader(shutil.copy(good, tmp_path / "good.pt"))
+    for record in range(4):
+        for where in (0, 0.5, 1):
+            path = tmp_path / "flipped.pt"
+            path.write_bytes(flip(good, record, where))
+            with pytest.raises(UserError, match="flipped.pt.*(truncated or corrupt|corrupt; )"):
+                reader(path)
+
+
+COMMANDS = {
+    "fairseq-eval-lm": ["{data}", "--task", "streaming_lm"],
+    "fairseq-validate": ["{data}", "--task", "streaming_lm"],
+    "fairseq-generate": ["{data}", "--task", "streaming_lm", "--sample-break-mode", "eos"],
+    "fairseq-interactive": ["{data}", "--task", "streaming_lm"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(commands, byte_data, malicious, command):
+    paths, marker = malicious
+    for kind in ("extra_state (zip)", "alone (legacy)"):
+        arguments = [argument.format(data=byte_data) for argument in COMMANDS[command]]
+        result = commands.run(command, *arguments, "--user-dir", PLUGIN, "--cpu", "--path", paths[kind])
+        (line,) = result.errors
+        assert result.status == 2 and "not a checkpoint, or one with objects that are not data" in line
+        assert not marker.exists()
+
+
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model", "--init-from-transformer"])
+def test_training_from_a_malicious_file(commands, byte_data, malicious, tmp_path, option):
+    paths, marker = malicious
+    arguments = training_arguments(byte_data, tmp_path, max_update=2)
+    result = commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN, option, paths["extra_state (zip)"])
+    (line,) = result.errors
+    assert result.status == 2 and "objects that are not data" in line and not marker.exists()
+
+
+@pytest.fixture(scope="module")
+def translation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translation")
+    data = preprocess(folder)
+    run("train", data, *_options(folder))
+    return data, folder / "checkpoint_last.pt"
+
+
+def _options(folder):
+    from tests.cli.fairseq_commands import options
+
+    return options({**TINY, "max_update": 1, "disable_validation": True, "save_dir": folder, "log_format": "none"})
+
+
+def with_option(path, changed, name, value):
+    """A copy of a checkpoint whose model's configuration has another value."""
+    content = torch.load(path, weights_only=True)
+    options = content["cfg"]["model"]
+    if isinstance(options, argparse.Namespace):
+        setattr(options, name, value)
+    else:
+        options[name] = value
+    torch.save(content, changed)
+    return changed
+
+
+@pytest.mark.parametrize("option", ["adaptive_softmax_cutoff", "xformers_att_config"])
+def test_options_in_a_checkpoint_are_not_run(commands, translation, tmp_path, option):
+    """fairseq evaluates some of the model's options, as ``adaptive_softmax_cutoff``, when it builds the model."""
+    data, path = translation
+    marker = tmp_path / "it ran"
+    changed = with_option(path, tmp_path / "changed.pt", option, code(marker))
+    for command in ("fairseq-generate", "fairseq-interactive"):
+        result = commands.run(command, data, "--user-dir", PLUGIN, "--cpu", "--path", changed, "-s", "de", "-t", "en")
+        assert not marker.exists()
+        if option == "adaptive_softmax_cutoff":
+            assert result.status == 2 and "is code, or no value at all" in result.errors[-1], result.errors
+
+
+def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
+    arguments = ["--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1, "--batch-size", 2]
+    sizes = ["--decoder-embed-dim", 8, "--decoder-input-dim", 8, "--decoder-output-dim", 8, "--tokens-per-sample", 16]
+    rest = ["--decoder-attention-heads", 2, "--optimizer", "adam", "--max-update", 1, "--disable-validation", "--cpu"]
+    run("train", byte_data, "--save-dir", tmp_path, *arguments, *sizes, *rest)
+    marker = tmp_path / "it ran"
+    for option in ("adaptive_softmax_cutoff", "adaptive_input_cutoff", "character_filters"):
+        changed = with_option(tmp_path / "checkpoint_last.pt", tmp_path / "changed.pt", option, code(marker))
+        if option != "adaptive_softmax_cutoff":
+            switch = {"adaptive_input_cutoff": "adaptive_input", "character_filters": "character_embeddings"}[option]
+            with_option(changed, changed, switch, True)
+        for command in ("fairseq-eval-lm", "fairseq-interactive"):
+            result = commands.run(
+                command, byte_data, "--user-dir", PLUGIN, "--task", "language_modeling", "--cpu", "--path", changed
+            )
+            assert not marker.exists()
+            assert result.status == 2 and "is code, or no value at all" in result.errors[-1], result.errors

@@ -1,0 +1,79 @@
+"""Files that run code when they are read without protection, made by the tests themselves."""
+
+import io
+import os
+import pathlib
+import pickle
+import zipfile
+from typing import Callable, Dict
+
+import torch
+
+
+class Runs:
+    """Pickled, it calls a function when it is loaded."""
+
+    def __init__(self, function: Callable, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def touch(marker: pathlib.Path) -> Runs:
+    return Runs(os.system, f"touch '{marker}'")
+
+
+def code(marker: pathlib.Path) -> str:
+    """An expression that creates the file, for ``eval``."""
+    return f"__import__('pathlib').Path({str(marker)!r}).touch() or [5]"
+
+
+def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict) -> Dict[str, pathlib.Path]:
+    """Writes files that create ``marker`` if their code runs; by a name for the kind.
+
+    Args:
+        checkpoint: the content of a good checkpoint, into which some of them put their code.
+    """
+    bad = touch(marker)
+    contents = {
+        "alone": bad,
+        "extra_state": {**checkpoint, "extra_state": {"x": bad}},
+        "in_the_model": {**checkpoint, "model": {**checkpoint["model"], "x": bad}},
+        "in_the_options": {**checkpoint, "cfg": bad},
+        "evaluated": {**checkpoint, "x": Runs(eval, code(marker))},
+        "imported": {**checkpoint, "x": Runs(__import__, "antigravity")},
+        "a_nested_pickle": {**checkpoint, "x": Runs(pickle.loads, pickle.dumps(bad))},
+        "torch_load": {**checkpoint, "x": Runs(torch.hub.load_state_dict_from_url, "http://localhost:1/x")},
+    }
+    paths = {}
+    for name, content in contents.items():
+        for kind, options in (("zip", {}), ("legacy", {"_use_new_zipfile_serialization": False})):
+            paths[f"{name} ({kind})"] = folder / f"{name}-{kind}.pt"
+            torch.save(content, paths[f"{name} ({kind})"], **options)
+    paths["a plain pickle"] = folder / "plain.pt"
+    paths["a plain pickle"].write_bytes(pickle.dumps({**checkpoint, "x": bad}))
+    paths["TorchScript"] = folder / "script.pt"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(paths["TorchScript"]))
+    paths["a zip of a pickle"] = folder / "data.pt"
+    with zipfile.ZipFile(paths["a zip of a pickle"], "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(bad))
+        archive.writestr("archive/version", "3\n")
+    return paths
+
+
+def flip(path: pathlib.Path, record: int, where: float) -> bytes:
+    """A file of torch.save with one bit flipped in the middle of a record.
+
+    Args:
+        record: which of its records by size, 0 the largest. (Between records there is padding, where a flipped bit does
+            no harm.)
+        where: which part of the record, from 0 to 1.
+    """
+    content = bytearray(path.read_bytes())
+    records = zipfile.ZipFile(io.BytesIO(bytes(content))).infolist()
+    chosen = sorted(records, key=lambda info: info.file_size, reverse=True)[record]
+    header = chosen.header_offset
+    names = sum(int.from_bytes(content[header + at : header + at + 2], "little") for at in (26, 28))
+    content[header + 30 + names + int(where * (chosen.file_size - 1))] ^= 0x40
+    return bytes(content)
