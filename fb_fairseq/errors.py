@@ -51,6 +51,8 @@ def explain(error: BaseException) -> Optional[str]:
         if isinstance(path, (str, bytes)):
             return single_line(f"{os.fsdecode(path)}: {error.strerror}")
         return error.strerror if error.errno in NO_SPACE else None
+    if isinstance(error, UnicodeDecodeError):
+        return f"the input is not UTF-8 text ({error.reason}); convert it"
     if isinstance(error, ImportError) and error.name in EXTRAS:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU

@@ -11,6 +11,7 @@ from fb_fairseq.models import (  # noqa: F401
     all_attention_lm,
     feedback_decoder,
     feedback_transformer_lm,
+    multilingual_feedback,
     presets,
     relative_transformer_lm,
     streaming_lstm_lm,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Tuple, Type
 
 from fairseq.dataclass import ChoiceEnum
 
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 from fb_fairseq.option_fields import option
 
 Described = Dict[str, Tuple[Any, Any]]  # by name: the type of a field, and the field
@@ -40,20 +40,6 @@ def with_options(*groups: Described) -> Callable[[Type], Type]:
         return dataclass(cls)
 
     return decorate
-
-
-def add_option_arguments(parser, source: Type, *names: str) -> None:
-    """Add options that ``source`` describes to the parser of a model without a dataclass. Defaults are set later."""
-    own = {f.name: f for f in fields(source)}
-    for name in names:
-        f = own[name]
-        kind = {"action": "store_true"} if f.type is bool else {"choices": f.metadata.get("choices")}
-        parser.add_argument(flag(name), help=f.metadata["help"], **kind)
-
-
-def default_options(source: Type, *names: str) -> Dict[str, Any]:
-    """The defaults of some of ``source``'s options."""
-    return {f.name: f.default for f in fields(source) if f.name in names}
 
 
 def make_options(kind: Type, values: Dict[str, Any]):

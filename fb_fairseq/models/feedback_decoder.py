@@ -3,71 +3,42 @@
 Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names.
 """
 
-from dataclasses import fields
-from typing import List, Optional
+from argparse import Namespace
+from typing import Any, Callable, List, Optional
 
 import torch
 import torch.nn as nn
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModel
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
     transformer_iwslt_de_en,
     transformer_wmt_en_de_big,
 )
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from omegaconf import OmegaConf
 from torch import Tensor
 
-from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.configuration import add_option_arguments, default_options, make_options
+from fb_fairseq.errors import UserError
 from fb_fairseq.models.decoder_state import DecoderState
 from fb_fairseq.models.fairseq_layer import FairseqLayer
-from fb_fairseq.models.feedback_transformer_lm import FEEDBACK_OPTIONS
-from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
+from fb_fairseq.models.feedback_decoder_config import (
+    FeedbackDecoderConfig,
+    decoder_options,
+    resolves_yaml,
+    set_defaults,
+)
+from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.stack_holder import StackHolder
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.resume import InitialisedModel
 
-INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
-
-
-def decoder_options(cfg: TransformerConfig) -> TransformerOptions:
-    """The stack's options, from fairseq's configuration.
-
-    Raises:
-        UserError: an option of fairseq's decoder that this one does not have, or one out of range.
-    """
-    refused = {
-        "cross_self_attention": cfg.cross_self_attention,
-        "base_layers": cfg.base_layers > 0,
-        "quant_noise_pq": cfg.quant_noise.pq > 0,
-        **{name: getattr(cfg, name, False) for name in ("scale_attn", "scale_fc", "scale_heads", "scale_resids")},
-    }
-    for name, given in refused.items():
-        if given:
-            raise UserError(f"{flag(name)}: --arch feedback_decoder does not support it; leave it out")
-    values = dict(
-        decoder_layers=cfg.decoder.layers,
-        decoder_embed_dim=cfg.decoder.embed_dim,
-        decoder_ffn_embed_dim=cfg.decoder.ffn_embed_dim,
-        decoder_attention_heads=cfg.decoder.attention_heads,
-        decoder_normalize_before=cfg.decoder.normalize_before,
-        no_decoder_final_norm=True,  # fairseq's decoder has it
-        activation_fn=cfg.activation_fn,
-        attention_span=cfg.max_target_positions,
-        relative_positions="none",
-        dropout=cfg.dropout,
-        attention_dropout=cfg.attention_dropout,
-        activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
-        decoder_layerdrop=cfg.decoder.layerdrop,
-        checkpoint_activations=cfg.checkpoint_activations,
-        **{name: getattr(cfg, name) for name in FEEDBACK_OPTIONS},
-    )
-    return make_options(TransformerOptions, values)
+Architecture = Callable[[Any], None]
 
 
 class FeedbackDecoder(StackHolder, TransformerDecoderBase):
@@ -75,9 +46,14 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
 
     fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
     rest. A step attends to all steps before it.
+
+    Attributes:
+        align_in_training: return the attention to the encoder in training too, with gradients, for a loss on
+            alignments. The reference loop then runs, because the others have no gradient for it.
     """
 
     stack: FeedbackTransformer
+    align_in_training = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
         self.options = decoder_options(cfg)
@@ -96,6 +72,38 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         """One of fairseq's own layers, without its wrappers: the stack does not call it."""
         return TransformerDecoderLayerBase(cfg, no_encoder_attn)
 
+    def forward(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        features_only=False,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+        src_lengths=None,
+        return_all_hiddens=False,
+    ):
+        """Predict the next token at each position; see fairseq's ``TransformerDecoder.forward``.
+
+        Args:
+            return_all_hiddens: also return the representations of all layers; see ``extract_features``.
+
+        Returns:
+            Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and
+            the dictionary of ``extract_features``.
+        """
+        features, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+            return_all_hiddens,
+        )
+        return (features if features_only else self.output_layer(features)), extra
+
     def extract_features(
         self,
         prev_output_tokens,
@@ -104,19 +112,29 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         full_context_alignment=False,
         alignment_layer=None,
         alignment_heads=None,
+        return_all_hiddens=False,
     ):
         """See fairseq's ``TransformerDecoder.extract_features``. In decoding, all tokens that the state has not seen.
 
+        Returns:
+            Features [B, T, D], and a dictionary: ``attn``, a list with the attention to the encoder [B, T, C] of
+            ``alignment_layer``, by default the last (in training None, unless that layer is given, or alignments are
+            learned); ``inner_states``, with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
+            [T, B, D], otherwise None. In training both have gradients.
+
         Raises:
-            UserError: targets are padded on the left; or ``full_context_alignment``, which a decoder that is sequential
-                in time cannot have.
+            UserError: targets are padded on the left; ``full_context_alignment``, which a decoder that is sequential in
+                time cannot have; or ``return_all_hiddens`` in decoding.
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
         if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
             raise UserError("--left-pad-target: a feedback decoder needs targets padded on the right; leave it out")
         options = self._loop_options(alignment_layer, alignment_heads)
+        states = None
         if incremental_state is not None:
+            if return_all_hiddens:
+                raise UserError("return_all_hiddens: not in decoding; leave out incremental_state")
             state = self._state(encoder_out, incremental_state)
             x_TBD = self._embed(prev_output_tokens, state.ring.position).transpose(0, 1)
             y_TBD, aligned_BTC = self._decode(x_TBD, state, options)
@@ -127,13 +145,19 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
                 encoder = self._encoder_contexts(encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"])
             dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
             empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
-            y_TBD, _, aligned_BTC = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
+            arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
+            if return_all_hiddens or (self.training and options.alignment_layer is not None):
+                y_TBD, states, aligned_BTC = self.stack.run_plain_loop(*arguments)
+            else:
+                y_TBD, _, aligned_BTC = self.stack.run_loop(*arguments)
         if self.layer_norm is not None:
             y_TBD = self.layer_norm(y_TBD)
         features = y_TBD.transpose(0, 1)
         if self.project_out_dim is not None:
             features = self.project_out_dim(features)
-        return features, {"attn": [aligned_BTC], "inner_states": None}
+        if aligned_BTC is not None:
+            aligned_BTC = aligned_BTC.contiguous()  # fairseq's criterion views it as [B x T, C]
+        return features, {"attn": [aligned_BTC], "inner_states": states if return_all_hiddens else None}
 
     def _decode(self, x_TBD, state: DecoderState, options: FeedbackOptions):
         """Run steps one by one: features [T, B, D], and the attention to the encoder [B, T, C]."""
@@ -157,11 +181,10 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         return self.dropout_module(x_BTD)
 
     def _loop_options(self, alignment_layer: Optional[int], alignment_heads: Optional[int]) -> FeedbackOptions:
-        """The loop's settings; in evaluation with the attention to the encoder, by default of the last layer."""
-        span, last = self.options.attention_span, self.options.decoder_layers - 1
-        if self.training:
-            return self.stack.loop_options(span, None, alignment_heads)
-        return self.stack.loop_options(span, last if alignment_layer is None else alignment_layer, alignment_heads)
+        """The loop's settings; with the attention to the encoder, by default of the last layer, where it is wanted."""
+        if alignment_layer is None and (self.align_in_training or not self.training):
+            alignment_layer = self.options.decoder_layers - 1
+        return self.stack.loop_options(self.options.attention_span, alignment_layer, alignment_heads)
 
     def _state(self, encoder_out, incremental_state) -> DecoderState:
         """The state of decoding; made at the first step."""
@@ -188,40 +211,81 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         return self.get_incremental_state(incremental_state, "feedback").ring.nbytes()
 
 
-@register_model("feedback_decoder")
-class FeedbackDecoderModel(TransformerModel, InitialisedModel):
-    """Encoder-decoder for translation and summarization, with all options of fairseq's ``transformer``."""
+@register_model("feedback_decoder")  # without a dataclass, as fairseq's: its command line cannot nest options
+class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
+    """Encoder-decoder for translation and summarization, with the options of fairseq's ``transformer``.
 
-    @classmethod
-    def hub_models(cls):
-        """None are published."""
-        return {}
+    ``torch.compile`` compiles what is before and after the step loop. ``torch.jit.script`` cannot compile the model: it
+    knows no ``autograd.Function``, which the loop is, and no classes of Python, which a decoding state is.
+    """
 
     @classmethod
     def add_args(cls, parser):
-        """Add fairseq's options and this model's own."""
-        super().add_args(parser)
-        add_option_arguments(parser, TransformerOptions, *FEEDBACK_OPTIONS)
-        add_option_arguments(parser, InitialisationOptions, *INITIALISATION_OPTIONS)
+        """Add fairseq's options and this model's own. Architectures set the defaults."""
+        gen_parser_from_dataclass(parser, FeedbackDecoderConfig(), delete_default=True, with_prefix="")
 
     @classmethod
     def build_model(cls, args, task):
         """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint.
 
+        Args:
+            args: a ``Namespace``, or the configuration of ``fairseq-hydra-train``.
+
         Raises:
-            UserError: see ``decoder_options`` and ``fb_fairseq.models.initialisation``.
+            UserError: see ``decoder_options``, ``check_alignments`` and ``fb_fairseq.models.initialisation``.
         """
         feedback_decoder(args)
-        decoder_options(TransformerConfig.from_namespace(args))  # before fairseq fails without naming the option
-        model = super().build_model(args, task)
+        values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
+        cfg = FeedbackDecoderConfig.from_namespace(values)
+        decoder_options(cfg)  # before fairseq fails without naming the option
+        alignments = getattr(getattr(task, "cfg", None), "load_alignments", False)
+        if alignments:
+            check_alignments(cfg)
+        model = super().build_model(cfg, task)
+        model.decoder.align_in_training = alignments
         initialise_if_asked(model, args)
         return model
 
     @classmethod
-    def build_decoder(cls, args, tgt_dict, embed_tokens):
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
         """Build the decoder."""
-        cfg = TransformerConfig.from_namespace(args)
         return FeedbackDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def forward(
+        self,
+        src_tokens,
+        src_lengths,
+        prev_output_tokens,
+        return_all_hiddens: Optional[bool] = None,
+        features_only: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ):
+        """Predict the next token of each target; see fairseq's ``TransformerModel.forward``.
+
+        Args:
+            src_tokens: [B, C]; ``src_lengths``: [B].
+            prev_output_tokens: [B, T]; padding, if any, on the right.
+            return_all_hiddens: True: the representations of all layers, of the encoder (``encoder_states``) and of the
+                decoder (``inner_states``; by the reference loop, which is slower). False: neither. None: as fairseq's
+                criterions call it, those of the encoder only.
+
+        Returns:
+            Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
+            ``FeedbackDecoder.extract_features``.
+
+        Raises:
+            UserError: see ``FeedbackDecoder.extract_features``.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
+        return self.decoder(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            features_only=features_only,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+            return_all_hiddens=bool(return_all_hiddens),
+        )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """Load a checkpoint's parameters.
@@ -235,23 +299,38 @@ class FeedbackDecoderModel(TransformerModel, InitialisedModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-@register_model_architecture("feedback_decoder", "feedback_decoder")
+def check_alignments(cfg: FeedbackDecoderConfig) -> None:
+    """Check that the last layer attends to the encoder in every update, and log which loop runs.
+
+    Raises:
+        UserError: it does not.
+    """
+    for name, given in (("no-cross-attention", cfg.no_cross_attention), ("decoder-layerdrop", cfg.decoder.layerdrop)):
+        if given:
+            raise UserError(f"--{name}: --load-alignments needs the last layer's attention; leave one of them out")
+    log_once("--load-alignments: training runs the reference loop, whose attention to the encoder has a gradient")
+
+
+def architecture(name: str) -> Callable[[Architecture], Architecture]:
+    """Decorator: register an architecture of ``feedback_decoder``, for command lines and YAML."""
+
+    def register(function: Architecture) -> Architecture:
+        return register_model_architecture("feedback_decoder", name)(resolves_yaml(function))
+
+    return register
+
+
+@architecture("feedback_decoder")
 def feedback_decoder(args):
     """fairseq's base sizes; one projection of the memory for all layers."""
-    defaults = {
-        **default_options(TransformerOptions, *FEEDBACK_OPTIONS),
-        **default_options(InitialisationOptions, *INITIALISATION_OPTIONS),
-    }
-    for name, default in defaults.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, default)
+    set_defaults(args)
     base_architecture(args)
 
 
 # v3 Table 8. The learning rates of the table are in the recipes of examples/.
 
 
-@register_model_architecture("feedback_decoder", "feedback_decoder_iwslt_de_en")
+@architecture("feedback_decoder_iwslt_de_en")
 def feedback_decoder_iwslt_de_en(args):
     """IWSLT'14 De-En."""
     args.dropout = getattr(args, "dropout", 0.3)
@@ -259,7 +338,7 @@ def feedback_decoder_iwslt_de_en(args):
     feedback_decoder(args)
 
 
-@register_model_architecture("feedback_decoder", "feedback_decoder_wmt_en_de_big")
+@architecture("feedback_decoder_wmt_en_de_big")
 def feedback_decoder_wmt_en_de_big(args):
     """WMT'14 En-De: the big Transformer's sizes."""
     args.dropout = getattr(args, "dropout", 0.3)
@@ -267,7 +346,7 @@ def feedback_decoder_wmt_en_de_big(args):
     feedback_decoder(args)
 
 
-@register_model_architecture("feedback_decoder", "feedback_decoder_cnn_dm")
+@architecture("feedback_decoder_cnn_dm")
 def feedback_decoder_cnn_dm(args):
     """CNN/DailyMail: the base Transformer's sizes."""
     args.dropout = getattr(args, "dropout", 0.3)

@@ -17,7 +17,11 @@ class FeedbackTransformerLMConfig(TransformerLMConfig):
 
 @register_model("feedback_transformer_lm", dataclass=FeedbackTransformerLMConfig)
 class FeedbackTransformerLanguageModel(TransformerLanguageModel):
-    """Feedback Transformer language model (v3 §3.3)."""
+    """Feedback Transformer language model (v3 §3.3).
+
+    ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
+    because it knows no ``autograd.Function``, which the loop is.
+    """
 
     config_class = FeedbackTransformerLMConfig
     stack_class = FeedbackTransformer

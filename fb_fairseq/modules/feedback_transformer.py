@@ -12,6 +12,8 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.compiler import outside_compiler
+from fb_fairseq.ops.feedback.reference import feedback_steps
 from fb_fairseq.ops.feedback.select import step_loop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
@@ -60,6 +62,7 @@ class FeedbackTransformer(TransformerStack):
         )
         return self.finish(out_TBD), state.extended(memory_KTBD, self.carried_steps(reaches))
 
+    @outside_compiler
     def run_loop(
         self,
         x_TBD: Tensor,
@@ -84,6 +87,29 @@ class FeedbackTransformer(TransformerStack):
             x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
+
+    @outside_compiler
+    def run_plain_loop(
+        self,
+        x_TBD: Tensor,
+        memory_KCBD: Tensor,
+        options: FeedbackOptions,
+        dropouts: FeedbackDropouts,
+        encoder: Sequence[EncoderContext] = (),
+    ) -> Tuple[Tensor, List[Tensor], Optional[Tensor]]:
+        """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
+        gradients or not at all.
+
+        Returns:
+            Outputs [T, B, D] as ``run_loop``; the embeddings and each layer's outputs, L + 1 times [T, B, D]; attention
+            to the encoder [B, T, C], or None. All are differentiable.
+        """
+        weights = self.loop_weights(x_TBD.device, self.reaches())
+        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder)
+        representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
+        aligned = [step.aligned_BC for step in steps]
+        aligned_BTC = None if aligned[0] is None else torch.stack(aligned, 1)
+        return self.add_zero_gradient_terms(representations[-1]), representations, aligned_BTC
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
         """Draw the masks of a block.

@@ -8,6 +8,7 @@
     triton_attention.py    a step's attention as a Triton kernel
     cuda_graph.py          capture and replay; fallbacks.py: when CUDA graphs or Triton are unavailable
     buffers.py             reusable memory of the fast loop
+    compiler.py            what torch.compile must leave alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
 ``modules``; a digit is a dimension of that size, a lower-case letter a size that the function explains.

@@ -36,6 +36,8 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     "temperature": (1e-6, INFINITY),
 }
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
+# Options that hold names of files and folders.
+PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
 
 
 def patch_command_line() -> None:
@@ -63,6 +65,9 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         return any(word == flag(name) or word.startswith(f"{flag(name)}=") for word in words)
 
     check_values(vars(args))
+    for name in PATHS:
+        if "${" in str(getattr(args, name, "")):
+            raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give one without")
     _prepare_half_precision(args)
     prepare = _task_hook(args)
     if prepare is not None:
@@ -114,7 +119,7 @@ def check_values(values: Mapping[str, Any]) -> None:
     """
     for name, value in values.items():
         lowest, highest = LIMITS.get(name, (-INFINITY, INFINITY))
-        for number in _numbers(value):
+        for number in _numbers(value, name in LIMITS):
             if math.isnan(number) or name in LIMITS and math.isinf(number) and name not in MAY_BE_INFINITE:
                 raise UserError(f"{flag(name)} {value}: must be a finite number")
             if not lowest <= number <= highest:
@@ -122,9 +127,14 @@ def check_values(values: Mapping[str, Any]) -> None:
                 raise UserError(f"{flag(name)} {value}: must be {bounds}")
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+def _numbers(value: Any, from_text: bool) -> Iterator[float]:
+    if from_text and isinstance(value, str):  # options whose default is that of another one
+        try:
+            yield float(value)
+        except ValueError:
+            pass
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield float(value)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _numbers(item)
+            yield from _numbers(item, from_text)

@@ -115,7 +115,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
             raise UserError(f"{flag(name)}: {reason}; leave it out")
     alias = "batch_size_valid" if training else "batch_size"
     if given(alias):
-        streams = getattr(args, alias)
+        streams = int(getattr(args, alias))  # (fairseq has it as text)
         if given("valid_streams") and args.valid_streams != streams:
             raise UserError(
                 f"{flag(alias)} {streams}, --valid-streams {args.valid_streams}: both are the number of streams in "
@@ -162,7 +162,7 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
     """
     for name in ("max_tokens", "max_tokens_valid"):
         if getattr(cfg, name):
-            streams = max(1, getattr(cfg, name) // cfg.tokens_per_sample)
+            streams = max(1, int(getattr(cfg, name)) // cfg.tokens_per_sample)  # (fairseq has some as text)
             raise UserError(
                 f"{flag(name)} has no meaning on streams: a batch is --batch-size streams of --tokens-per-sample "
                 f"{cfg.tokens_per_sample} steps; give --batch-size {streams}"

@@ -14,13 +14,14 @@ def pairs(number, seed, longest=7):
         yield " ".join(words), " ".join(word.upper() for word in reversed(words))
 
 
-def write_pairs(prefix, lines):
+def write_pairs(prefix, lines, source="de"):
     sources, targets = zip(*lines)
-    for language, text in (("de", sources), ("en", targets)):
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    for language, text in ((source, sources), ("en", targets)):
         prefix.with_suffix(f".{language}").write_text("\n".join(text) + "\n")
 
 
-def preprocess(folder):
+def preprocess(folder, **changes):
     """Binarised in ``folder / "data"``: 400 pairs to train on, 30 to validate and to test on."""
     for seed, (split, number) in enumerate((("train", 400), ("valid", 30), ("test", 30))):
         write_pairs(folder / split, pairs(number, seed))
@@ -33,7 +34,7 @@ def preprocess(folder):
         destdir=folder / "data",
         workers=1,
     )
-    run("preprocess", *options(arguments))
+    run("preprocess", *options({**arguments, **changes}))
     return folder / "data"
 
 

@@ -27,6 +27,8 @@ def refused(result, message):
 
 TRAIN = [
     (["--batch-size=-3"], "--batch-size -3: must be 1 or more"),
+    (["--batch-size-valid=-3"], "--batch-size-valid -3: must be 1 or more"),
+    (["--save-dir", "a${{b}}"], r"a\$\{b\}: fairseq replaces"),
     (["--update-freq", "0"], "--update-freq .0.: must be 1 or more"),
     (["--update-freq", "1,-1"], "--update-freq .1, -1.: must be 1 or more"),
     (["--lr=-1"], "--lr .-1.0.: must be 0 or more"),
@@ -170,6 +172,37 @@ def test_own_commands(commands, byte_data, trained, tmp_path, arguments, message
     arguments = [argument.format(model=model, data=byte_data, **names) for argument in arguments]
     refused(commands.run("fb-fairseq", *arguments), message)
     assert sorted(path.name for path in tmp_path.iterdir()) == before, "nothing is written"
+
+
+def test_number_of_streams_in_evaluation(commands, byte_data, trained, tmp_path):
+    """One rule: ``--batch-size`` of ``fairseq-validate`` and ``fairseq-eval-lm`` is ``--valid-streams``, and so is
+    ``--batch-size-valid`` in training. ``fairseq-validate`` needs none of them: the checkpoint has its own."""
+    path = ["--path", trained / "checkpoint_last.pt"]
+    for command in ("fairseq-validate", "fairseq-eval-lm"):
+        results = {}
+        for option in ("--batch-size 2", "--valid-streams 2", "--valid-streams 3", ""):
+            result = commands.run(command, byte_data, *TASK, *path, *option.split(), "--tokens-per-sample", 7)
+            assert result.status == 0, result.errors
+            lines = [line for line in result.out if "valid on" in line or "Loss (base 2)" in line]
+            results[option] = re.search(r"(total_bits|Loss \(base 2\):) ([\d.]+)", lines[-1])[2]
+        assert results["--batch-size 2"] == results["--valid-streams 2"] != results["--valid-streams 3"]
+        if command == "fairseq-validate":
+            assert results[""] == results["--valid-streams 3"], "as the model was trained"
+    losses = {}
+    for option in ("--batch-size-valid", "--valid-streams"):
+        values = {**TINY_MODEL, **TRAINING, "valid_streams": None, "max_update": 2, "no_save": True}
+        result = commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, option, 2)
+        assert result.status == 0, result.errors
+        losses[option] = [
+            re.search(r'"valid_total_bits": ([\d.]+)', line)[1] for line in result.out if "| valid |" in line
+        ]
+    assert losses["--batch-size-valid"] == losses["--valid-streams"] != []
+
+
+def test_input_of_another_encoding(commands, byte_data, trained, tmp_path):
+    (tmp_path / "latin").write_bytes("größer\n".encode("latin-1"))
+    arguments = ["--path", trained / "checkpoint_last.pt", "--input", tmp_path / "latin"]
+    refused(commands.run("fairseq-interactive", byte_data, *TASK, *arguments), "not UTF-8 text")
 
 
 def test_rows_of_several_lines_stay_one(commands, tmp_path):

@@ -67,7 +67,6 @@ def test_dictionary_of_another_size(byte_data, tmp_path):
     "arguments,message",
     [
         (["--context-window", 4], "--context-window has no meaning on streams"),
-        (["--batch-size", 4], "--batch-size has no meaning in evaluation.*--valid-streams"),
         (["--max-tokens", 400], "--max-tokens has no meaning on streams"),
     ],
 )

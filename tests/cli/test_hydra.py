@@ -1,22 +1,24 @@
-"""fairseq-hydra-train with the YAML file of the examples."""
+"""fairseq-hydra-train with the YAML files of the examples."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+import torch
 
-from tests.cli.fairseq_commands import PLUGIN
+from tests.cli.fairseq_commands import PLUGIN, options, run
+from tests.cli.parallel_text import preprocess
 from tests.conftest import REPOSITORY
 
 
-def hydra_train(data, save_dir, *overrides):
+def hydra_train(yaml, data, save_dir, *overrides):
+    folder, name = os.path.split(yaml)
     return subprocess.run(
         [os.path.join(os.path.dirname(sys.executable), "fairseq-hydra-train")]
-        + ["--config-dir", str(REPOSITORY / "examples/language_modeling/hydra"), "--config-name", "feedback_small"]
+        + ["--config-dir", str(REPOSITORY / "examples" / folder), "--config-name", name]
         + [f"common.user_dir={PLUGIN}", f"task.data={data}", f"checkpoint.save_dir={save_dir}", "common.cpu=true"]
-        + ["optimization.max_update=4", "dataset.batch_size=8", "task.valid_streams=4"]
-        + ["dataset.ignore_unused_valid_subsets=true", *overrides],
+        + ["optimization.max_update=4", "dataset.ignore_unused_valid_subsets=true", *overrides],
         env={**os.environ, "HYDRA_FULL_ERROR": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
         cwd=save_dir.parent,
         capture_output=True,
@@ -26,9 +28,14 @@ def hydra_train(data, save_dir, *overrides):
 
 
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb"])
-def test_yaml_file(byte_data, tmp_path, arch):
+def test_language_model(byte_data, tmp_path, arch):
     """It trains; a named architecture, which fairseq would silently ignore, is refused with what to give instead."""
-    done = hydra_train(byte_data, tmp_path / "ck", f"model._name={arch}")
+    done = hydra_train(
+        "language_modeling/hydra/feedback_small",
+        byte_data,
+        tmp_path / "ck",
+        *(f"model._name={arch}", "dataset.batch_size=8", "task.valid_streams=4"),
+    )
     output = done.stdout + done.stderr
     if arch == "feedback_transformer_lm":
         assert done.returncode == 0, output[-2000:]
@@ -36,3 +43,17 @@ def test_yaml_file(byte_data, tmp_path, arch):
     else:
         assert done.returncode != 0 and "hydra-train cannot resolve named architectures; give" in output
         assert not (tmp_path / "ck/checkpoint_last.pt").exists()
+
+
+def test_translation(tmp_path):
+    """It trains, and some of its checkpoint's layers generate."""
+    data = preprocess(tmp_path, joined_dictionary=True)
+    done = hydra_train("translation/hydra/feedback_decoder_small", data, tmp_path / "ck", "dataset.max_tokens=300")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    saved = torch.load(tmp_path / "ck/checkpoint_last.pt", weights_only=True)
+    assert saved["cfg"]["model"]["decoder_layers"] == 2 and "decoder" not in saved["cfg"]["model"]
+    assert saved["cfg"]["model"]["decoder_embed_dim"] == 128, "the encoder's, as on a command line"
+    assert saved["model"]["decoder.memory.layer_weights"].shape == (3,)
+    values = dict(path=tmp_path / "ck/checkpoint_last.pt", cpu=True, num_workers=0, required_batch_size_multiple=1)
+    values["model_overrides"] = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '1'}"
+    assert run("generate", data, *options(dict(values, beam=2, max_len_b=5))).count("\nH-") == 30

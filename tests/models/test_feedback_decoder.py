@@ -60,7 +60,7 @@ OPTIONS = [
     dict(decoder_normalize_before=True, memory_composition="same-and-lower", decoder_learned_pos=True),
     dict(memory_composition="previous", memory_projections="per-layer", encoder_embed_dim=9, activation_fn="tanh"),
     dict(memory_composition="layer:1", layernorm_embedding=True, no_cross_attention=True),
-    dict(decoder_normalize_before=True, no_decoder_final_norm=True, decoder_output_dim=8, decoder_input_dim=8),
+    dict(decoder_normalize_before=True, no_decoder_final_norm=True, decoder_output_dim=8),
 ]
 
 

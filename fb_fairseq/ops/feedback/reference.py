@@ -49,6 +49,26 @@ def feedback_block(
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
         ``options.alignment_layer`` to the encoder, or None.
     """
+    steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB)
+    aligned = [step.aligned_BC for step in steps]
+    return (
+        torch.stack([step.out_BD for step in steps]),
+        torch.stack([step.memory_KBD for step in steps], 1),
+        None if aligned[0] is None else torch.stack(aligned, 1),
+    )
+
+
+def feedback_steps(
+    x_TBD: Tensor,
+    memory_KCBD: Tensor,
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    active: Optional[Sequence[bool]] = None,
+    encoder: Sequence[EncoderContext] = (),
+    reach_TB: Optional[Tensor] = None,
+) -> List[StepOutput]:
+    """Run a block of T steps; see ``feedback_block``. Returns what each step computes, all of it differentiable."""
     run = partial(reference_step, weights=weights, options=options, active=active, encoder=encoder)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
@@ -64,12 +84,7 @@ def feedback_block(
             for old, added in zip(contexts, new)
         ]
         steps.append(step)
-    aligned = [step.aligned_BC for step in steps]
-    return (
-        torch.stack([step.out_BD for step in steps]),
-        torch.stack([step.memory_KBD for step in steps], 1),
-        None if aligned[0] is None else torch.stack(aligned, 1),
-    )
+    return steps
 
 
 def reference_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
@@ -93,7 +108,7 @@ def reference_step(x_BD, contexts, masks, reach_B, weights, options, active, enc
             hidden, residual = masks[l].hidden_LTBF, masks[l].ffn_residual_LTBD
             x_BD = feed_forward(x_BD, layer, options.activation, before, hidden, residual)
         representations.append(x_BD)
-    return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC)
+    return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC, representations)
 
 
 def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:

@@ -93,11 +93,13 @@ class StepOutput(NamedTuple):
         out_BD: the top layer's output x^L, before the final norm.
         memory_KBD: the memories that the step leaves.
         aligned_BC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None.
+        representations: the embedding and each layer's output [B, D], from the reference loop only.
     """
 
     out_BD: Tensor
     memory_KBD: Tensor
     aligned_BC: Optional[Tensor]
+    representations: Sequence[Tensor] = ()
 
 
 def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
