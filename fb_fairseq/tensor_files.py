@@ -26,7 +26,10 @@ def load_file(path: str) -> Any:
     """
     check_intact(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if isinstance(content, torch.nn.Module):  # older versions of torch load TorchScript too
+            raise TypeError("TorchScript")
+        return content
     except OSError:
         raise
     except Exception as error:  # unpickling a file of another kind can fail in any way

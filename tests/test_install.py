@@ -5,6 +5,7 @@ folder X that a user has made in the clone.
 """
 
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -173,3 +174,52 @@ def test_the_sources_of_the_native_loop_are_installed(parent):
     sources = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.glob("ops/feedback/native/src/*")}
     with zipfile.ZipFile(wheel) as archive:
         assert sources and sources <= set(archive.namelist())
+
+
+# Arguments: the value of --user-dir, and modules to import first.
+USE_PLUGIN = """
+import argparse, importlib, sys
+
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+from fairseq import utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+
+for _ in range(2):
+    utils.import_user_module(argparse.Namespace(user_dir=sys.argv[1]))
+import fb_fairseq
+
+print(fb_fairseq.__file__, "streaming_lm" in TASK_REGISTRY, "feedback_decoder" in ARCH_MODEL_REGISTRY)
+"""
+
+
+@pytest.mark.not_fast
+@pytest.mark.parametrize("imported", [[], ["fb_fairseq"], ["fb_fairseq.ops", "fairseq"]], ids=str)
+def test_the_plugin_may_be_imported_before(parent, imported):
+    """fairseq imports no tasks and models of a --user-dir that is imported already."""
+    package = parent / "fb_fairseq/fb_fairseq"
+    program = f"import sys; sys.path.insert(0, {str(parent / 'fb_fairseq')!r})\n{USE_PLUGIN}"
+    found = run_python(program, parent, package, *imported).split()[-3:]
+    assert found == [str(package / "__init__.py"), "True", "True"]
+
+
+@pytest.mark.not_fast
+@pytest.mark.parametrize("imported", [[], ["fb_fairseq"]], ids=str)
+def test_an_installed_plugin_is_found_from_any_folder(parent, tmp_path, imported):
+    """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
+    import fairseq
+
+    pytest.importorskip("setuptools", minversion="70.1")
+    program = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
+    run_python(program, parent / "fb_fairseq", parent)
+    (wheel,) = parent.glob("*.whl")
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    folder.mkdir()
+    # A copy, because fairseq looks beside its own folder.
+    shutil.copytree(pathlib.Path(fairseq.__file__).parent, site / "fairseq", ignore=shutil.ignore_patterns("examples"))
+    program = f"import sys; sys.path.insert(0, {str(site)!r})\n{USE_PLUGIN}"
+    found = run_python(program, folder, "fb_fairseq", *imported).split()[-3:]
+    assert os.path.realpath(found[0]) == str(site / "fb_fairseq/__init__.py") and found[1:] == ["True", "True"]

@@ -32,7 +32,7 @@ from fb_fairseq.patches.model_loading import patch_model_loading
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
-from fb_fairseq.patches.torchrun import patch_torchrun
+from fb_fairseq.patches.torchrun import patch_ddp_on_cpu, patch_torchrun
 from fb_fairseq.patches.warning_filters import patch_warning_filters
 
 PATCHES = (
@@ -52,6 +52,7 @@ PATCHES = (
     patch_alignment_request,
     patch_log_file,
     patch_torchrun,
+    patch_ddp_on_cpu,
     patch_indexed_data,
     patch_dictionary_errors,
     patch_checkpoint_copy,

@@ -3,7 +3,7 @@
 import math
 import sys
 from types import MethodType
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -135,6 +135,6 @@ def _numbers(value: Any, from_text: bool) -> Iterator[float]:
             pass
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield float(value)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in value:
             yield from _numbers(item, from_text)

@@ -38,7 +38,8 @@ def report(original: Callable, kind, error, traceback) -> None:
         original(kind, error, traceback)
         return
     sys.stdout.flush()
-    print(f"{os.path.basename(sys.argv[0])}: error: {line}", file=sys.stderr, flush=True)
+    # Not sys.stderr: torch.distributed wraps this hook, and keeps what it writes until the hook returns.
+    print(f"{os.path.basename(sys.argv[0])}: error: {line}", file=sys.__stderr__, flush=True)
     raise SystemExit(STATUS)  # Python exits with this status
 
 

@@ -1,4 +1,4 @@
-"""Fix training under torchrun with fairseq-fixed."""
+"""Fix training with several processes on CPUs, and under torchrun with fairseq-fixed."""
 
 import os
 
@@ -34,3 +34,20 @@ def _infer_init_method(original, cfg, *args, **kwargs):
             cfg.distributed_no_spawn = True
             return
     original(cfg, *args, **kwargs)
+
+
+def patch_ddp_on_cpu() -> None:
+    """Let ``--ddp-backend pytorch_ddp``, the default, run on CPUs: fairseq names a GPU to PyTorch.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq trains on CPUs with it; none does yet.
+    """
+    from fairseq.models import distributed_fairseq_model
+
+    wrap_once(distributed_fairseq_model, "DistributedDataParallel", "ddp_on_cpu", _distribute)
+
+
+def _distribute(original, module, device_ids=None, output_device=None, **kwargs):
+    if all(parameter.device.type == "cpu" for parameter in module.parameters()):
+        device_ids = output_device = None
+    return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)

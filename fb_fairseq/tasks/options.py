@@ -86,6 +86,17 @@ NO_MEANING = {
 }
 
 
+NO_SOURCE = "a language model has no source sentence"
+NO_REFINEMENT = "is for models that refine a text in several passes"
+NO_MEANING_IN_GENERATION = {
+    **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
+    **dict.fromkeys(["retain_iter_history", "iter_decode_eos_penalty", "iter_decode_max_iter"], NO_REFINEMENT),
+    **dict.fromkeys(["iter_decode_force_max_iter", "iter_decode_with_beam"], NO_REFINEMENT),
+    "iter_decode_with_external_reranker": NO_REFINEMENT,
+    "constraints": "fairseq constrains translation only",
+}
+
+
 def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     """Adapt fairseq's command line to streams, and check what only the command line tells.
 
@@ -100,9 +111,12 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     Raises:
         UserError: an option has no meaning on streams, or contradicts another one.
     """
-    if hasattr(args, "beam"):  # generation
+    generation, training = hasattr(args, "beam"), hasattr(args, "arch")
+    for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
+        if given(name):
+            raise UserError(f"{flag(name)}: {reason}; leave it out")
+    if generation:
         return
-    training = hasattr(args, "arch")
     if training:
         check_architecture(args)
     if str(getattr(args, "sample_break_mode", "")) == "eos":
@@ -110,9 +124,6 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
             "--sample-break-mode eos: is for the prompts of fairseq-generate and fairseq-interactive; leave it out "
             "(streams keep </s> between lines), or use --task language_modeling"
         )
-    for name, reason in NO_MEANING.items():
-        if given(name):
-            raise UserError(f"{flag(name)}: {reason}; leave it out")
     alias = "batch_size_valid" if training else "batch_size"
     if given(alias):
         streams = int(getattr(args, alias))  # (fairseq has it as text)

@@ -279,6 +279,8 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
         prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens
         length = int(prompt.ne(self.dictionary.pad()).sum(1).max()) - int(prefix_tokens is None)  # without first </s>
+        if not hasattr(generator, "max_len_b") and sample.get("target") is None:
+            raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
             limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
             if length >= limit:

@@ -47,7 +47,7 @@ def run(command: str, *arguments) -> str:
     return log.getvalue()
 
 
-def start(command: str, *arguments, processes: int = 1, **options) -> subprocess.Popen:
+def start(command: str, *arguments, processes: int = 1, backend: str = "legacy_ddp", **options) -> subprocess.Popen:
     """Start ``fairseq-<command> --user-dir …`` as a process of its own, or as several under torchrun."""
     program = [os.path.join(os.path.dirname(sys.executable), f"fairseq-{command}")]
     if processes > 1:
@@ -57,7 +57,7 @@ def start(command: str, *arguments, processes: int = 1, **options) -> subprocess
             port,
             *program,
         ]
-        arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+        arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", backend]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         [*program, *map(str, arguments), "--user-dir", PLUGIN],

@@ -113,6 +113,10 @@ EVALUATION = [
         "--sampling-topk 999: the vocabulary",
     ),
     ("fairseq-interactive", ["--sampling-topk", "9"], "--sampling-topk requires --sampling"),
+    ("fairseq-interactive", ["--replace-unk"], "--replace-unk: a language model has no source"),
+    ("fairseq-interactive", ["--constraints"], "--constraints: fairseq constrains translation only"),
+    ("fairseq-generate", ["--retain-iter-history"], "--retain-iter-history: is for models that refine"),
+    ("fairseq-interactive", ["--score-reference", "--input", "{text}"], "--score-reference: .*no references"),
     ("fairseq-interactive", ["--temperature", "nan"], "--temperature nan"),
     ("fairseq-interactive", ["--input", "{text}", "--max-len-b", "2"], "--max-len-b: 2 tokens are allowed"),
 ]

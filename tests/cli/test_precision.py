@@ -7,7 +7,9 @@ from tests.cli.fairseq_commands import json_logs, parameters, train
 KINDS = {
     "amp": dict(amp=True),
     "memory_efficient_fp16": dict(memory_efficient_fp16=True),
-    "fp16": dict(fp16=True, fp16_no_flatten_grads=True),
+    "fp16": dict(fp16=True),
+    "bf16": dict(bf16=True),
+    "memory_efficient_bf16": dict(memory_efficient_bf16=True),
 }
 
 

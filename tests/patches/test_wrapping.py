@@ -79,6 +79,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
+from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.tasks import FairseqTask
@@ -91,6 +92,7 @@ targets = [
     (FairseqTask, "build_generator", ["search_values", "alignment_request"]),
     (progress_bar, "progress_bar", ["log_file"]),
     (distributed_utils, "infer_init_method", ["torchrun"]),
+    (distributed_fairseq_model, "DistributedDataParallel", ["ddp_on_cpu"]),
     (PathManager, "copy", ["checkpoint_copy"]),
     (checkpoint_utils, "torch_persistent_save", ["checkpoint_writing"]),
     (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
@@ -119,7 +121,8 @@ def installed(function):
     # The patches along the chain of wrappers, innermost first. functools.wraps copies markers to the wrappers above.
     found = []
     while function is not None:
-        if function.__code__.co_name != "others" and hasattr(function, "_fb_fairseq_patch"):
+        code = getattr(function, "__code__", None)  # a class has none
+        if code is not None and code.co_name != "others" and hasattr(function, "_fb_fairseq_patch"):
             found.append(function._fb_fairseq_patch)
         function = getattr(function, "__wrapped__", None)
     return found[::-1]

@@ -1,0 +1,58 @@
+"""Several processes: PyTorch's own backend on CPUs, a process that dies, and mistakes."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.cli.fairseq_commands import assert_same_parameters, finish, start, train, training_arguments
+
+COMMON = dict(disable_validation=True, no_epoch_checkpoints=True, max_update=20)
+
+
+def test_pytorch_ddp_on_cpus(byte_data, tmp_path):
+    """fairseq's default backend. Two processes equal ``--update-freq 2``."""
+    arguments = training_arguments(byte_data, tmp_path / "two", **COMMON)
+    log = finish(start("train", *arguments, processes=2, backend="pytorch_ddp"))
+    assert "DistributedDataParallel" in log or "pytorch_ddp" in log
+    train(byte_data, tmp_path / "one", **COMMON, update_freq=2)
+    assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
+
+
+def children(process: int) -> list:
+    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process)], capture_output=True, text=True).stdout
+    return [int(line.split()[0]) for line in found.splitlines() if "fairseq-train" in line]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux's ps")
+def test_one_process_is_killed(byte_data, tmp_path):
+    """The other ends within seconds, and torchrun names the one that was killed."""
+    arguments = training_arguments(byte_data, tmp_path / "ck", **{**COMMON, "max_update": 10**6, "log_interval": 1})
+    process = start("train", *arguments, processes=2)
+    try:
+        for line in process.stdout:
+            if '"num_updates": "3"' in line:
+                break
+        workers = children(process.pid)
+        os.kill(max(workers), signal.SIGKILL)
+        killed = time.monotonic()
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert len(workers) == 2 and process.returncode != 0
+    assert time.monotonic() - killed < 60
+    assert re.search(rf"exitcode *: -9 \(pid: {max(workers)}\)", output), output[-2000:]
+    assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)
+
+
+def test_a_mistake_is_one_line_of_each_process(byte_data, tmp_path):
+    """torchrun's own table follows; the processes print no traceback."""
+    process = start("train", *training_arguments(byte_data, tmp_path / "ck", **COMMON, attention_span=0), processes=2)
+    output, _ = process.communicate(timeout=120)
+    lines = [line for line in output.splitlines() if "fairseq-train: error: --attention-span 0" in line]
+    assert process.returncode != 0 and 1 <= len(lines) <= 2, output[-2000:]
+    before_table = output[: output.index("ChildFailedError")]
+    assert "UserError" not in before_table and "exitcode  : 2" in output
