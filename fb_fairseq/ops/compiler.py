@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from typing import Callable
+from typing import Callable, List
 
 import torch
 
@@ -15,12 +15,14 @@ def outside_compiler(function: Callable) -> Callable:
     microseconds more.
     """
 
-    @functools.lru_cache(maxsize=None)
-    def disabled() -> Callable:
-        return torch.compiler.disable(function)
+    disabled: List[Callable] = []
 
     @functools.wraps(function)
     def run(*args, **kwargs):
-        return (disabled() if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
 
     return run

@@ -16,6 +16,7 @@ from fb_fairseq.patches.checkpoint_saving import (
     patch_stream_memory_saving,
 )
 from fb_fairseq.patches.command_line import patch_command_line, patch_hydra_values
+from fb_fairseq.patches.config_copies import patch_config_copies
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
@@ -38,6 +39,7 @@ from fb_fairseq.patches.warning_filters import patch_warning_filters
 PATCHES = (
     patch_warning_filters,
     patch_error_lines,
+    patch_config_copies,
     patch_command_line,
     patch_hydra_values,
     patch_safe_globals,

@@ -1,6 +1,6 @@
 """Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive."""
 
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.errors import UserError
 from fb_fairseq.patches.wrapping import wrap_once
 
 # Value of --replace-unk given without an argument.
@@ -76,10 +76,9 @@ def _build_checked_generator(original, self, models, args, *rest, **kwargs):
     beam, nbest, vocabulary = getattr(args, "beam", 1), getattr(args, "nbest", 1), len(self.target_dictionary)
     if nbest > beam:
         raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most as many")
-    for name, what in (("beam", "hypotheses"), ("sampling_topk", "symbols to sample from")):
-        value = getattr(args, name, -1)
-        if value > vocabulary:
-            raise UserError(f"{flag(name)} {value}: the vocabulary has only {vocabulary} symbols; give fewer {what}")
+    topk = getattr(args, "sampling_topk", -1)
+    if topk > vocabulary:
+        raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most as many")
     return original(self, models, args, *rest, **kwargs)
 
 

@@ -7,7 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_file
+from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.rl.agent import Agent, AgentMemory
 from fb_fairseq.rl.checkpoint import load_checkpoint
 from fb_fairseq.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
@@ -145,10 +145,13 @@ def write_recording(images: List[np.ndarray], path: str) -> None:
 
     check_recording_path(path)
     if path.endswith(".png"):
-        Image.fromarray(_contact_sheet(images)).save(path)
+        with atomic_write(path) as temporary:
+            Image.fromarray(_contact_sheet(images)).save(temporary, "PNG")
         return
     pages = [Image.fromarray(image) for image in images]
-    pages[0].save(path, save_all=True, append_images=pages[1:], duration=1000 // RENDER_FPS, loop=0)  # milliseconds
+    duration = 1000 // RENDER_FPS  # milliseconds
+    with atomic_write(path) as temporary:
+        pages[0].save(temporary, "GIF", save_all=True, append_images=pages[1:], duration=duration, loop=0)
 
 
 def _contact_sheet(images: List[np.ndarray]) -> np.ndarray:

@@ -7,6 +7,7 @@ and prints its exit status. What the command prints goes to these files.
 
 import json
 import os
+import pathlib
 import resource
 import subprocess
 import sys
@@ -63,7 +64,7 @@ class CommandServer:
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
             status = int(self.process.stdout.readline())
-            return Result(status, *(open(name, errors="replace").read().splitlines() for name in files))
+            return Result(status, *(pathlib.Path(name).read_text(errors="replace").splitlines() for name in files))
 
 
 def run_as_main(program, argv: List[str]) -> None:

@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
+from tests.conftest import REPOSITORY
 
 TASK = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu"]
 
@@ -105,7 +108,6 @@ EVALUATION = [
         ["--sample-break-mode", "eos", "--beam", "2", "--nbest", "3"],
         "--nbest 3: more than --beam 2",
     ),
-    ("fairseq-generate", ["--sample-break-mode", "eos", "--beam", "999"], "--beam 999: the vocabulary has only 260"),
     ("fairseq-generate", ["--sample-break-mode", "eos", "--temperature", "0"], "--temperature 0.0"),
     (
         "fairseq-interactive",
@@ -201,6 +203,24 @@ def test_number_of_streams_in_evaluation(commands, byte_data, trained, tmp_path)
             re.search(r'"valid_total_bits": ([\d.]+)', line)[1] for line in result.out if "| valid |" in line
         ]
     assert losses["--batch-size-valid"] == losses["--valid-streams"] != []
+
+
+def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
+    """The second is refused as long as the first runs, and touches nothing."""
+    holder = (
+        "import sys, fb_fairseq.files as f; f.lock_folder('--save-dir', sys.argv[1]); print(1, flush=True); input()"
+    )
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck", "disable_validation": True}
+    arguments = [byte_data, *options(values), "--user-dir", PLUGIN]
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
+        first.stdout.readline()
+        refused(
+            commands.run("fairseq-train", *arguments), rf"--save-dir .*ck: another run writes.*process {first.pid} on"
+        )
+        assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
+        first.kill()
+    assert commands.run("fairseq-train", *arguments).status == 0
 
 
 def test_input_of_another_encoding(commands, byte_data, trained, tmp_path):

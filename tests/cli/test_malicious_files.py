@@ -188,6 +188,9 @@ def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
     sizes = ["--decoder-embed-dim", 8, "--decoder-input-dim", 8, "--decoder-output-dim", 8, "--tokens-per-sample", 16]
     rest = ["--decoder-attention-heads", 2, "--optimizer", "adam", "--max-update", 1, "--disable-validation", "--cpu"]
     run("train", byte_data, "--save-dir", tmp_path, *arguments, *sizes, *rest)
+    on_streams = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu", "--path", tmp_path / "checkpoint_last.pt"]
+    result = commands.run("fairseq-eval-lm", byte_data, *on_streams)
+    assert result.status == 2 and "transformer_lm carries no memory" in result.errors[-1], result.errors
     marker = tmp_path / "it ran"
     for option in ("adaptive_softmax_cutoff", "adaptive_input_cutoff", "character_filters"):
         changed = with_option(tmp_path / "checkpoint_last.pt", tmp_path / "changed.pt", option, code(marker))

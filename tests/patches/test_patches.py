@@ -1,6 +1,7 @@
 """Each patch corrects what it is for."""
 
 import argparse
+import copy
 import io
 import logging
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from fb_fairseq import patches
+from fb_fairseq.errors import UserError
+from fb_fairseq.patches.error_lines import one_line
 from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 
 weights_only = pytest.mark.skipif(
@@ -54,6 +57,50 @@ def test_older_torch_loads_weights_only_by_default():
         load_weights_only(load, "x.pt", **options)
     assert [options["weights_only"] for options in asked] == [True, True, False, True]
     assert asked[-1]["map_location"] == "cpu"
+
+
+def test_copies_of_configurations():
+    """A part's copy is equal, changes apart from it, and resolves what it refers to, alone or within the whole."""
+    from omegaconf import OmegaConf
+
+    cfg = OmegaConf.create({"a": {"b": 1, "c": "${d}", "e": [1, {"f": "${a.b}"}]}, "d": 5})
+    whole, part = copy.deepcopy(cfg), copy.deepcopy(cfg.a)
+    assert whole == cfg and part == cfg.a and whole.a.c == part.c == 5 and whole.a.e[1].f == 1
+    whole.a.b, whole.d, part.e[0] = 2, 6, 9
+    assert whole.a.e[1].f == 2 and whole.a.c == 6 and cfg.a.b == 1 and cfg.a.c == 5 and cfg.a.e[0] == 1
+    cfg.g = cfg.a
+    cfg.g.b = 7
+    assert cfg.a.b == 1 and cfg.g._get_parent() is cfg and copy.deepcopy([cfg, cfg.a])[0].g.b == 7
+
+
+def fail_as_a_process(rank):
+    raise UserError("--option x: wrong\nname")
+
+
+@pytest.mark.not_fast
+def test_an_error_of_a_spawned_process_is_one_line():
+    """fairseq starts a process for each GPU with ``torch.multiprocessing.spawn``, which raises their tracebacks."""
+    with pytest.raises(Exception, match="Traceback") as error:
+        torch.multiprocessing.spawn(fail_as_a_process, nprocs=1)
+    assert one_line(error.value).startswith("--option x: wrong")
+
+
+@pytest.mark.parametrize(
+    "error,line",
+    [
+        (UserError("--a b: c"), "--a b: c"),
+        (FileNotFoundError(2, "No such file", "a\nb"), "a\\nb: No such file"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
+        (MemoryError(), "out of memory; use smaller sizes"),
+        (AssertionError("a != b"), None),
+        (ConnectionRefusedError(111, "refused"), None),
+        (RuntimeError("--x is mentioned"), None),
+        (KeyError("--x"), None),
+    ],
+)
+def test_which_errors_are_the_users(error, line):
+    assert one_line(error) == line
 
 
 def test_length_buckets_work_on_this_numpy():

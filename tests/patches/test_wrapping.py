@@ -84,6 +84,9 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
+import omegaconf
+from omegaconf import DictConfig
+from omegaconf.nodes import ValueNode
 
 targets = [
     (NGramRepeatBlock, "_no_repeat_ngram", ["ngram_blocking"]),
@@ -105,6 +108,8 @@ targets = [
     (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading"]),
     (Trainer, "load_checkpoint", ["load_errors", "resume_hooks"]),
 ]
+if omegaconf.__version__.startswith("2.0."):
+    targets += [(ValueNode, "_deepcopy_impl", ["config_copies"]), (DictConfig, "__deepcopy__", ["config_copies"])]
 if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
     targets.append((TransformerEncoderLayerBase, "_load_from_state_dict", ["encoder_fast_path"]))
 
