@@ -21,6 +21,19 @@ case ${0##*/} in
         ;;
 esac
 
+# show_help: print the comment at the top of the script that runs.
+show_help() {
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+}
+
+# Every script has --help, wherever it stands among the options; after --, options are fairseq's.
+for argument in "$@"; do
+    case $argument in
+        --) break ;;
+        -h | --help) [ ! -f "$0" ] || { show_help; exit 0; } ;;
+    esac
+done
+
 # absolute NAME: make the path in the variable NAME absolute. (Commands take one that begins with a dash for an option.)
 absolute() {
     case ${!1} in "" | /*) ;; *) printf -v "$1" %s "$PWD/${!1}" ;; esac

@@ -25,6 +25,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
     "synthetic-tasks": Command("fb_fairseq.synthetic_tasks.command", "generate the data of the papers' toy tasks"),
+    "generate": Command("fb_fairseq.commands.generate", "continue a text, printed as it is generated"),
     "evaluate-labels": Command("fb_fairseq.commands.evaluate_labels", "accuracy of a model trained with --labels"),
     "average-checkpoints": Command("fb_fairseq.commands.average_checkpoints", "average the last checkpoints of a run"),
     "import-original": Command(

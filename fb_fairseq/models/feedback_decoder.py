@@ -3,7 +3,7 @@
 Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names.
 """
 
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from typing import Any, Callable, List, Optional
 
 import torch
@@ -24,6 +24,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.decoder_state import DecoderState
 from fb_fairseq.models.fairseq_layer import FairseqLayer
 from fb_fairseq.models.feedback_decoder_config import (
+    UNSUPPORTED,
     FeedbackDecoderConfig,
     decoder_options,
     resolves_yaml,
@@ -223,6 +224,9 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
     def add_args(cls, parser):
         """Add fairseq's options and this model's own. Architectures set the defaults."""
         gen_parser_from_dataclass(parser, FeedbackDecoderConfig(), delete_default=True, with_prefix="")
+        for action in parser._actions:
+            if action.dest in UNSUPPORTED:
+                action.help = SUPPRESS  # --help does not offer what is refused
 
     @classmethod
     def build_model(cls, args, task):

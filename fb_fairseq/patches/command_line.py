@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 import torch
 
 from fb_fairseq.errors import STATUS, UserError, flag, single_line
+from fb_fairseq.patches.help_text import HELP, show_help
 from fb_fairseq.patches.wrapping import wrap_once
 
 INFINITY = math.inf
@@ -42,7 +43,8 @@ PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
 
 def patch_command_line() -> None:
     """Refuse numbers that make no sense, such as ``--lr=-1``, ``--update-freq 0`` and ``--clip-norm nan``, and print
-    one line on a mistake, without the usage of 200 lines.
+    one line on a mistake, without the usage of 200 lines; and let --help show the options of the task, architecture, …
+    in the same line.
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
     ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
@@ -57,9 +59,16 @@ def patch_command_line() -> None:
 
 def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     parser.error = MethodType(_error, parser)
-    parsed = original(parser, input_args, parse_known, **kwargs)
-    args = parsed[0] if parse_known else parsed
     words = sys.argv[1:] if input_args is None else [str(word) for word in input_args]
+    if not parse_known and set(HELP) & set(words):
+        show_help(original, parser, words, **kwargs)
+    try:
+        parsed = original(parser, input_args, parse_known, **kwargs)
+    except RuntimeError as error:
+        if str(error):
+            raise
+        parser.error("--arch is missing; give one, such as --arch feedback_transformer_lm (--help lists all)")
+    args = parsed[0] if parse_known else parsed
 
     def given(name: str) -> bool:
         return any(word == flag(name) or word.startswith(f"{flag(name)}=") for word in words)

@@ -78,6 +78,10 @@ def test_training(commands, byte_data, tmp_path, arguments, message):
     assert not list(tmp_path.glob("ck/*")) and file.read_text() == "text"
 
 
+def test_without_architecture(commands, byte_data):
+    refused(commands.run("fairseq-train", byte_data, *TASK), "--arch is missing; give one")
+
+
 def test_stock_model_on_streams(commands, byte_data):
     arguments = ["--arch", "transformer_lm", "--batch-size", 2, "--no-save"]
     refused(

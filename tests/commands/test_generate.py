@@ -1,0 +1,85 @@
+"""python -m fb_fairseq generate: plain text, printed as it is generated."""
+
+import pytest
+
+from fb_fairseq.commands import generate
+from tests.cli.conftest import write_byte_data
+from tests.cli.fairseq_commands import run, train
+
+pytestmark = pytest.mark.not_fast
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generate")
+    write_byte_data(folder / "data")
+    train(folder / "data", folder / "ck", max_update=30, disable_validation=True)
+    return folder
+
+
+def text_of(capsys, folder, *arguments):
+    generate.main(["--path", str(folder / "ck/checkpoint_last.pt"), "--cpu", *map(str, arguments)])
+    return capsys.readouterr().out
+
+
+def test_greedy_equals_fairseq(capsys, folder):
+    text = text_of(capsys, folder, "--prompt", r"a b\n\x63", "--length", 20, "--temperature", 0)
+    assert text.startswith("a b\nc") and text.endswith("\n") and len(text.encode()) <= 5 + 20 + 1
+    (folder / "prompt").write_text("a b\\nc\n")
+    arguments = ["--input", folder / "prompt", "--beam", 1, "--max-len-b", 5 + 20, "--cpu"]
+    out = run(
+        "interactive", folder / "data", "--task", "streaming_lm", "--path", folder / "ck/checkpoint_last.pt", *arguments
+    )
+    (line,) = [line for line in out.splitlines() if line.startswith("D-0")]
+    assert line.split("\t")[2].replace("\\n", "\n") in text
+
+
+def test_seeds(capsys, folder):
+    same = ["--prompt", "a", "--length", 30, "--sampling-topk", 0]
+    texts = [text_of(capsys, folder, *same, "--seed", seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_characters_are_printed_whole():
+    """Two bytes of a character are printed with the second; what is no UTF-8 is replaced."""
+    from fb_fairseq.commands.preprocess_bytes import byte_dictionary
+
+    dictionary = byte_dictionary()
+    text = generate.decoder(dictionary)
+    indices = [dictionary.index(symbol) for symbol in generate.byte_codec.encode("é!".encode() + b"\xff.")]
+    assert [text(index) for index in indices] == ["", "é", "!", "\ufffd", "."]
+
+
+def test_words(capsys):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    words = [dictionary.add_symbol(word) for word in ("the", "cat")]
+    assert generate.encode(" the  cat ", dictionary) == words
+    text = generate.decoder(dictionary)
+    assert "".join(map(text, [*words, dictionary.eos()])) == "the cat \n"
+    with pytest.raises(generate.UserError, match="--prompt: 'dog' is not in dict.txt"):
+        generate.encode("the dog", dictionary)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--length", "0"], "--length 0: must be 1 or more"),
+        (["--temperature", "nan"], "--temperature nan"),
+        (["--sampling-topk", "-1"], "--sampling-topk -1"),
+        (["--prompt", r"\q"], r"--prompt: unknown escape \\q"),
+        (["--data", "nowhere"], "nowhere/dict.txt: no such file"),
+        (["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
+    ],
+)
+def test_bad_input(capsys, folder, arguments, message):
+    with pytest.raises(SystemExit):
+        text_of(capsys, folder, *arguments)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert message.replace("\\\\", "\\") in line
+
+
+def test_topk_one_is_greedy(capsys, folder):
+    greedy = text_of(capsys, folder, "--prompt", "a", "--length", 9, "--temperature", 0)
+    assert greedy == text_of(capsys, folder, "--prompt", "a", "--length", 9, "--sampling-topk", 1)
