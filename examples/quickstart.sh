@@ -25,21 +25,28 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$text" ] || { [ -f "$text" ] && [ -s "$text" ]; } || fail "--text $text: no such file, or it is empty; give another"
 check_number --updates "$updates"
-if [ -e "$out/checkpoints" ] && [ ! -e "$out/quickstart.log" ]; then
-    fail "--out $out: contains checkpoints that the quickstart did not write; give another folder"
-fi
 absolute text
 check_out
 make_environment
 make_out
 cd "$repository"
 
+# Started again, it continues. A folder with another model is left alone.
+library=$(python -c 'import sys, sysconfig; print(sys.version.split()[0], sysconfig.get_paths()["stdlib"])')
+setting="$updates updates, $(if [ -n "$text" ]; then cksum <"$text"; else echo "$library"; fi)"
+if [ "$(cat "$out/setting" 2>/dev/null)" != "$setting" ]; then
+    [ ! -e "$out/checkpoints" ] || fail "--out $out: holds another model (other --text or --updates); give another folder"
+    rm -f "$out/data.log" # it may be of another text
+fi
+printf '%s\n' "$setting" >"$out/setting"
+
 echo "== Data: bytes of ${text:-the Python standard library}"
-if [ -n "$text" ]; then
-    parts=(--text "$text" --split 90,5,5)
-else
-    # Of every 20 modules, one is for validation and one for testing.
-    python - "$out/sources" <<'PY'
+if [ ! -e "$out/data.log" ] || [ ! -e "$out/data/dict.txt" ]; then
+    if [ -n "$text" ]; then
+        parts=(--text "$text" --split 90,5,5)
+    else
+        # Of every 20 modules, one is for validation and one for testing.
+        python - "$out/sources" <<'PY'
 import pathlib, sys, sysconfig
 library = pathlib.Path(sysconfig.get_paths()["stdlib"])
 modules = [path for path in sorted(library.glob("*.py")) if path.stat().st_size]
@@ -51,28 +58,23 @@ folder.mkdir(parents=True, exist_ok=True)
 for split, paths in splits.items():
     (folder / split).write_text("".join(path + "\n" for path in paths))
 PY
-    parts=()
-    for split in train valid test; do
-        parts+=("--${split}pref")
-        while IFS= read -r file; do parts+=("$file"); done <"$out/sources/$split"
-    done
+        parts=()
+        for split in train valid test; do
+            parts+=("--${split}pref")
+            while IFS= read -r file; do parts+=("$file"); done <"$out/sources/$split"
+        done
+    fi
+    sizes=$(python -m fb_fairseq preprocess-bytes "${parts[@]}" --destdir "$out/data")
+    echo "$sizes" >"$out/data.log"
 fi
-sizes=$(python -m fb_fairseq preprocess-bytes "${parts[@]}" --destdir "$out/data")
-echo "$sizes" | tee "$out/data.log"
+cat "$out/data.log"
 
-echo "== Training, $updates updates"
-rm -rf "$out/checkpoints" "$out/tensorboard"
-fairseq-train "$out/data" --user-dir fb_fairseq --task streaming_lm \
+seed=1 cpu=--cpu extra=()
+run_training "$out/checkpoints" "$updates" 150 "$out/data" --task streaming_lm \
     --arch feedback_transformer_lm --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 \
     --decoder-attention-heads 4 --decoder-normalize-before --attention-span 64 \
     --tokens-per-sample 32 --batch-size 64 --valid-streams 32 --criterion lm_loss \
-    --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1.0 \
-    --max-update "$updates" --validate-interval-updates 150 --save-interval-updates 300 --keep-interval-updates 1 \
-    --no-epoch-checkpoints --cpu --seed 1 --log-format tqdm --log-interval 10 \
-    --save-dir "$out/checkpoints" --tensorboard-logdir "$out/tensorboard" >"$out/quickstart.log" || {
-    tail -n 20 "$out/quickstart.log"
-    fail "training failed; see $out/quickstart.log"
-}
+    --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1.0 --keep-interval-updates 1
 
 echo
 echo "== Evaluation on the test split"
@@ -81,7 +83,7 @@ fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subs
     tail -n 20 "$out/eval.log"
     fail "evaluation failed; see $out/eval.log"
 }
-python -m fb_fairseq plot --curves "$out/tensorboard" --metric bpb --title "Feedback Transformer on bytes" \
+python -m fb_fairseq plot --curves "$out/checkpoints.log" --metric bpb --title "Feedback Transformer on bytes" \
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
 echo "== Continuing the first bytes of the test text (top-10 sampling)"

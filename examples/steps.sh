@@ -193,12 +193,12 @@ logged() {
 # seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished.
 run_training() {
     local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no
-    local log=$1.log program=(fairseq-train)
+    local log=$1.log program=(fairseq-train) interval=$(($2 < 250 ? ($2 + 9) / 10 : 25)) # at least ten points in figures
     shift 4
     # Validation and checkpoints follow the updates only: the length of an epoch depends on the data.
     set -- "$data" --user-dir fb_fairseq "$@" --validate-interval-updates "$every" --save-interval-updates "$every" \
         --validate-interval $never --save-interval $never --no-epoch-checkpoints --seed "$seed" $cpu \
-        --log-format json --log-interval 25 ${extra[@]+"${extra[@]}"} --max-update "$target" --save-dir "$run"
+        --log-format json --log-interval $interval ${extra[@]+"${extra[@]}"} --max-update "$target" --save-dir "$run"
     if [ "$nodes" -gt 1 ]; then
         # The first machine may be busy with other steps for hours before it comes. Each training has a port of its own,
         # because the first machine may still be closing that of the last one.
@@ -214,15 +214,16 @@ run_training() {
         echo "== $(basename "$run"): already trained for $target updates"
         return
     fi
-    echo "== $(basename "$run"): $target updates"
+    echo "== $(basename "$run"): $target updates; log: $log"
     printf '%q ' "${program[@]}" "$@" >>"$log"
     echo >>"$log"
-    "${program[@]}" "$@" >>"$log" 2>&1 || failed=yes
+    "${program[@]}" "$@" 2>&1 | python "$repository/examples/progress.py" "$log" "$target" || failed=${PIPESTATUS[0]}
     if [ "$node_rank" = 0 ]; then
         if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
         echo $((seconds + SECONDS - started)) >"$run.seconds"
     fi
-    [ $failed = no ] || fail "training failed: $(last_error "$log"); see $log"
+    if [ "$failed" = 130 ]; then fail "$(last_error "$log")"; fi # interrupted, and at which update
+    [ "$failed" = no ] || fail "training failed: $(last_error "$log"); see $log"
     [ "$node_rank" != 0 ] || echo "$target" >"$run.done"
 }
 

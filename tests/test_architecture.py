@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "ops": set(),
     "modules": {"errors", "option_fields", "ops"},
     "streams": BASE | MATHEMATICS,
-    "patches": {"errors", "files", "literals", "streams", "tensor_files"},
+    "patches": {"command_line", "errors", "files", "literals", "streams", "tensor_files"},
     "criterions": BASE | MATHEMATICS | {"streams"},
     "optim": BASE | MATHEMATICS | {"streams"},
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},

@@ -27,6 +27,7 @@ from fb_fairseq.patches.generation import (
     patch_ngram_blocking,
     patch_search_values,
 )
+from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_loading import patch_model_loading
@@ -64,6 +65,7 @@ PATCHES = (
     patch_model_loading,
     patch_restore_file,
     patch_save_dir_lock,
+    patch_interruption,
     # These two wrap the same method, the last one outermost.
     patch_load_errors,
     patch_resume_hooks,

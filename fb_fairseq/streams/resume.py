@@ -82,8 +82,9 @@ def before_load(trainer, filename: str) -> None:
 
 
 def after_load(trainer, filename: str, restored: Optional[dict]) -> None:
-    """Raise what went wrong with ``--init-from-transformer``, unless a checkpoint was loaded. To be called after
-    ``Trainer.load_checkpoint``.
+    """Log where the run resumes; without a checkpoint, raise what went wrong with ``--init-from-transformer``.
+
+    To be called after ``Trainer.load_checkpoint``.
 
     Args:
         trainer: fairseq's ``Trainer``.
@@ -93,6 +94,8 @@ def after_load(trainer, filename: str, restored: Optional[dict]) -> None:
     Raises:
         UserError: no checkpoint was loaded, and the model could not be initialised from the file.
     """
+    if restored is not None and trainer.get_num_updates():
+        logger.info(f"resuming at update {trainer.get_num_updates()}")
     model = trainer.get_model()
     if not isinstance(model, InitialisedModel) or model.initialisation_problem is None:
         return

@@ -41,6 +41,14 @@ def test_own_text(tmp_path):
     out = folder / "runs/quickstart"
     assert (out / "quickstart.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "checkpoints/checkpoint_best.pt").exists()
+    assert "update 20 of 20, loss " in done.stderr
+    again = quickstart("--text", text, "--updates", 20, repository=folder)
+    assert again.returncode == 0 and "checkpoints: already trained for 20 updates" in again.stdout
+    assert f"Test split: {bits:.3f} bits per byte" in again.stdout
+    other = quickstart("--text", text, "--updates", 30, repository=folder)
+    (line,) = other.stderr.splitlines()
+    assert other.returncode == 1 and "holds another model (other --text or --updates)" in line
+    assert (out / "checkpoints/checkpoint_best.pt").exists()
 
 
 @pytest.mark.parametrize(

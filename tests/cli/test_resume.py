@@ -1,6 +1,8 @@
 """A run that is stopped or killed and resumed equals an uninterrupted one; what cannot be continued is refused."""
 
+import os
 import random
+import re
 import signal
 import struct
 import time
@@ -241,3 +243,49 @@ def test_the_last_line_of_a_refused_command(byte_data, tmp_path, monkeypatch):
     process = start("train", *arguments)
     lines = process.communicate(timeout=120)[0].strip().splitlines()
     assert process.returncode == 1 and "Traceback (most recent call last):" in lines
+
+
+INTERRUPTED = dict(no_epoch_checkpoints=True, max_update=60, log_interval=1, validate_interval_updates=30)
+
+
+@pytest.fixture(scope="module")
+def never_interrupted(byte_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("never_interrupted")
+    train(byte_data, folder, **INTERRUPTED)
+    return folder
+
+
+def test_interrupted_and_continued(byte_data, tmp_path, never_interrupted):
+    """Ctrl-C: one line, a checkpoint, status 130; the same command continues, and equals a run without interruption."""
+    arguments = training_arguments(byte_data, tmp_path, **INTERRUPTED)
+    process = start("train", *arguments)
+    for line in process.stdout:
+        if '"num_updates": "7"' in line:
+            process.send_signal(signal.SIGINT)
+            break
+    lines = process.communicate(timeout=120)[0].strip().splitlines()
+    assert process.returncode == 130
+    found = re.fullmatch(r"fairseq-train: interrupted at update (\d+) of 60; the same command continues", lines[-1])
+    assert found and 7 <= int(found[1]) < 30, lines[-5:]
+    assert not any("Traceback" in line for line in lines)
+    log = train(byte_data, tmp_path, **INTERRUPTED)
+    assert f"resuming at update {found[1]}" in log
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
+
+
+def test_interrupted_in_validation(byte_data, tmp_path, never_interrupted, monkeypatch):
+    """At once; and without --save-dir's checkpoints it says so."""
+    import fairseq_cli.train
+
+    from fb_fairseq import patches
+
+    patches.apply_patches()  # the command is imported now
+    for no_save in (True, False):
+        monkeypatch.setattr(fairseq_cli.train, "validate", lambda *args: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(SystemExit) as stop:
+            train(byte_data, tmp_path, **INTERRUPTED, no_save=no_save)
+        assert stop.value.code == 130
+        monkeypatch.undo()
+        assert (tmp_path / "checkpoint_last.pt").exists() != no_save
+    assert "resuming at update 30" in train(byte_data, tmp_path, **INTERRUPTED)
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")

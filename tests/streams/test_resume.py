@@ -31,7 +31,7 @@ def trainer(task=None, problem=None):
     if problem is not None:
         model = resume.InitialisedModel()
         model.initialisation_problem = problem
-    return argparse.Namespace(task=task, get_model=lambda: model, data_parallel_world_size=1)
+    return argparse.Namespace(task=task, get_model=lambda: model, get_num_updates=lambda: 0, data_parallel_world_size=1)
 
 
 def test_the_task_learns_what_is_restored():

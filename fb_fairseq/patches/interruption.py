@@ -1,0 +1,99 @@
+"""Ctrl-C writes a checkpoint, so that the same command goes on where it was interrupted."""
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from fb_fairseq.command_line import INTERRUPTED_STATUS
+from fb_fairseq.patches.wrapping import wrap_once
+
+TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
+
+
+class Interruption:
+    """Remembers Ctrl-C until the update is finished. In validation, and the second time, it acts at once.
+
+    Attributes:
+        requested: whether Ctrl-C was pressed.
+        at_once: whether it raises KeyboardInterrupt.
+    """
+
+    def __init__(self):
+        self.requested = False
+        self.at_once = False
+
+    def handle(self, *unused) -> None:
+        """Handle the signal."""
+        again, self.requested = self.requested, True
+        if again or self.at_once:
+            raise KeyboardInterrupt
+
+
+def patch_interruption() -> None:
+    """Write a checkpoint on Ctrl-C, and print one line. fairseq prints a traceback, and all updates since the last
+    checkpoint are lost.
+
+    With one process; several are stopped by torchrun.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq writes one; none does yet.
+    """
+    for name in TRAINING_MODULES:
+        module = sys.modules.get(name)
+        if hasattr(module, "validate_and_save") and hasattr(module, "train"):
+            wrap_once(module, "train", "interruption", _train)
+            wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
+
+
+_current: Any = None  # the Interruption of the epoch that runs
+
+
+def _train(original, cfg, trainer, task, epoch_itr):
+    global _current
+    if trainer.data_parallel_world_size > 1 or threading.current_thread() is not threading.main_thread():
+        return original(cfg, trainer, task, epoch_itr)
+    _current = Interruption()
+    before = signal.signal(signal.SIGINT, _current.handle)
+    try:
+        return original(cfg, trainer, task, epoch_itr)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _current = None
+
+
+def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    if _current is None:
+        return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    updates = trainer.get_num_updates()
+    try:
+        if _current.requested and not end_of_epoch:  # the epoch's end is not the same without its validation
+            raise KeyboardInterrupt
+        _current.at_once = True
+        results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        _current.at_once = False
+        if not _current.requested or results[1]:  # training ends anyway
+            return results
+    except KeyboardInterrupt:
+        _current.at_once, _current.requested = False, False
+        _save(cfg, trainer, epoch_itr)
+    _leave(cfg, updates)
+
+
+def _save(cfg, trainer, epoch_itr) -> None:
+    from fairseq import checkpoint_utils
+
+    if not cfg.checkpoint.no_save:
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+
+
+def _leave(cfg, updates: int) -> None:
+    """Print one line and exit."""
+    last = cfg.optimization.max_update
+    of = f" of {last}" if last else ""
+    remedy = "--no-save: nothing was written" if cfg.checkpoint.no_save else "the same command continues"
+    sys.stdout.flush()
+    program = os.path.basename(sys.argv[0])
+    print(f"{program}: interrupted at update {updates}{of}; {remedy}", file=sys.__stderr__, flush=True)
+    sys.exit(INTERRUPTED_STATUS)
