@@ -1,0 +1,40 @@
+"""The pages: their links lead somewhere, and the commands that they name exist."""
+
+import re
+
+import pytest
+
+from fb_fairseq.commands import COMMANDS
+from tests.conftest import REPOSITORY
+
+PAGES = sorted(
+    path.relative_to(REPOSITORY)
+    for folder in (".", "docs", "examples")
+    for path in (REPOSITORY / folder).glob("*.md" if folder == "." else "**/*.md")
+)
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def anchors(path):
+    """GitHub's names of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links(page):
+    for target, anchor in LINK.findall((REPOSITORY / page).read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path = (REPOSITORY / page).parent / target if target else REPOSITORY / page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_commands_exist(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    names = set(re.findall(r"python -m fb_fairseq ([a-z][a-z_-]+)", text))
+    assert {name.replace("_", "-") for name in names} <= set(COMMANDS)
+    for script in re.findall(r"bash ((?:examples|tests)/[\w/.-]+\.sh)", text):
+        assert (REPOSITORY / script).exists(), script
