@@ -1,6 +1,15 @@
 """Packaging of fb_fairseq. Nothing is compiled at installation."""
 
-from setuptools import find_packages, setup
+import sys
+
+# pip looks at python_requires only after it has downloaded torch.
+if sys.version_info[:2] == (3, 11) or not (3, 8) <= sys.version_info[:2] < (3, 13):
+    sys.exit(
+        "fb_fairseq does not install on Python {}.{}, because fairseq does not; use Python 3.10 or 3.12 (3.8 and 3.9 "
+        "work too). 'bash examples/quickstart.sh' finds one, and installs into .venv".format(*sys.version_info)
+    )
+
+from setuptools import find_packages, setup  # noqa: E402
 
 with open("README.md", encoding="utf-8") as readme:
     long_description = readme.read()

@@ -223,3 +223,13 @@ def test_an_installed_plugin_is_found_from_any_folder(parent, tmp_path, imported
     program = f"import sys; sys.path.insert(0, {str(site)!r})\n{USE_PLUGIN}"
     found = run_python(program, folder, "fb_fairseq", *imported).split()[-3:]
     assert os.path.realpath(found[0]) == str(site / "fb_fairseq/__init__.py") and found[1:] == ["True", "True"]
+
+
+@pytest.mark.parametrize(
+    "version,message", [((3, 11), "Python 3.11"), ((3, 13), "Python 3.13"), ((3, 7), "Python 3.7")]
+)
+def test_other_versions_of_python_are_refused_at_once(version, message, monkeypatch):
+    """Before pip downloads torch."""
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(SystemExit, match=f"does not install on {message}, because fairseq does not; use Python 3.10"):
+        exec((REPOSITORY / "setup.py").read_text(encoding="utf-8"), {})
