@@ -19,7 +19,6 @@ EXTRAS = {
     "sacrebleu": "translation",
 }
 
-
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors in writing, which come without the file's name
 
 

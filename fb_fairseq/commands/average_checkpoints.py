@@ -78,8 +78,11 @@ def write_average(paths: List[str], output: str) -> None:
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
-    checkpoints = [load_checkpoint(path) for path in paths]
-    save_file({**checkpoints[-1], "model": average([checkpoint["model"] for checkpoint in checkpoints])}, output)
+    states = []
+    for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
+        checkpoint = load_checkpoint(path)
+        states.append(checkpoint["model"])
+    save_file({**checkpoint, "model": average(states)}, output)
 
 
 def build_parser() -> CommandParser:

@@ -9,13 +9,12 @@ dictionary, separated by blanks.
 """
 
 import codecs
-import os
 import sys
 from typing import Callable, Iterator, List, Optional
 
 from fb_fairseq import byte_codec
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, flag
 
 
 def build_parser() -> CommandParser:
@@ -143,7 +142,7 @@ def check(args) -> None:
     for name, lowest in (("length", 1), ("sampling_topk", 0), ("temperature", 0)):
         value = getattr(args, name)
         if not lowest <= value < float("inf"):
-            raise UserError(f"--{name.replace('_', '-')} {value}: must be {lowest} or more")
+            raise UserError(f"{flag(name)} {value}: must be {lowest} or more")
 
 
 def main(argv=None) -> None:
@@ -152,8 +151,6 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors():
         check(args)
-        if not os.path.isfile(args.path):
-            raise UserError(f"--path {args.path}: no such file; give a checkpoint")
         import torch
 
         model, task = load(args.path, args.data)

@@ -6,7 +6,6 @@ from typing import Any, Callable, Dict, Tuple, Type
 
 from fairseq.dataclass import ChoiceEnum
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.option_fields import option
 
 Described = Dict[str, Tuple[Any, Any]]  # by name: the type of a field, and the field
@@ -48,8 +47,4 @@ def make_options(kind: Type, values: Dict[str, Any]):
     Raises:
         UserError: an option is out of range; the message names it.
     """
-    plain = {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
-    try:
-        return kind(**plain)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})

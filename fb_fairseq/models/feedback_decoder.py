@@ -36,6 +36,7 @@ from fb_fairseq.models.stack_holder import StackHolder
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.resume import InitialisedModel
 
@@ -168,7 +169,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
             return result.out_BD, result.aligned_BC
 
         out, aligned = zip(*(state.ring.run(step, x_BD) for x_BD in x_TBD))
-        return torch.stack(out), None if aligned[0] is None else torch.stack(aligned, 1)
+        return torch.stack(out), stack_attention(aligned)
 
     def _embed(self, tokens, start: int):
         """Embeddings [B, t, D] of the tokens [B, T] from position ``start`` on."""

@@ -13,7 +13,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import outside_compiler
-from fb_fairseq.ops.feedback.reference import feedback_steps
+from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.select import step_loop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
@@ -107,8 +107,7 @@ class FeedbackTransformer(TransformerStack):
         weights = self.loop_weights(x_TBD.device, self.reaches())
         steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
-        aligned = [step.aligned_BC for step in steps]
-        aligned_BTC = None if aligned[0] is None else torch.stack(aligned, 1)
+        aligned_BTC = stack_attention([step.aligned_BC for step in steps])
         return self.add_zero_gradient_terms(representations[-1]), representations, aligned_BTC
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:

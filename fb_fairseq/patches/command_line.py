@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 
 import torch
 
-from fb_fairseq.errors import STATUS, UserError, flag, single_line
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.help_text import HELP, show_help
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -58,7 +59,7 @@ def patch_command_line() -> None:
 
 
 def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
-    parser.error = MethodType(_error, parser)
+    parser.error = MethodType(CommandParser.error, parser)
     words = sys.argv[1:] if input_args is None else [str(word) for word in input_args]
     if not parse_known and set(HELP) & set(words):
         show_help(original, parser, words, **kwargs)
@@ -82,10 +83,6 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     if prepare is not None:
         prepare(args, given)
     return parsed
-
-
-def _error(parser, message: str) -> None:
-    parser.exit(STATUS, f"{parser.prog}: error: {single_line(message)}\n")
 
 
 def _task_hook(args) -> Optional[Callable]:

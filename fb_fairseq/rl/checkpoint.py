@@ -1,15 +1,10 @@
 """Checkpoints: dicts of plain values and tensors, written by ``Trainer.state_dict``."""
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.tensor_files import load_file, save_file
+from fb_fairseq.tensor_files import load_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
-
-
-def save_checkpoint(state: dict, path: str) -> None:
-    """Write a checkpoint; if writing is interrupted, the previous one stays."""
-    save_file(state, path)
 
 
 def load_checkpoint(path: str) -> dict:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from fb_fairseq.files import lock_folder
-from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
+from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.rl.trainer import Trainer
+from fb_fairseq.tensor_files import save_file
 
 SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
 
@@ -57,7 +58,7 @@ def train(
                 logger(entry)
             logged_at, logged_frames = perf_counter(), trainer.frames
         if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
-            save_checkpoint(trainer.state_dict(), checkpoint)
+            save_file(trainer.state_dict(), checkpoint)
             saved_at = perf_counter()
     return trainer
 

@@ -81,7 +81,7 @@ class MemoryFiles:
         """Remove all files but the one just written and the one before, which ``checkpoint_last.pt`` still belongs to
         until fairseq has replaced it: the last that this run wrote or loaded, or else the latest by its name. (The
         times of files say nothing: clocks are set back, and copies keep dates.)"""
-        files = {_parsed(path): path for path in _memory_files(folder)}
+        files = _memory_files(folder)
         own = [name for name in files if name.rank == written.rank and name != written]
         before = self._previous if self._previous in own else max(own, default=None)
         # An earlier run with more processes left files that no process of this one owns.
@@ -106,12 +106,14 @@ class MemoryFiles:
         """
         self._previous = FileName(position.epoch, position.turns, rank)
         memory: Dict[int, torch.Tensor] = {}
-        paths = [path for path in _memory_files(self.resume.folder) if _parsed(path)[:2] == self._previous[:2]]
+        files = _memory_files(self.resume.folder)
         # Our own file first: it suffices, unless the streams are divided differently among processes now.
-        for path in sorted(paths, key=lambda path: _parsed(path).rank != rank):
+        for name in sorted(files, key=lambda name: name.rank != rank):
+            if name[:2] != self._previous[:2]:
+                continue
             if all(stream in memory for stream in streams):
                 break
-            content = _read(path)
+            content = _read(files[name])
             if content["place"] == position.as_dict() and content.get("run") == run:
                 for ids, states in content["states"]:
                     memory.update(zip(ids.tolist(), states.unbind(2)))
@@ -142,16 +144,11 @@ def _read(path: str) -> Dict[str, Any]:
         ) from None
 
 
-def _memory_files(folder: str) -> List[str]:
-    return [path for path in glob.glob(os.path.join(glob.escape(folder), "stream_memory.*")) if _is_memory_file(path)]
-
-
-def _is_memory_file(path: str) -> bool:
-    return NAME.fullmatch(os.path.basename(path)) is not None
-
-
-def _parsed(path: str) -> FileName:
-    return FileName(*map(int, NAME.fullmatch(os.path.basename(path)).groups()))
+def _memory_files(folder: str) -> Dict[FileName, str]:
+    """The paths of a folder's memory files."""
+    paths = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*"))
+    found = ((NAME.fullmatch(os.path.basename(path)), path) for path in paths)
+    return {FileName(*map(int, name.groups())): path for name, path in found if name}
 
 
 def _path(folder: str, position: StreamPosition, rank) -> str:

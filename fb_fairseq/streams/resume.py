@@ -118,7 +118,8 @@ def before_save(cfg, trainer, epoch_itr) -> None:
     """
     if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
         return
-    several, group = trainer.data_parallel_world_size > 1, getattr(trainer, "data_parallel_process_group", None)
+    several = trainer.data_parallel_world_size > 1
+    group = trainer.data_parallel_process_group if several else None
     if epoch_itr.run is None:
         identity = [uuid.uuid4().hex]
         if several:

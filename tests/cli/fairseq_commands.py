@@ -5,8 +5,8 @@ import io
 import json
 import logging
 import os
-import random
 import re
+import socket
 import subprocess
 import sys
 from unittest import mock
@@ -47,16 +47,18 @@ def run(command: str, *arguments) -> str:
     return log.getvalue()
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 def start(command: str, *arguments, processes: int = 1, backend: str = "legacy_ddp", **options) -> subprocess.Popen:
     """Start ``fairseq-<command> --user-dir …`` as a process of its own, or as several under torchrun."""
     program = [os.path.join(os.path.dirname(sys.executable), f"fairseq-{command}")]
     if processes > 1:
-        port = str(random.randint(20000, 50000))
-        program = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)] + [
-            "--master_port",
-            port,
-            *program,
-        ]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+        program = [*launcher, "--master-port", str(free_port()), *program]
         arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", backend]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(

@@ -1,10 +1,12 @@
 """Several processes: PyTorch's own backend on CPUs, a process that dies, and mistakes."""
 
+import contextlib
+import glob
 import os
 import re
 import signal
-import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,26 +25,35 @@ def test_pytorch_ddp_on_cpus(byte_data, tmp_path):
 
 
 def children(process: int) -> list:
-    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process)], capture_output=True, text=True).stdout
-    return [int(line.split()[0]) for line in found.splitlines() if "fairseq-train" in line]
+    """The processes that torchrun started. (``ps`` cuts command lines to the width of a terminal, if it finds one.)"""
+    found = []
+    for folder in glob.glob("/proc/[0-9]*"):
+        with contextlib.suppress(OSError):  # a process that has ended
+            parent = re.search(r"^PPid:\s*(\d+)$", Path(folder, "status").read_text(), re.MULTILINE)
+            if int(parent[1]) == process and b"fairseq-train" in Path(folder, "cmdline").read_bytes():
+                found.append(int(os.path.basename(folder)))
+    return found
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux's ps")
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux's /proc")
 def test_one_process_is_killed(byte_data, tmp_path):
     """The other ends within seconds, and torchrun names the one that was killed."""
     arguments = training_arguments(byte_data, tmp_path / "ck", **{**COMMON, "max_update": 10**6, "log_interval": 1})
     process = start("train", *arguments, processes=2)
     try:
+        lines = []
         for line in process.stdout:
+            lines.append(line)
             if '"num_updates": "3"' in line:
                 break
         workers = children(process.pid)
+        assert len(workers) == 2, "".join(lines)
         os.kill(max(workers), signal.SIGKILL)
         killed = time.monotonic()
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert len(workers) == 2 and process.returncode != 0
+    assert process.returncode != 0
     assert time.monotonic() - killed < 60
     assert re.search(rf"exitcode *: -9 \(pid: {max(workers)}\)", output), output[-2000:]
     assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)

@@ -50,12 +50,16 @@ def feedback_block(
         ``options.alignment_layer`` to the encoder, or None.
     """
     steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB)
-    aligned = [step.aligned_BC for step in steps]
     return (
         torch.stack([step.out_BD for step in steps]),
         torch.stack([step.memory_KBD for step in steps], 1),
-        None if aligned[0] is None else torch.stack(aligned, 1),
+        stack_attention([step.aligned_BC for step in steps]),
     )
+
+
+def stack_attention(aligned: Sequence[Optional[Tensor]]) -> Optional[Tensor]:
+    """The attention to the encoder [B, T, C] of a block, from that of its steps [B, C]; None where none is computed."""
+    return None if aligned[0] is None else torch.stack(tuple(aligned), 1)
 
 
 def feedback_steps(
