@@ -36,9 +36,10 @@ setup(
         "numpy",
     ],
     extras_require={
+        "notebook": ["jupyterlab", "matplotlib"],
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
-        "test": ["pytest", "pytest-xdist", "ruff==0.17.6"],
+        "test": ["pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"],
     },
 )

@@ -3,6 +3,8 @@
 #
 #   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
+#   FB_FAIRSEQ_TORCH=URL     package index to take PyTorch from (default on Linux without an NVIDIA GPU: PyTorch's CPU
+#                            builds, 200 MB instead of several GB; otherwise, or if empty: the usual index)
 
 unset CDPATH # with it, cd may go elsewhere, and prints where
 repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
@@ -14,10 +16,10 @@ fail() {
     exit 1
 }
 
-# Run instead of sourced, these files would end in silence.
+# If run instead of sourced, these files would do nothing, and say nothing.
 case ${0##*/} in
-    environment.sh | steps.sh | recipe.sh | bytes.sh | multi30k.sh)
-        fail "$0: part of the recipes; run one of them, for example bash examples/quickstart.sh"
+    environment.sh | printing.sh | steps.sh | recipe.sh | bytes.sh | multi30k.sh)
+        fail "$0: not a script of its own; run a recipe, for example bash examples/quickstart.sh"
         ;;
 esac
 
@@ -34,7 +36,7 @@ for argument in "$@"; do
     esac
 done
 
-# absolute NAME: make the path in the variable NAME absolute. (Commands take one that begins with a dash for an option.)
+# absolute NAME: make the path in the variable NAME absolute. (Commands take a path like -x for an option.)
 absolute() {
     case ${!1} in "" | /*) ;; *) printf -v "$1" %s "$PWD/${!1}" ;; esac
 }
@@ -65,9 +67,9 @@ find_python() {
     if command -v cc >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then compiler=yes; fi
     if [ -n "${PYTHON:-}" ]; then
         support=$(support_of "$PYTHON")
-        [ -n "$support" ] || fail "PYTHON=$PYTHON: give a Python 3.8, 3.9, 3.10 or 3.12, with its headers if" \
-            "there are no fairseq wheels for it"
-        [ "$support" = ready ] || [ $compiler = yes ] || fail "PYTHON=$PYTHON: fairseq has to be compiled for it, but" \
+        [ -n "$support" ] || fail "PYTHON=$PYTHON: must be Python 3.8, 3.9, 3.10 or 3.12, and have its" \
+            "headers if there is no fairseq wheel for it"
+        [ "$support" = ready ] || [ $compiler = yes ] || fail "PYTHON=$PYTHON: fairseq must be compiled for it, but" \
             "there is no C compiler; install one (Debian: apt install build-essential), or use Python 3.12 or 3.8"
         found_python=$PYTHON
         return
@@ -87,23 +89,43 @@ find_python() {
         if [ $compiler = yes ]; then found_python=3.10; else found_python=3.12; fi
         return
     fi
-    fail "found no Python 3.8, 3.9, 3.10 or 3.12 that fairseq can be installed with; install uv, or Python 3.12, or" \
+    fail "no suitable Python (3.8, 3.9, 3.10 or 3.12) found; install uv, or Python 3.12, or" \
         "Python 3.10 with its headers and a C compiler (Debian: apt install build-essential python3-dev), or set" \
         "PYTHON=/path/to/python"
 }
 
+# install_torch VENV INSTALLER…: install PyTorch from the index $FB_FAIRSEQ_TORCH, if it is not there yet. Where this
+# fails, because the index cannot be reached or has no build for this Python, the usual index follows.
+install_torch() {
+    local venv=$1 index=${FB_FAIRSEQ_TORCH-} torch
+    shift
+    if [ -z "${FB_FAIRSEQ_TORCH+given}" ] && [ "$(uname -s)" = Linux ] && ! has_nvidia; then
+        index=https://download.pytorch.org/whl/cpu
+    fi
+    [ -n "$index" ] && ! "$venv/bin/python" -c "import torch" 2>/dev/null || return 0
+    torch=$(sed -n 's/^ *"\(torch>=[0-9.]*\)",$/\1/p' "$repository/setup.py")
+    # (fairseq needs torchaudio, which has to be of the same build.)
+    PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=15 UV_HTTP_TIMEOUT=15 "$@" "$torch" torchaudio --index-url "$index" >/dev/null 2>&1 ||
+        echo "No PyTorch from $index; using the usual package index"
+}
+
+# has_nvidia: whether this machine has an NVIDIA GPU with a driver.
+has_nvidia() {
+    [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || command -v nvidia-smi >/dev/null
+}
+
 # make_environment: create or update the environment if needed, and activate it.
 make_environment() {
-    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp
+    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp installer
     absolute venv
-    case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at :, give a folder without" ;; esac
-    case $repository in *:*) fail "$repository: PYTHONPATH is split at :, move the repository to a folder without" ;; esac
-    [ ! -e "$venv" ] || [ -d "$venv" ] || fail "FB_FAIRSEQ_VENV=$venv: not a folder; give one, or a name that is free"
+    case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at \":\"; choose a folder without it" ;; esac
+    case $repository in *:*) fail "$repository: PYTHONPATH is split at \":\"; move it to a folder without" ;; esac
+    [ ! -e "$venv" ] || [ -d "$venv" ] || fail "FB_FAIRSEQ_VENV=$venv: not a folder; choose a folder, or a new name"
     stamp=$(cksum <"$repository/setup.py")
     if [ ! -x "$venv/bin/python" ]; then
         # pip writes this name into shell code, in double quotes.
         case $venv in
-            *[\"\$\`\\$'\n']*) fail "$venv: set FB_FAIRSEQ_VENV to a folder without \", \$, \`, \\ and line breaks" ;;
+            *[\"\$\`\\$'\n']*) fail "$venv: set FB_FAIRSEQ_VENV to a folder without \", \$, \`, \\ or line breaks" ;;
         esac
         find_python
         echo "Creating $venv with $found_python"
@@ -115,21 +137,21 @@ make_environment() {
     fi
     if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of "$venv/bin/python")" ]; then
         fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"), but $venv has Python" \
-            "$(version_of "$venv/bin/python"); set FB_FAIRSEQ_VENV=DIR to another folder, or remove this one"
+            "$(version_of "$venv/bin/python"); set FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
     fi
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$stamp" ]; then
-        echo "Installing fb_fairseq and its dependencies into $venv (several GB with CUDA's libraries, a few minutes)"
+        echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"
         if command -v uv >/dev/null; then
             # Like pip, compile to bytecode: if PYTHONDONTWRITEBYTECODE is set, every command would spend 3 to 4 s on
             # compiling torch.
-            (cd -- "$repository" && uv pip install --quiet --compile-bytecode --python "$venv/bin/python" \
-                -e ".[plot,translation,rl,test]") || fail "installation failed"
+            installer=(uv pip install --quiet --compile-bytecode --python "$venv/bin/python")
         else
             # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
-            local pip_install="-m pip install --quiet --disable-pip-version-check"
-            (cd -- "$repository" && "$venv/bin/python" $pip_install "pip<24.1" &&
-                "$venv/bin/python" $pip_install -e ".[plot,translation,rl,test]") || fail "installation failed"
+            installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+            "${installer[@]}" "pip<24.1" || fail "installation failed"
         fi
+        install_torch "$venv" "${installer[@]}"
+        (cd -- "$repository" && "${installer[@]}" -e ".[plot,translation,rl,test]") || fail "installation failed"
         echo "$stamp" >"$venv/.fb_fairseq"
     fi
     export PATH="$venv/bin:$PATH"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Trains a small Feedback Transformer on the bytes of real text, in a few minutes on a CPU, starting from a fresh clone:
 #
-#   bash examples/quickstart.sh [--text FILE] [--updates N] [--out DIR]
+#   bash examples/quickstart.sh [--text FILE] [--updates N] [--out DIR] [--print]
 #
 #   --text FILE    text to train on (default: the source code of the Python standard library, which every machine has)
 #   --updates N    number of training updates (default: 600)
 #   --out DIR      folder for the data, the model and the figure (default: runs/quickstart)
+#   --print        print the commands without running them
 #
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see environment.sh).
+# Run it again to resume; finished steps are skipped.
 set -euo pipefail
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/steps.sh"
@@ -20,96 +22,69 @@ while [ $# -gt 0 ]; do
             printf -v "${1#--}" %s "$2"
             shift 2
             ;;
-        *) fail "$1: unknown option; give --text FILE, --updates N or --out DIR" ;;
+        --print) printing=yes; shift ;;
+        *) fail "$1: unknown option; give --text FILE, --updates N, --out DIR or --print" ;;
     esac
 done
-[ -z "$text" ] || { [ -f "$text" ] && [ -s "$text" ]; } || fail "--text $text: no such file, or it is empty; give another"
+[ -z "$text" ] || { [ -f "$text" ] && [ -s "$text" ]; } ||
+    fail "--text $text: no such file, or an empty one; choose another"
 check_number --updates "$updates"
 absolute text
 check_out
-make_environment
-make_out
-cd "$repository"
+start
 
-# Started again, it continues. A folder with another model is left alone.
-library=$(python -c 'import sys, sysconfig; print(sys.version.split()[0], sysconfig.get_paths()["stdlib"])')
-setting="$updates updates, $(if [ -n "$text" ]; then cksum <"$text"; else echo "$library"; fi)"
-if [ "$(cat "$out/setting" 2>/dev/null)" != "$setting" ]; then
-    [ ! -e "$out/checkpoints" ] || fail "--out $out: holds another model (other --text or --updates); give another folder"
-    rm -f "$out/data.log" # it may be of another text
-fi
-printf '%s\n' "$setting" >"$out/setting"
-
-echo "== Data: bytes of ${text:-the Python standard library}"
-if [ ! -e "$out/data.log" ] || [ ! -e "$out/data/dict.txt" ]; then
-    if [ -n "$text" ]; then
-        parts=(--text "$text" --split 90,5,5)
-    else
-        # Of every 20 modules, one is for validation and one for testing.
-        python - "$out/sources" <<'PY'
-import pathlib, sys, sysconfig
-library = pathlib.Path(sysconfig.get_paths()["stdlib"])
-modules = [path for path in sorted(library.glob("*.py")) if path.stat().st_size]
-splits = {"train": [], "valid": [], "test": []}
-for i, path in enumerate(modules):
-    splits[{18: "valid", 19: "test"}.get(i % 20, "train")].append(str(path))
-folder = pathlib.Path(sys.argv[1])
-folder.mkdir(parents=True, exist_ok=True)
-for split, paths in splits.items():
-    (folder / split).write_text("".join(path + "\n" for path in paths))
-PY
-        parts=()
-        for split in train valid test; do
-            parts+=("--${split}pref")
-            while IFS= read -r file; do parts+=("$file"); done <"$out/sources/$split"
-        done
+library=""
+if [ $printing = no ]; then
+    # A folder with another model is left alone.
+    library=$(python -c 'import sys, sysconfig; print(sys.version.split()[0], sysconfig.get_paths()["stdlib"])')
+    setting="$updates updates, $(if [ -n "$text" ]; then cksum <"$text"; else echo "$library"; fi)"
+    if [ "$(cat "$out/setting" 2>/dev/null)" != "$setting" ]; then
+        [ ! -e "$out/checkpoints" ] ||
+            fail "--out $out: holds a model with another --text or --updates; choose another folder"
     fi
-    sizes=$(python -m fb_fairseq preprocess-bytes "${parts[@]}" --destdir "$out/data")
-    echo "$sizes" >"$out/data.log"
+    printf '%s\n' "$setting" >"$out/setting"
+    echo "== Data: bytes of ${text:-the Python standard library}"
 fi
-cat "$out/data.log"
 
+# prepare TEXT DESTDIR: binarise the bytes of the text or, if it is empty, of the Python standard library.
+prepare() {
+    local command=(python examples/standard_library.py "$2")
+    [ -z "$1" ] || command=(python -m fb_fairseq preprocess-bytes --text "$1" --split 90,5,5 --destdir "$2")
+    if [ $printing = yes ]; then show "" "${command[@]}"; else "${command[@]}" >"$2/sizes"; fi
+}
+
+input=$text data=$out/data
+if [ -n "$text" ]; then prepare_data bytes; else prepare_data "$library"; fi
+[ $printing = yes ] || cat "$data/sizes"
+
+comment train
 seed=1 cpu=--cpu extra=()
-run_training "$out/checkpoints" "$updates" 150 "$out/data" --task streaming_lm \
+run_training "$out/checkpoints" "$updates" 150 "$data" --task streaming_lm \
     --arch feedback_transformer_lm --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 \
     --decoder-attention-heads 4 --decoder-normalize-before --attention-span 64 \
     --tokens-per-sample 32 --batch-size 64 --valid-streams 32 --criterion lm_loss \
     --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1.0 --keep-interval-updates 1
 
-echo
-echo "== Evaluation on the test split"
-fairseq-eval-lm "$out/data" --user-dir fb_fairseq --task streaming_lm --gen-subset test --valid-streams 32 \
-    --tokens-per-sample 32 --path "$out/checkpoints/checkpoint_best.pt" --cpu >"$out/eval.log" 2>&1 || {
-    tail -n 20 "$out/eval.log"
-    fail "evaluation failed; see $out/eval.log"
-}
-python -m fb_fairseq plot --curves "$out/checkpoints.log" --metric bpb --title "Feedback Transformer on bytes" \
+comment evaluate
+[ $printing = yes ] || printf '\n== Evaluating on the test split\n'
+logged evaluation "$out/eval.log" fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test \
+    --valid-streams 32 --tokens-per-sample 32 --path "$out/checkpoints/checkpoint_best.pt" --cpu
+comment "draw the learning curve and the memory weights"
+run python -m fb_fairseq plot --curves "$out/checkpoints.log" --metric bpb --title "Feedback Transformer on bytes" \
     --layer-weights "$out/checkpoints/checkpoint_best.pt" --out "$out/quickstart.png"
 
-echo "== Continuing the first bytes of the test text (top-10 sampling)"
-python - "$out" 2>>"$out/eval.log" <<'PY' || {
-import logging, sys
-logging.disable(logging.INFO)
-import torch
-from fb_fairseq import byte_codec
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel as Model
-out = sys.argv[1]
-model = Model.from_pretrained(out + "/checkpoints", "checkpoint_best.pt", out + "/data")
-model.task.load_dataset("test")
-dictionary, corpus = model.tgt_dict, model.task.dataset("test").corpus
-prompt = byte_codec.decode(dictionary[i] for i in corpus[0:min(60, len(corpus))]).decode("utf-8", "replace")
-torch.manual_seed(1)
-text = model.sample(prompt, sampling=True, sampling_topk=10, max_len_b=260)
-continuation = text[len(prompt):]
-print(f"{prompt}\033[1m{continuation}\033[0m" if sys.stdout.isatty() else f"{prompt} >>> {continuation}")
-PY
-    tail -n 5 "$out/eval.log"
-    fail "sampling failed; see $out/eval.log"
-}
-echo
+# The beginning of the text, as far as it is ASCII, in the first line.
+prompt="def __init__(self"
+[ -z "$text" ] || prompt=$(head -c 60 "$text" | head -n 1 | LC_ALL=C tr -cd '[:print:]' | sed 's/\\/\\\\/g')
+comment "generate"
+[ $printing = yes ] || echo "== Sampling from the model"
+run python -m fb_fairseq generate --path "$out/checkpoints/checkpoint_best.pt" --data "$data" \
+    --prompt "$prompt" --length 260 --seed 1 --cpu
+[ $printing = no ] || exit 0
 
 # fairseq-eval-lm prints bits per token. Bits per byte are all bits, including those of </s>, divided by the bytes of
-# the split, from data.log: "test: 8 documents, 311137 bytes, 311145 tokens".
+# the split, from data/sizes: "test: 8 documents, 311137 bytes, 311145 tokens".
+echo
 awk -v bits="$(sed -n 's/.*Loss (base 2): \([0-9.]*\),.*/\1/p' "$out/eval.log")" -F '[ ,:]+' '
-    /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$out/data.log"
+    /^test:/ { printf "Test split: %.3f bits per byte (%d bytes)\n", bits * $6 / $4, $4 }' "$data/sizes"
 echo "It took $((SECONDS / 60)) min $((SECONDS % 60)) s. Model: $out/checkpoints/checkpoint_best.pt"

@@ -1,6 +1,7 @@
 # Sourced by quickstart.sh and the recipes: the functions that they share, and those of environment.sh.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/printing.sh"
 
 nodes=1 node_rank=0 # see find_nodes
 
@@ -9,24 +10,72 @@ asked() {
     case " $todo " in *" $1 "*) true ;; *) false ;; esac
 }
 
-# prepare_data: let the recipe's function prepare write to $data.tmp, which does not outlive a failure.
+# find_input: make $input, DATA, absolute; stop if it is missing and needed. With --print, the word DATA stands for it.
+find_input() {
+    if [ $printing = yes ] && [ -z "$input" ]; then input=$repository/DATA; fi
+    if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
+    absolute input
+}
+
+# prepare_data SETTING: let the recipe's function prepare read $input and write $data. Skipped if $input, the setting
+# (whatever else the data depends on) and the data itself are as they were left last time. The data appears only when it
+# is complete, and data that models were trained on is not replaced by other data.
 prepare_data() {
+    local setting=$1 wanted old file other="" marker=$data.prepared
+    if [ $printing = yes ]; then
+        comment prepare
+        show "" mkdir -p "$data"
+        prepare "$input" "$data"
+        return
+    fi
+    wanted=$(printf '%s\n' "$setting" && checksums "$input")
+    if [ -e "$marker" ] && [ "$(cat "$marker")" = "$wanted"$'\n'"$(sizes "$data")" ]; then
+        echo "== prepare: done already"
+        return
+    fi
     echo "== prepare"
     rm -rf "$data.tmp"
     trap 'rm -rf "$data.tmp"; rmdir "$out" 2>/dev/null || true' EXIT
     mkdir "$data.tmp"
     prepare "$input" "$data.tmp"
+    for file in "$data.tmp"/train*.bin "$data.tmp"/dict*.txt; do
+        [ ! -e "$data/${file##*/}" ] || cmp -s "$file" "$data/${file##*/}" || other=yes
+    done
+    if [ -n "$other" ] && ls "$out"/*/*.pt >/dev/null 2>&1; then
+        old=$(head -n 1 "$marker" 2>/dev/null || true)
+        if [ "$old" = "$setting" ]; then old=""; fi
+        fail "$out: holds models that were trained on other data${old:+ ($old)}; choose another --out, or delete this one"
+    fi
+    rm -f "$marker" # first, so that incomplete data never counts as done
+    rm -rf "$data"
+    mv "$data.tmp" "$data"
+    printf '%s\n' "$wanted" "$(sizes "$data")" >"$marker"
+}
+
+# checksums DATA: print the checksum of a file, or those of all files in a folder; nothing if it does not exist.
+checksums() {
+    if [ -f "$1" ]; then
+        printf '%s ' "${1##*/}"
+        cksum <"$1"
+    elif [ -d "$1" ]; then
+        (cd "$1" && find -L . -maxdepth 1 -type f -exec cksum {} + 2>/dev/null | LC_ALL=C sort) || true
+    fi
+}
+
+# sizes FOLDER: print the names and sizes of its files.
+sizes() {
+    (cd "$1" && wc -c ./*) 2>/dev/null || true
 }
 
 # have FILE STEP: stop unless the file exists, which STEP writes.
 have() {
-    [ -e "$1" ] || fail "$1 does not exist; run the step $2 first"
+    [ $printing = yes ] || [ -e "$1" ] || fail "$1 does not exist; run step $2 first"
 }
 
 # check_words OPTION VALUES: stop unless the values are words, which the shell can split and leaves as they are.
 check_words() {
     case $2 in
-        *[!A-Za-z0-9_\ -]*) fail "$1 $2: only letters, digits, - and _ can be given, with blanks between words" ;;
+        *[!A-Za-z0-9_\ -]*) fail "$1 $2: use only letters, digits, - and _, and spaces between words" ;;
         *[!\ ]*) ;;
         *) fail "$1 needs a value" ;;
     esac
@@ -39,7 +88,7 @@ check_numbers() {
     for value in $2; do
         case $value in
             *[!0-9]* | 0*) fail "$1 $value: give a number, 1 or more" ;;
-            ??????????*) fail "$1 $value: give a number of at most nine digits" ;;
+            ??????????*) fail "$1 $value: must have at most nine digits" ;;
         esac
     done
 }
@@ -47,7 +96,7 @@ check_numbers() {
 # check_number OPTION VALUE: stop unless the value is one such number.
 check_number() {
     check_numbers "$1" "$2"
-    case $2 in *\ *) fail "$1 $2: give one number" ;; esac
+    case $2 in *\ *) fail "$1 $2: takes one number" ;; esac
 }
 
 # check_names OPTION VALUES NAMES: stop unless all values are among the names.
@@ -63,8 +112,8 @@ check_names() {
 check_out() {
     absolute out
     case $out in
-        *:*) fail "--out $out: fairseq splits names at :, give a folder without" ;;
-        *"\${"*) fail "--out $out: fairseq replaces \${…}, give a folder without" ;;
+        *:*) fail "--out $out: fairseq splits paths at \":\"; choose a folder without it" ;;
+        *"\${"*) fail "--out $out: fairseq expands \${…}; choose a folder without it" ;;
     esac
 }
 
@@ -73,7 +122,7 @@ make_out() {
     absolute out
     [ -d "$out" ] || trap 'rmdir "$out" 2>/dev/null || true' EXIT
     { mkdir -p "$out" && [ -w "$out" ]; } 2>/dev/null ||
-        fail "--out $out: this folder cannot be created, or not be written to; give another"
+        fail "--out $out: cannot create this folder or write to it; choose another"
 }
 
 # parse_options NAMES NUMBERS ARGUMENTS…: parse the command line. NAMES are the options with any value, NUMBERS those
@@ -86,12 +135,13 @@ parse_options() {
     while [ $# -gt 0 ]; do
         case $1 in
             --small) small=yes; shift; continue ;;
+            --print) printing=yes; shift; continue ;;
             --) shift; extra=("$@"); break ;;
             -*) option=${1#--} ;;
-            *) [ -z "$input" ] || fail "$1: only one DATA can be given; $usage"; input=$1; shift; continue ;;
+            *) [ -z "$input" ] || fail "$1: only one DATA is allowed; $usage"; input=$1; shift; continue ;;
         esac
         if [[ $option = *" "* || " $names ${numeric//+/} " != *" $option "* ]]; then
-            [ ! -e "./$1" ] || fail "$1: begins like an option; give this file or folder as ./$1"
+            [ ! -e "./$1" ] || fail "$1: looks like an option; write ./$1 for the file or folder"
             fail "$1: unknown option; $usage"
         fi
         case ${2:-} in "" | --*) fail "$1 needs a value" ;; esac
@@ -134,7 +184,7 @@ check_architecture() {
 find_nodes() {
     if [ -z "$nodes" ] && [ "${SLURM_STEP_NUM_TASKS:-1}" != 1 ]; then
         [ "$SLURM_STEP_NUM_TASKS" = "${SLURM_STEP_NUM_NODES:-}" ] ||
-            fail "srun starts $SLURM_STEP_NUM_TASKS tasks; start one on each machine: srun --ntasks-per-node 1"
+            fail "srun starts $SLURM_STEP_NUM_TASKS tasks; start one per machine: srun --ntasks-per-node 1"
         nodes=$SLURM_STEP_NUM_NODES node_rank=${node_rank:-${SLURM_NODEID:-}}
         if [ -z "$rendezvous" ]; then
             host=$(scontrol show hostnames "$SLURM_STEP_NODELIST") || fail "scontrol failed; give --rendezvous HOST:PORT"
@@ -143,49 +193,62 @@ find_nodes() {
     fi
     nodes=${nodes:-1}
     if [ "$nodes" = 1 ]; then
-        [ -z "$node_rank$rendezvous" ] || fail "--node-rank, --rendezvous: only with --nodes N, 2 or more"
+        [ -z "$node_rank$rendezvous" ] || fail "--node-rank, --rendezvous: only with --nodes 2 or more"
         node_rank=0
         return
     fi
     [[ $node_rank =~ ^(0|[1-9][0-9]{0,5})$ && $node_rank -lt $nodes ]] ||
-        fail "--node-rank ${node_rank:-is missing}: give the number of this machine, from 0 to $((nodes - 1))"
+        fail "--node-rank ${node_rank:-is missing}: give this machine's number, from 0 to $((nodes - 1))"
     [[ $rendezvous =~ ^(.+):([1-9][0-9]{0,4})$ && ${BASH_REMATCH[2]} -le 65000 ]] ||
         fail "--rendezvous ${rendezvous:-is missing}: give HOST:PORT, an address of the machine with --node-rank 0"
     host=${BASH_REMATCH[1]} port=${BASH_REMATCH[2]}
     [ "$node_rank" = 0 ] || todo=$(for step in $todo; do case $step in train | finetune) printf "%s " $step ;; esac; done)
 }
 
+# count_gpus: set $gpus. With --print, there are none without torch, and scripts that are called do not count again.
+count_gpus() {
+    local count='import torch; print(torch.cuda.device_count())'
+    if [ $printing = no ]; then
+        gpus=$(python -c "$count")
+        return
+    fi
+    gpus=${FB_FAIRSEQ_GPUS:-$("${FB_FAIRSEQ_VENV:-$repository/.venv}/bin/python" -c "$count" 2>/dev/null || echo 0)}
+    export FB_FAIRSEQ_GPUS=$gpus # for the scripts that are called
+}
+
 # find_devices: train with one process per GPU, or with one on the CPU. Sets $processes, the number on all machines, and
 # $cpu to fairseq's option.
 find_devices() {
-    cpu="" processes=$(python -c 'import torch; print(torch.cuda.device_count())')
-    if [ "$processes" = 0 ]; then cpu=--cpu processes=1; fi
+    local where="processes, one per GPU"
+    count_gpus
+    cpu="" processes=$gpus
+    if [ "$processes" = 0 ]; then cpu=--cpu processes=1 where="process on the CPU"; fi
+    [ "$nodes" = 1 ] || where+=", on each of $nodes machines"
+    comment "On this machine, training runs as $processes $where."
     processes=$((processes * nodes))
 }
 
 # share_cores: divide the cores between $jobs parallel runs, unless OMP_NUM_THREADS is set.
 share_cores() {
-    [ "$jobs" -gt 1 ] || return 0
+    if [ "$jobs" = 1 ] || [ $printing = yes ]; then return; fi
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(python -c "import os; print(max(1, os.cpu_count() // $jobs))")}
 }
 
-# wait_for_slot: wait until fewer than $jobs runs are in the background.
-wait_for_slot() {
+# start_run COMMAND…: run a command in the background, as soon as fewer than $jobs are running.
+start_run() {
+    if [ $printing = yes ]; then
+        "$@"
+        return
+    fi
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
+    "$@" &
 }
 
 # wait_for_runs FAILED LOGS: wait for all runs in the background; stop if the file FAILED names some. LOGS: where to
 # look.
 wait_for_runs() {
     wait
-    [ ! -e "$1" ] || fail "some runs failed: $(paste -sd " " "$1"); see $2. To resume, run the same command again"
-}
-
-# logged WHAT LOG COMMAND…: run a command with its output in LOG; if it fails, stop with the log's last line.
-logged() {
-    local what=$1 log=$2
-    shift 2
-    "$@" >"$log" 2>&1 || fail "$what failed: $(tail -n 1 "$log"); see $log"
+    [ ! -e "$1" ] || fail "some runs failed: $(paste -sd " " "$1"); see $2. Run the same command again to resume"
 }
 
 # run_training RUN UPDATES EVERY DATA OPTIONS…: train with fairseq-train, and validate and save every EVERY updates,
@@ -200,8 +263,8 @@ run_training() {
         --validate-interval $never --save-interval $never --no-epoch-checkpoints --seed "$seed" $cpu \
         --log-format json --log-interval $interval ${extra[@]+"${extra[@]}"} --max-update "$target" --save-dir "$run"
     if [ "$nodes" -gt 1 ]; then
-        # The first machine may be busy with other steps for hours before it comes. Each training has a port of its own,
-        # because the first machine may still be closing that of the last one.
+        # The first machine may be busy with other steps for hours before it joins. Each training has its own port, as
+        # the first machine may still be closing the last one's.
         program=(python -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank"
             --nproc-per-node $((processes / nodes)) --master-addr "$host" --master-port "$port"
             --rdzv-conf timeout=86400 -m fairseq_cli.train)
@@ -209,7 +272,13 @@ run_training() {
         [ -z "$cpu" ] || set -- "$@" --distributed-backend gloo --ddp-backend legacy_ddp
         [ "$node_rank" = 0 ] || log=$run.log.node$node_rank
     fi
-    # (All machines decide alike: only a fine-tuning that begins anew removes this file, see $renewed.)
+    if [ $printing = yes ]; then
+        quote "$(relative "$log")"
+        show "2>&1 | tee -a $quoted" "${program[@]}" "$@" # progress and the figures are read from the log
+        printed_logs+=("$run.log")
+        return
+    fi
+    # (All machines decide the same way: this file is removed only when fine-tuning starts over, see $renewed.)
     if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ] && [ "$run" != "${renewed:-}" ]; then
         echo "== $(basename "$run"): already trained for $target updates"
         return
@@ -241,6 +310,7 @@ parameters_of() {
 
 # collect_results OUT: merge OUT/<model>.json of all models into OUT/results.json.
 collect_results() {
+    [ $printing = no ] || return 0
     python - "$1" <<'PY'
 import glob, json, os, sys
 out = sys.argv[1]
@@ -253,30 +323,44 @@ PY
 
 # draw_curves OUT METRIC: draw the learning curves of all OUT/<model>.log, fine-tuning left out, to OUT/curves.png.
 draw_curves() {
-    local log curves=()
-    for log in "$1"/*.log; do
+    local log curves=() logs=("$1"/*.log)
+    [ $printing = no ] || logs=(${printed_logs[@]+"${printed_logs[@]}"})
+    for log in ${logs[@]+"${logs[@]}"}; do
         case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
     done
-    [ ${#curves[@]} = 0 ] || python -m fb_fairseq plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
+    [ ${#curves[@]} != 0 ] || return 0
+    comment "draw the learning curves"
+    run python -m fb_fairseq plot --curves "${curves[@]}" --metric "$2" --out "$1/curves.png"
 }
 
 # preprocess FOLDER TRAIN VALID TEST DESTDIR OPTIONS…: binarise text in words, the files TRAIN, … in FOLDER, with
 # fairseq-preprocess, which splits names at commas: FOLDER's may have some.
 preprocess() {
-    (
-        cd "$1"
-        logged preprocessing "$out/preprocess.out" fairseq-preprocess --trainpref "$2" --validpref "$3" --testpref "$4" \
-            --destdir "$5" --workers 1 "${@:6}"
-    )
+    local folder=$1/ destdir=$5
+    case $folder in *,*) run cd "$1"; folder="" printed_in=$1 ;; esac
+    logged preprocessing "$out/preprocess.out" fairseq-preprocess --trainpref "$folder$2" --validpref "$folder$3" \
+        --testpref "$folder$4" --destdir "$destdir" --workers 1 "${@:6}"
+    [ -n "$folder" ] || run cd "$repository"
+    printed_in=$repository
 }
 
 # unpack FILE OUT [MEMBER]: copy a plain file, unpack a .gz, or extract MEMBER (or the only file) from a .zip.
 unpack() {
+    if [ $printing = yes ]; then
+        quote "$(relative "$2")"
+        case $1 in
+            *.gz) show ">$quoted" gzip -dc "$1" ;;
+            *.zip) show ">$quoted" unzip -p "$1" "${3:-}" ;;
+            *) show "" cp "$1" "$2" ;;
+        esac
+        printed_files+="|$2|"
+        return
+    fi
     [ -f "$1" ] || fail "$1: no such file"
     case $1 in
-        *.gz) gzip -dc "$1" >"$2" || fail "$1: cannot be unpacked; give an intact copy" ;;
+        *.gz) gzip -dc "$1" >"$2" || fail "$1: cannot be unpacked; use an intact copy" ;;
         *.zip)
-            python - "$@" <<'PY' 2>/dev/null || fail "$1: cannot be unpacked; give an intact copy with ${3:-one file}"
+            python - "$@" <<'PY' 2>/dev/null || fail "$1: cannot be unpacked; use an intact copy with ${3:-one file}"
 import shutil, sys, zipfile
 archive = zipfile.ZipFile(sys.argv[1])
 names = archive.namelist()
@@ -290,8 +374,9 @@ PY
 
 # check_text FILE: stop unless the file, plain or .gz, is text in UTF-8.
 check_text() {
+    [ $printing = no ] || return 0
     [ -f "$1" ] || fail "$1: no such file"
-    python - "$1" 2>/dev/null <<'PY' || fail "$1: no text in UTF-8, or damaged; convert it (iconv), or give an intact copy"
+    python - "$1" 2>/dev/null <<'PY' || fail "$1: not UTF-8 text, or damaged; convert it (iconv) or use an intact copy"
 import gzip, sys
 with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rt", encoding="utf-8") as file:
     for line in file:
@@ -302,6 +387,7 @@ PY
 # check_file FILE BYTES MD5 NAME: stop unless the file is the published one. BYTES may be empty.
 check_file() {
     local found
+    [ $printing = no ] || return 0
     found=$(python -c "import hashlib, os, sys
 digest = hashlib.md5()
 with open(sys.argv[1], 'rb') as file:
@@ -309,6 +395,6 @@ with open(sys.argv[1], 'rb') as file:
         digest.update(chunk)
 print(os.path.getsize(sys.argv[1]), digest.hexdigest())" "$1")
     [ "$found" = "$2 $3" ] || [ "${found#* }:$2" = "$3:" ] ||
-        fail "$1: ${found% *} bytes, md5 ${found#* }; $4 has ${2:+$2 bytes, }md5 $3. Give an intact copy," \
+        fail "$1: ${found% *} bytes, md5 ${found#* }; $4 has ${2:+$2 bytes, }md5 $3. Use an intact copy," \
             "or --small DATA for any other text"
 }

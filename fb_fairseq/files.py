@@ -101,7 +101,8 @@ def lock_folder(option: str, path: str) -> None:
         file.close()
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise UserError(
-                f"{option} {path}: another run writes to this folder ({owner}); wait until it ends, or give another one"
+                f"{option} {path}: another run is writing to this folder ({owner}); wait until it ends, or give "
+                "another folder"
             ) from None
         return
     _locks[name] = file  # closing it would release the lock

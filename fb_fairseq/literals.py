@@ -33,9 +33,9 @@ def parse_literal(text: Any) -> Any:
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, OverflowError):
         shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
         raise UserError(
-            f"{shown!r} is code, or no value at all; options such as --model-overrides, --adam-betas and "
-            "--adaptive-softmax-cutoff, given or saved in a checkpoint, must be numbers, quoted text, lists, tuples or "
-            "dictionaries"
+            f"{shown!r} is code, or not a valid value; options such as --model-overrides, --adam-betas and "
+            "--adaptive-softmax-cutoff, on the command line or in a checkpoint, must be numbers, quoted text, lists, "
+            "tuples or dictionaries"
         ) from None
 
 

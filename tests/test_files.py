@@ -60,7 +60,9 @@ def test_one_run_in_a_folder(tmp_path):
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     with subprocess.Popen(command, **pipes) as holder:
         assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(UserError, match=rf"--out .*run: another run writes .*\(process {holder.pid} on ") as error:
+        with pytest.raises(
+            UserError, match=rf"--out .*run: another run is writing .*\(process {holder.pid} on "
+        ) as error:
             lock_folder("--out", str(tmp_path / "run"))
         assert "\n" not in str(error.value)
         holder.kill()

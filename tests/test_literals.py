@@ -57,7 +57,7 @@ def test_values(text):
     ],
 )
 def test_code(text):
-    with pytest.raises(UserError, match="is code, or no value at all.*--model-overrides") as error:
+    with pytest.raises(UserError, match="is code, or not a valid value.*--model-overrides") as error:
         parse_literal(text)
     assert len(str(error.value)) < 400 and "\n" not in str(error.value)
 

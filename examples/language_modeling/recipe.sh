@@ -18,13 +18,13 @@
 #   describe MODEL
 #                 function, if some models are not names of architectures: set model_options, starting with --arch ARCH
 #
-# The steps are prepare, train, finetune, evaluate and generate. Each resumes where an earlier run stopped.
+# The steps are prepare, train, finetune, evaluate and generate. Run a recipe again to resume; finished steps are skipped.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
  --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N\
- --nodes N --node-rank N --rendezvous HOST:PORT, -- options of fairseq-train"
+ --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2
@@ -39,13 +39,11 @@ describe() {
 run_recipe() {
     local layer model run
     parse "$@"
-    absolute input
-    make_environment
-    make_out
+    start
     data=$out/data
-    cd "$repository"
-    if asked prepare; then renew_data; fi
-    [ "$node_rank" != 0 ] || [ -s "$data/dict.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    if asked prepare; then prepare_data "$corpus$([ $small = no ] || echo " --small")"; fi
+    [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.txt" ] ||
+        fail "$data: no prepared data; run step prepare first"
     find_devices
     for layer in $layers; do
         for model in $models; do
@@ -89,7 +87,7 @@ parse() {
     nodes="" node_rank="" rendezvous="" todo="prepare train finetune evaluate generate" extra=()
     parse_options "out steps models node-rank rendezvous" "layers+ updates finetune-updates update-freq seed nodes" "$@"
     check_names --steps "$todo" "prepare train finetune evaluate generate"
-    if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
+    find_input
     if [ $small = yes ]; then
         out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}
     else
@@ -101,31 +99,29 @@ parse() {
     find_nodes
 }
 
-# renew_data: prepare the data and replace those of an earlier run, unless models were trained on different data.
-renew_data() {
-    prepare_data
-    if [ -e "$data/train.bin" ] && ! cmp -s "$data/train.bin" "$data.tmp/train.bin" &&
-        ls "$out"/*/*.pt >/dev/null 2>&1; then
-        fail "$out: holds models that were trained on other data; give another --out, or remove it"
-    fi
-    rm -rf "$data"
-    mv "$data.tmp" "$data"
-}
-
 # run_steps RUN: run the requested steps for one model.
 run_steps() {
     local run=$1 step origin
     for step in $todo; do
         case $step in
-            train) train "$run" "$updates" --lr "$lr" ${warmup[@]+"${warmup[@]}"} ;;
+            train)
+                comment "train ${run##*/}"
+                train "$run" "$updates" --lr "$lr" ${warmup[@]+"${warmup[@]}"}
+                ;;
             finetune)
                 # "The final performances are obtained by finetuning the models with a 10x smaller learning rate"
                 # (v3, §7.6).
                 [ "$finetune_updates" != 0 ] || continue
                 have "$run/checkpoint_best.pt" train
+                if [ $printing = yes ]; then
+                    comment "finetune ${run##*/}"
+                    printed_files+="|$run-finetuned/checkpoint_best.pt|"
+                    finetune "$run"
+                    continue
+                fi
                 origin=$(cksum <"$run/checkpoint_best.pt")
                 if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
-                    renewed=$run-finetuned # what is there is from an earlier checkpoint
+                    renewed=$run-finetuned # any earlier fine-tuning started from another checkpoint
                     if [ "$node_rank" = 0 ]; then
                         rm -rf "$run-finetuned" "$run-finetuned".*
                         echo "$origin" >"$run-finetuned.from"
@@ -135,7 +131,7 @@ run_steps() {
                 ;;
             evaluate)
                 evaluate "$run"
-                [ ! -e "$run-finetuned/checkpoint_best.pt" ] || evaluate "$run-finetuned"
+                if there "$run-finetuned/checkpoint_best.pt"; then evaluate "$run-finetuned"; fi
                 ;;
             generate) generate "$run" ;;
         esac
@@ -149,14 +145,23 @@ finetune() {
         # Keep Adagrad's sums of squared gradients: without them its first steps would be as large as at the start of
         # training.
         from=--continue-once
-        target=$((target + $(python - "$origin" <<'PY'
+        target=$((target + $(updates_of "$origin")))
+        comment "(--max-update: $finetune_updates more than the best checkpoint has, here $(updates_of "$origin"))"
+    fi
+    train "$1-finetuned" "$target" $from "$origin" --lr "$(awk "BEGIN {print $lr / 10}")"
+}
+
+# updates_of CHECKPOINT: print its number of updates; with --print, that of the whole training.
+updates_of() {
+    if [ $printing = yes ]; then
+        echo "$updates"
+        return
+    fi
+    python - "$1" <<'PY'
 import sys
 from fb_fairseq.commands.plot.checkpoints import load_checkpoint
 print(load_checkpoint(sys.argv[1])["optimizer_history"][-1]["num_updates"])
 PY
-        )))
-    fi
-    train "$1-finetuned" "$target" $from "$origin" --lr "$(python -c "print($lr / 10)")"
 }
 
 # train RUN UPDATES OPTIONS…: train the model in RUN/.
@@ -172,9 +177,11 @@ train() {
 evaluate() {
     local run=$1
     have "$run/checkpoint_best.pt" train
+    comment "evaluate ${run##*/}"
     logged evaluation "$run.eval" fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test \
         --valid-streams "$valid_streams" --tokens-per-sample "$steps" --softmax-batch 4096 \
         --path "$run/checkpoint_best.pt" $cpu
+    [ $printing = no ] || return 0
     python - "$run" "$(parameters_of "$run")" <<'PY'
 import json, os, re, sys
 run, parameters = sys.argv[1], int(sys.argv[2])
@@ -190,10 +197,17 @@ PY
 # generate RUN: sample a continuation of $prompt from the fine-tuned model, or from the model itself.
 generate() {
     local checkpoint=$1-finetuned/checkpoint_best.pt
-    [ -e "$checkpoint" ] || checkpoint=$1/checkpoint_best.pt
+    local command=(fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling --sampling-topk 10
+        --beam 1 --max-len-b 200 --seed "$seed" $cpu)
+    there "$checkpoint" || checkpoint=$1/checkpoint_best.pt
     have "$checkpoint" train
-    logged generation "$1.sample" fairseq-interactive "$data" --user-dir fb_fairseq --task streaming_lm --sampling \
-        --sampling-topk 10 --beam 1 --max-len-b 200 --seed "$seed" $cpu --path "$checkpoint" <<<"$prompt"
+    if [ $printing = yes ]; then
+        comment "generate with ${1##*/}"
+        quote "$prompt"
+        show "<<<$quoted" "${command[@]}" --path "$checkpoint"
+        return
+    fi
+    logged generation "$1.sample" "${command[@]}" --path "$checkpoint" <<<"$prompt"
     echo "== $(basename "$1") continues: $prompt"
     grep '^D-0' "$1.sample" | cut -f 3
 }

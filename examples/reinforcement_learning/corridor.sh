@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Corridor: remember a colour from the start to the end (v3 §4.1.1, Figure 3); compares success by memory size.
 #   bash examples/reinforcement_learning/corridor.sh [--small|--full] [--seed N] [--out DIR]
-# Options: ./README.md.
+# --print: print the commands without running them. Options: README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 

@@ -9,8 +9,8 @@
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
-usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --out DIR, --agents \"NAME …\", --spans \"N …\",\
- --jobs N (number of parallel runs), -- options of python -m fb_fairseq rl train"
+usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --out DIR, --agents \"NAME …\",\
+ --spans \"N …\", --jobs N (number of parallel runs), --print, -- options of python -m fb_fairseq rl train"
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
 
@@ -38,11 +38,9 @@ run_agents() {
     scale_option="" scale_spans=${scale}_spans spans=$(unique ${spans:-${!scale_spans}})
     [ $scale = full ] || scale_option=--small
     out=${out:-$repository/runs/$environment-$scale}
-    make_environment
-    make_out
-    cd "$repository"
+    start
     share_cores
-    rm -f "$out/failed"
+    [ $printing = yes ] || rm -f "$out/failed"
     for seed in $seeds; do
         for agent in $agents; do
             for span in ${spans:-preset}; do
@@ -51,25 +49,31 @@ run_agents() {
                     [ "$span" = "${spans%% *}" ] || continue
                     span=preset
                 fi
-                wait_for_slot
-                run_agent "$agent" "$span" "$seed" &
+                start_run run_agent "$agent" "$span" "$seed"
             done
         done
     done
-    wait_for_runs "$out/failed" "their logs in $out"
-    python examples/reinforcement_learning/summary.py "$out"
+    [ $printing = yes ] || wait_for_runs "$out/failed" "their logs in $out"
+    comment "summarise"
+    run python examples/reinforcement_learning/summary.py "$out"
 }
 
 # run_agent AGENT SPAN SEED: train and evaluate one agent; writes OUT/<name>/ and OUT/<name>.json, .gif and .log.
 run_agent() {
-    local name=$1-seed$3 options=(--seed "$3") run
+    local name=$1-seed$3 options=(--seed "$3") run train evaluate
     if [ "$2" != preset ]; then name=$1-span$2-seed$3 options+=(--span "$2"); fi
     run=$out/$name
+    train=(python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}"
+        --out "$run" ${extra[@]+"${extra[@]}"})
+    evaluate=(python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif")
+    if [ $printing = yes ]; then
+        comment "train and evaluate $name"
+        show "" "${train[@]}"
+        show "" "${evaluate[@]}"
+        return
+    fi
     echo "== $name"
-    if ! python -m fb_fairseq rl train --environment "$environment" $scale_option --agent "$1" "${options[@]}" \
-        --out "$run" ${extra[@]+"${extra[@]}"} >"$run.log" 2>&1 ||
-        ! python -m fb_fairseq rl evaluate --path "$run/checkpoint.pt" --out "$run.json" --record "$run.gif" \
-            >>"$run.log" 2>&1; then
+    if ! "${train[@]}" >"$run.log" 2>&1 || ! "${evaluate[@]}" >>"$run.log" 2>&1; then
         echo "== $name failed: $(tail -n 1 "$run.log")" >&2
         echo "$name" >>"$out/failed"
         return

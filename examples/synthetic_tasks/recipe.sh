@@ -11,8 +11,8 @@
 
 data_sizes="train valid test size length test-length longest variables statements highest"
 usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span,\
- --layers N, --updates N, the task's own sizes (among --$(echo "$data_sizes" | sed 's/ /, --/g')), -- options of\
- fairseq-train"
+ --layers N, --updates N, --print, the task's own sizes (among --$(echo "$data_sizes" | sed 's/ /, --/g')), -- options\
+ of fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 first_span=8 # initial length of adaptive spans, in steps
 
@@ -30,7 +30,7 @@ parse() {
     small=no input="" out="" models="" layers="" own_updates="" seed=1 extra=() todo="" span=""
     for option in $data_sizes; do printf -v "${option//-/_}" %s ""; done
     parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
-    [ -z "$input" ] || fail "$input: unexpected argument, the data are generated; $usage"
+    [ -z "$input" ] || fail "$input: unexpected argument, the data is generated; $usage"
     for model in $models; do composition_options "$model" >/dev/null; done # stops at an unknown model
 }
 
@@ -42,13 +42,12 @@ run_task() {
     choose_setting
     out=${out:-$repository/runs/$task-$scale-seed$seed}
     check_out
-    make_environment
-    make_out
-    cd "$repository"
+    start
     find_devices
     [ $((streams % processes)) = 0 ] ||
-        fail "$streams streams cannot be divided among $processes GPUs; set CUDA_VISIBLE_DEVICES"
-    make_data
+        fail "$streams streams cannot be divided among $processes GPUs; use fewer (CUDA_VISIBLE_DEVICES)"
+    data=$out/data
+    prepare_data "$task --seed $seed ${sizes[*]}"
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
     draw_curves "$out" accuracy
@@ -95,19 +94,10 @@ choose_setting() {
     shape+=(--decoder-layers "$depth")
 }
 
-# make_data: generate and binarise the data, unless an earlier run has done it.
-make_data() {
-    local wanted="$task --seed $seed ${sizes[*]}"
-    if [ -e "$out/data.setting" ]; then
-        [ "$(cat "$out/data.setting")" = "$wanted" ] ||
-            fail "$out: holds other data ($(cat "$out/data.setting")); give another --out, or remove it"
-        return
-    fi
-    echo "== data: $wanted"
-    python -m fb_fairseq synthetic-tasks "$task" --seed "$seed" "${sizes[@]}" --out "$out/text"
-    rm -rf "$out/data"
-    preprocess "$out/text" train valid test "$out/data" --source-lang input --target-lang label
-    echo "$wanted" >"$out/data.setting"
+# prepare INPUT DESTDIR: generate and binarise the data; there is no input.
+prepare() {
+    run python -m fb_fairseq synthetic-tasks "$task" --seed "$seed" "${sizes[@]}" --out "$2"
+    preprocess "$2" train valid test "$2" --source-lang input --target-lang label
 }
 
 # train_and_evaluate MODEL: train one model, evaluate its best checkpoint and write the results to OUT/<model>.json.
@@ -122,16 +112,19 @@ train_and_evaluate() {
     if [ -n "$composition" ]; then arch=feedback_transformer_lm options+=($composition); fi
     local setting="--$scale --span $span --layers $depth --updates $updates --seed $seed"
     setting+=" fixed span: $fixed; -- ${extra[*]-}"
-    if [ -e "$run.setting" ] && [ "$(cat "$run.setting")" != "$setting" ]; then
-        fail "$out: holds $1 with other options ($(cat "$run.setting")); give another --out, or remove it"
+    comment "train $1"
+    if [ -e "$run.setting" ] && [ $printing = no ] && [ "$(cat "$run.setting")" != "$setting" ]; then
+        fail "$out: holds a model $1 with other options ($(cat "$run.setting")); choose another --out, or delete this one"
     fi
-    echo "$setting" >"$run.setting"
-    run_training "$run" "$updates" "$every" "$out/data" --task streaming_lm --labels --criterion lm_loss \
+    [ $printing = yes ] || echo "$setting" >"$run.setting"
+    run_training "$run" "$updates" "$every" "$data" --task streaming_lm --labels --criterion lm_loss \
         --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
         --batch-size $((streams / processes)) --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
         --keep-interval-updates 1
-    logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$out/data" --path "$run/checkpoint_best.pt" \
+    comment "evaluate $1"
+    logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$data" --path "$run/checkpoint_best.pt" \
         $cpu --out "$run.accuracy"
+    [ $printing = no ] || return 0
     python - "$run" "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
 import json, os, sys
 run, (parameters, updates, span, seed, layers) = sys.argv[1], map(int, sys.argv[2:])

@@ -22,7 +22,7 @@ prepare_multi30k() {
     for split in train:train valid:val test:test_2016_flickr; do
         for language in $pair; do
             file=$1/${split#*:}.$language.gz
-            [ -f "$file" ] || fail "DATA $1: no ${split#*:}.$language.gz in this folder; give Multi30k's task 1, raw"
+            given "$file" || fail "DATA $1: no ${split#*:}.$language.gz in this folder; give Multi30k's task 1, raw"
             check_text "$file"
             unpack "$file" "$2/${split%:*}.raw.$language"
             tokenise "$2/${split%:*}.raw.$language" "$language" "$2/${split%:*}.tok.$language"

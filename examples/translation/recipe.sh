@@ -24,22 +24,18 @@
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average tune generate score\"\
  --models \"transformer feedback initialised\" --layers \"N …\" --projections per-layer|shared --updates N\
- --update-freq N --seed N --nodes N --node-rank N --rendezvous HOST:PORT, -- options of fairseq-train"
+ --update-freq N --seed N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options\
+ of fairseq-train"
 
 # run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
 run_recipe() {
     local layer model run
     parse "$@"
-    absolute input
-    make_environment
-    make_out
+    start
     data=$out/data
-    cd "$repository"
-    if asked prepare && [ ! -s "$data/dict.${pair#* }.txt" ]; then
-        prepare_data
-        mv "$data.tmp" "$data"
-    fi
-    [ "$node_rank" != 0 ] || [ -s "$data/dict.${pair#* }.txt" ] || fail "$data: no prepared data; run the step prepare first"
+    if asked prepare; then prepare_data "$corpus$([ $small = no ] || echo " --small")"; fi
+    [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.${pair#* }.txt" ] ||
+        fail "$data: no prepared data; run step prepare first"
     find_devices
     for layer in $layers; do
         for model in $models; do
@@ -60,7 +56,7 @@ parse() {
     check_names --steps "$todo" "prepare train average tune generate score"
     check_names --models "$models" "transformer feedback initialised"
     check_names --projections "$projections" "per-layer shared"
-    if asked prepare && [ -z "$input" ]; then fail "DATA is missing; $usage"; fi
+    find_input
     if [ $small = yes ]; then small_setting; else full_setting; fi
     out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
     language=${language:-${pair#* }} task_options=(${task_options[@]+"${task_options[@]}"})
@@ -97,6 +93,7 @@ run_steps() {
 
 # train RUN: train the model in RUN/.
 train() {
+    comment "train ${1##*/}"
     run_training "$1" "$updates" "$every" "$data" --task translation --source-lang "${pair% *}" \
         --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} "${model_options[@]}" "${training[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas "(0.9, 0.98)" \
@@ -107,32 +104,40 @@ train() {
 # average RUN: write the average of the last checkpoints, or a copy of the best one, to RUN.pt.
 average() {
     have "$1/checkpoint_best.pt" train
-    [ ! "$1.pt" -nt "$1.done" ] || return 0
-    if [ "$averaged" = 1 ]; then
+    [ $printing = yes ] || [ ! "$1.pt" -nt "$1.done" ] || return 0
+    comment "average checkpoints of ${1##*/}"
+    if [ $printing = yes ] && [ "$averaged" = 1 ]; then
+        show "" cp "$1/checkpoint_best.pt" "$1.pt"
+    elif [ "$averaged" = 1 ]; then
         cp "$1/checkpoint_best.pt" "$1.pt.tmp"
         mv "$1.pt.tmp" "$1.pt"
     else
-        python -m fb_fairseq average-checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
+        run python -m fb_fairseq average-checkpoints --inputs "$1" --num-update-checkpoints "$averaged" --output "$1.pt"
     fi
 }
 
 # generate RUN SUBSET LENPEN OUT: run fairseq-generate; OUT appears only when all sentences are done.
 generate() {
     have "$1.pt" average
-    fairseq-generate "$data" --user-dir fb_fairseq --task translation --source-lang "${pair% *}" \
-        --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} --gen-subset "$2" --path "$1.pt" \
+    filtered generation "$4.err" "" "$4" fairseq-generate "$data" --user-dir fb_fairseq --task translation \
+        --source-lang "${pair% *}" --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} \
+        --gen-subset "$2" --path "$1.pt" \
         --lenpen "$3" --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --num-workers 0 $cpu \
-        "${decoding[@]}" >"$4.tmp" 2>"$4.err" || fail "generation failed: $(tail -n 1 "$4.err"); see $4.err"
-    mv "$4.tmp" "$4"
+        "${decoding[@]}"
 }
 
 # tune RUN: write the length penalty with the best $metric on the validation set to RUN.lenpen.
 tune() {
     local lenpen value best="" chosen=1.0
     have "$1.pt" average
-    [ ! "$1.lenpen" -nt "$1.pt" ] || return 0
+    [ $printing = yes ] || [ ! "$1.lenpen" -nt "$1.pt" ] || return 0
     for lenpen in $lenpens; do
+        comment "tune the length penalty of ${1##*/}: $lenpen"
         generate "$1" valid "$lenpen" "$1.valid"
+        if [ $printing = yes ]; then
+            show "" python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*}
+            continue
+        fi
         value=$(python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
             python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])")
         echo "== $(basename "$1"): ${metric#*:} $value on the validation set with length penalty $lenpen"
@@ -140,12 +145,17 @@ tune() {
             best=$value chosen=$lenpen
         fi
     done
-    echo "$chosen" >"$1.lenpen"
+    [ $printing = yes ] || echo "$chosen" >"$1.lenpen"
 }
 
 # generate_test RUN: translate the test set with the tuned length penalty to RUN.test.
 generate_test() {
     have "$1.pt" average
+    if [ $printing = yes ]; then
+        comment "generate with ${1##*/} (--lenpen: the best one of tune)"
+        case $lenpens in *" "*) generate "$1" test 1.0 "$1.test" ;; *) generate "$1" test "$lenpens" "$1.test" ;; esac
+        return
+    fi
     if [ "$1.test" -nt "$1.pt" ] && [ ! "$1.lenpen" -nt "$1.test" ]; then return 0; fi
     generate "$1" test "$(cat "$1.lenpen" 2>/dev/null || echo 1.0)" "$1.test"
 }
@@ -154,9 +164,14 @@ generate_test() {
 score() {
     have "$1.test" generate
     local raw=()
-    [ ! -e "$data/test.raw.${pair#* }" ] || raw=(--raw-ref "$data/test.raw.${pair#* }")
+    if there "$data/test.raw.${pair#* }"; then raw=(--raw-ref "$data/test.raw.${pair#* }"); fi
+    comment "score ${1##*/}"
+    if [ $printing = yes ]; then
+        show "" python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"}
+        return
+    fi
     python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
-        fail "scoring failed; the error is above"
+        fail "scoring failed; see the error above"
     python - "$1" "$(parameters_of "$1")" <<'PY'
 import json, os, re, sys
 run = sys.argv[1]
@@ -177,18 +192,19 @@ PY
 
 # tokenise FILE LANGUAGE OUT: split text into tokens with Moses' rules.
 tokenise() {
-    sacremoses -q -l "$2" tokenize <"$1" >"$3" 2>/dev/null || fail "$1: cannot be tokenised; give text in UTF-8"
+    filtered tokenising "$out/tokenise.err" "$1" "$3" sacremoses -q -l "$2" tokenize
 }
 
 # apply_bpe MERGES DESTDIR: learn one BPE code from both languages of DESTDIR/train.tok.xx, write the files
 # {train,valid,test}.tok.xx in subwords to {train,valid,test}.bpe.xx, and binarise them.
 apply_bpe() {
-    local language split
-    cat "$2/train.tok.${pair% *}" "$2/train.tok.${pair#* }" | subword-nmt learn-bpe -s "$1" >"$2/codes" 2>"$out/bpe.err" ||
-        fail "BPE failed: $(tail -n 1 "$out/bpe.err"); see $out/bpe.err"
+    local language split log=$out/bpe.err
+    filtered BPE "$log" "" "$2/train.tok" cat "$2/train.tok.${pair% *}" "$2/train.tok.${pair#* }"
+    filtered BPE "$log" "$2/train.tok" "$2/codes" subword-nmt learn-bpe -s "$1"
+    run rm "$2/train.tok"
     for language in $pair; do
         for split in train valid test; do
-            subword-nmt apply-bpe -c "$2/codes" <"$2/$split.tok.$language" >"$2/$split.bpe.$language" 2>>"$out/bpe.err"
+            filtered BPE "$log" "$2/$split.tok.$language" "$2/$split.bpe.$language" subword-nmt apply-bpe -c "$2/codes"
         done
     done
     binarise "$2" train.bpe valid.bpe test.bpe "$2" --joined-dictionary
@@ -202,8 +218,9 @@ binarise() {
 
 # check_lines FILE NUMBER: stop unless the file has this number of lines, in UTF-8.
 check_lines() {
-    [ -f "$1" ] || fail "$1: no such file; give the corpus named in the README, or --small DATA"
+    [ $printing = no ] || return 0
+    [ -f "$1" ] || fail "$1: no such file; use the corpus named in the README, or --small DATA"
     [ "$(wc -l <"$1")" -eq "$2" ] ||
-        fail "$1: $(wc -l <"$1") lines, not $2; give the corpus named in the README, or --small"
+        fail "$1: $(wc -l <"$1") lines, not $2; use the corpus named in the README, or --small"
     check_text "$1"
 }

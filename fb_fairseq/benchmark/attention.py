@@ -1,8 +1,8 @@
 """Attention of one step over a full memory: time, and bandwidth of reading keys and values.
 
 Measures our reference operations, torch's scaled_dot_product_attention with the position scores as its mask, and on a
-GPU the Triton kernel; all without gradients. A copy of as many bytes shows the bound, as each key and value has to be
-read once.
+GPU the Triton kernel; all without gradients. Copying the same number of bytes shows the limit, because each key and
+value has to be read once.
 """
 
 import argparse

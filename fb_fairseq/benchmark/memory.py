@@ -1,6 +1,6 @@
-"""Training memory: the most that a training step on a block needs, beside parameters and carried memory.
+"""Training memory: the peak memory of a training step on a block, without parameters and carried memory.
 
-A training step is a forward and a backward pass; the gradients of the parameters count. Measures the Feedback
+A training step is a forward and a backward pass; the gradients of the parameters are included. Measures the Feedback
 Transformer with each of its step loops, with and without recomputation, and a Transformer of the same size that carries
 a full memory too.
 """

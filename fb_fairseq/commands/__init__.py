@@ -36,7 +36,7 @@ COMMANDS = {
         "fb_fairseq.commands.plot.command", "learning curves, layer weights, spans, attention on persistent vectors"
     ),
     "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
-    "env": Command("fb_fairseq.commands.env", "what runs here: versions, devices, threads, the step loop and why"),
+    "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
     "rl": Command("fb_fairseq.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 

@@ -133,8 +133,8 @@ def build_parser() -> CommandParser:
         type=int,
         default=1,
         metavar="N",
-        help="number of sequences that each stream but the first reads before its own, without counting their labels; "
-        "with 0 each stream begins with an empty memory, as in validation (default: %(default)s)",
+        help="number of sequences that each stream except the first reads before its own, without counting their "
+        "labels; with 0, each stream begins with an empty memory, as in validation (default: %(default)s)",
     )
     parser.add_argument("--tokens-per-sample", type=int, metavar="M", help="steps of a block (default: as in training)")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
@@ -181,8 +181,8 @@ def main(argv=None) -> None:
         if args.out:
             check_output_file("--out", args.out)
         result = load_and_evaluate(args)
-    print(f"labels:    {result.accuracy:.2f} % of {result.labels} right")
-    print(f"sequences: {result.sequence_accuracy:.2f} % of {result.sequences} right")
+    print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
+    print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")
     line = json.dumps(result._asdict())
     if args.out:
         with parser.one_line_errors(), atomic_write(args.out) as temporary, open(temporary, "w") as file:

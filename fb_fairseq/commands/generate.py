@@ -3,9 +3,9 @@
     python -m fb_fairseq generate --path checkpoints/checkpoint_best.pt --prompt "def main("
     python -m fb_fairseq generate --path checkpoints/checkpoint_best.pt --prompt "First\\n" --length 500 --seed 3
 
-For people; ``fairseq-interactive`` and ``fairseq-generate`` have beam search, batches and scores. Byte models read and
+For beam search, batches and scores, use ``fairseq-interactive`` or ``fairseq-generate``. Byte models read and
 write plain text; in the prompt, ``\\n``, ``\\t``, ``\\\\`` and ``\\xHH`` are escapes. Word models read words of their
-dictionary, separated by blanks.
+dictionary, separated by spaces.
 """
 
 import codecs
@@ -26,14 +26,18 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: none)")
     parser.add_argument(
-        "--length", type=int, default=300, metavar="N", help="symbols to generate at most (default: %(default)s)"
+        "--length",
+        type=int,
+        default=300,
+        metavar="N",
+        help="maximum number of symbols to generate (default: %(default)s)",
     )
     parser.add_argument(
         "--temperature",
         type=float,
         default=1.0,
         metavar="X",
-        help="below 1 more likely text, above 1 more varied; 0: always the likeliest symbol (default: %(default)s)",
+        help="below 1: likelier text; above 1: more varied text; 0: always the likeliest symbol (default: %(default)s)",
     )
     parser.add_argument(
         "--sampling-topk",
@@ -43,7 +47,7 @@ def build_parser() -> CommandParser:
         help="sample from the K likeliest symbols; 0: from all (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="for the same text again (default: another text each time)"
+        "--seed", type=int, metavar="N", help="random seed, for the same text again (default: a new text each time)"
     )
     parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
     return parser
@@ -67,7 +71,7 @@ def load(path: str, data: Optional[str]):
     overrides = {} if data is None else {"data": data}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
     if not isinstance(models[0], FairseqLanguageModel):
-        raise UserError(f"--path {path}: holds no language model; use fairseq-interactive for translation")
+        raise UserError(f"--path {path}: does not contain a language model; use fairseq-interactive for translation")
     if getattr(task.args, "labels", False):
         raise UserError(f"--path {path}: was trained with --labels, and cannot generate text; use evaluate-labels")
     return models[0].eval(), task

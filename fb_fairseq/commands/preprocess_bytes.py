@@ -128,7 +128,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("--trainpref", nargs="+", metavar="FILE", help="documents of the training split")
     parser.add_argument("--validpref", nargs="+", metavar="FILE", default=[], help="documents of the validation split")
     parser.add_argument("--testpref", nargs="+", metavar="FILE", default=[], help="documents of the test split")
-    parser.add_argument("--text", metavar="FILE", help="instead of documents: one text to be split, without </s>")
+    parser.add_argument("--text", metavar="FILE", help="instead of documents: a single text to split, without </s>")
     parser.add_argument(
         "--split",
         default="90,5,5",
@@ -136,7 +136,7 @@ def build_parser() -> CommandParser:
         help="relative sizes of train, valid and test, for --text (default: %(default)s)",
     )
     parser.add_argument(
-        "--no-eos", action="store_true", help="add no </s>: the files are parts of one text, not documents"
+        "--no-eos", action="store_true", help="do not add </s>: the files are parts of one text, not documents"
     )
     parser.add_argument("--destdir", required=True, metavar="FOLDER", help="folder to write to")
     return parser

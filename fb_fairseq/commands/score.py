@@ -214,7 +214,7 @@ def build_parser() -> CommandParser:
         "--sentences",
         type=int,
         metavar="N",
-        help="expected number of hypotheses: if fairseq skipped the last sentences, only this shows it",
+        help="expected number of hypotheses; without it, sentences that fairseq skipped at the end go unnoticed",
     )
     parser.add_argument(
         "--metrics", nargs="+", choices=METRICS, default=list(METRICS), help="metrics to compute (default: all)"

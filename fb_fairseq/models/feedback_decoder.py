@@ -218,7 +218,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
     """Encoder-decoder for translation and summarization, with the options of fairseq's ``transformer``.
 
     ``torch.compile`` compiles what is before and after the step loop. ``torch.jit.script`` cannot compile the model: it
-    knows no ``autograd.Function``, which the loop is, and no classes of Python, which a decoding state is.
+    supports neither ``autograd.Function``, which the loop uses, nor Python classes such as the decoding state.
     """
 
     @classmethod

@@ -108,7 +108,7 @@ def flat_options(cfg: DictConfig) -> Dict[str, Any]:
         if value is None:
             continue
         if name in found:
-            raise UserError(f"model.{path}: given as model.{name} too; leave one of them out")
+            raise UserError(f"model.{path}: also given as model.{name}; leave one of them out")
         if name in LAYERS_TO_KEEP and isinstance(value, str):
             value = parse_layers(flag(name), value)
         found[name] = plain(typed(schema, name, path, value))
@@ -178,7 +178,10 @@ def check_options(cfg: FeedbackConfig) -> None:
     if cfg.decoder.input_dim not in (None, cfg.decoder.embed_dim):
         refuse("decoder_input_dim", "embeddings have the width --decoder-embed-dim; leave it out")
     if cfg.share_decoder_input_output_embed and cfg.decoder.output_dim not in (None, cfg.decoder.embed_dim):
-        refuse("decoder_output_dim", "--share-decoder-input-output-embed needs that of the embeddings; leave it out")
+        refuse(
+            "decoder_output_dim",
+            "with --share-decoder-input-output-embed it must be the embeddings' width; leave it out",
+        )
     for name in ("adaptive_softmax_dropout", "adaptive_softmax_factor"):
         if given(name) and not cfg.adaptive_softmax_cutoff:
             refuse(name, "has no effect without --adaptive-softmax-cutoff; give that too")

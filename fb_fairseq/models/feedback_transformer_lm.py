@@ -20,7 +20,7 @@ class FeedbackTransformerLanguageModel(TransformerLanguageModel):
     """Feedback Transformer language model (v3 §3.3).
 
     ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
-    because it knows no ``autograd.Function``, which the loop is.
+    because it does not support ``autograd.Function``, which the loop uses.
     """
 
     config_class = FeedbackTransformerLMConfig

@@ -46,12 +46,14 @@ NAMES_SHOWN = 4  # in a message; more would hide what it says
 class InitialisationOptions:
     """Options of starting with a vanilla Transformer's parameters, named as on the command line."""
 
-    init_from_transformer: str = option("", "path of a vanilla Transformer's checkpoint to start a new model from")
-    init_layers: str = option("", "decoder layers to take from that checkpoint, counted from 0, as 0,2,5; default: all")
+    init_from_transformer: str = option("", "checkpoint of a vanilla Transformer to initialise a new model from")
+    init_layers: str = option(
+        "", "decoder layers to take from that checkpoint, counted from 0, for example 0,2,5; default: all"
+    )
     init_shared_projections: str = option(
         "mean",
-        "what the memory's shared key and value projections start as: the mean of those of the layers taken, or those "
-        "of the first or the last of these layers (mean, first, last)",
+        "how to initialise the memory's shared key and value projections: with the mean of those of the layers taken, "
+        "or with those of the first or last of these layers (mean, first, last)",
     )
 
 
@@ -190,7 +192,7 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int
             evenly_spaced = ",".join(str(l * available // wanted) for l in range(wanted))
             raise source.error(
                 f"has {available} decoder layers, the model {wanted}; choose {wanted} of them with "
-                f"{flag('init_layers')}, as {evenly_spaced}"
+                f"{flag('init_layers')}, for example {evenly_spaced}"
             )
         return list(range(available))
     taken = parse_layers(flag("init_layers"), text)

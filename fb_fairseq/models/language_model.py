@@ -42,12 +42,14 @@ class LanguageModelConfig(FairseqDataclass):
 
     share_decoder_input_output_embed: bool = option(
         False,
-        "share input and output embeddings (initialised N(0, 1/D) and scaled by sqrt(D), as fairseq's; otherwise "
-        "N(0, 1), not scaled, and an output layer with bias)",
+        "share input and output embeddings (initialised from N(0, 1/D) and scaled by sqrt(D), as in fairseq; if not "
+        "shared: N(0, 1), unscaled, and an output layer with a bias)",
     )
     adaptive_input: bool = option(False, "adaptive input embeddings (Baevski & Auli 2019)")
     adaptive_input_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
-    adaptive_input_cutoff: Optional[str] = option(None, "first word of each cluster except the first, as 20000,40000")
+    adaptive_input_cutoff: Optional[str] = option(
+        None, "first word of each cluster except the first one, for example 20000,40000"
+    )
     adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")
     adaptive_softmax_dropout: float = option(0.0, "dropout of the tail clusters' projections")
     adaptive_softmax_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
@@ -66,14 +68,14 @@ class AttentionLMConfig(LanguageModelConfig):
     """Options of the models with attention."""
 
     decoder_learned_pos: bool = option(
-        False, "learn the absolute positions of --relative-positions none (not on endless streams)"
+        False, "with --relative-positions none: learn the absolute positions (not on endless streams)"
     )
     memory_storage: ChoiceEnum(list(STORAGES)) = option(
         "keys-values",
-        "what decoding keeps of each step: its keys and values, or only the vectors that they are projected from (less "
+        "what decoding stores for each step: keys and values, or only the vectors that they are projected from (less "
         "memory, more time)",
     )
-    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, as 0,2,5")
+    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")
 
 
 @with_options(
@@ -160,7 +162,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         return y_TBD.transpose(0, 1), extra
 
     def _choose_threads(self, rows: int) -> None:
-        """Before the first block: torch's threads for what is computed on so many rows."""
+        """Before the first block, choose torch's number of threads for computations on this many rows."""
         if not self._threads_chosen:
             self._threads_chosen = True
             keep_threads_for_loops(2 * rows * max(p.numel() for p in self.parameters() if p.dim() == 2))

@@ -23,7 +23,7 @@ def parse_layers(option: str, text: str) -> List[int]:
     try:
         return sorted(int(layer) for layer in text.split(","))
     except ValueError:
-        raise UserError(f"{option} {text}: give layer numbers from 0, as 0,2,5") from None
+        raise UserError(f"{option} {text}: give layer numbers, counted from 0, for example 0,2,5") from None
 
 
 def kept_layers(cfg) -> List[int]:

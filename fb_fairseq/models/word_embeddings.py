@@ -103,9 +103,9 @@ def cutoffs(cfg, name: str, vocabulary: int) -> List[int]:
     try:
         values = [int(value) for value in text.split(",")]
     except ValueError:
-        raise UserError(f"{given}: give word numbers, as 20000,40000") from None
+        raise UserError(f"{given}: give word numbers, for example 20000,40000") from None
     if values[0] < 1 or any(a >= b for a, b in zip(values, values[1:])):
-        raise UserError(f"{given}: the cut-offs must rise, from 1 or more")
+        raise UserError(f"{given}: the cut-offs must be increasing numbers, 1 or more")
     if values[-1] >= vocabulary:
         raise UserError(f"{given}: the vocabulary has only {vocabulary} symbols; give smaller cut-offs")
     return values

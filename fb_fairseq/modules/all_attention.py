@@ -144,6 +144,14 @@ class AllAttention(RelativeTransformer):
         ring.push(memory_KBD, weights, options)
         return StepOutput(x_BD, memory_KBD, None)
 
+    def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        """Not available: persistent vectors take a share of the same softmax.
+
+        Raises:
+            UserError: always; see ``persistent_shares``.
+        """
+        raise UserError("memory_attention: not available for all_attention_lm; use persistent_shares")
+
     def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         """How much attention the persistent vectors take in a block, averaged over steps and streams.
 

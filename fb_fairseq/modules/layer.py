@@ -23,7 +23,7 @@ def affine(module: nn.Module) -> Affine:
 
 
 class LayerWeights(ABC):
-    """What a stack needs of a layer. Our own layers implement it, and an adapter for fairseq's decoder layers."""
+    """What a stack needs from a layer. Our own layers implement it, as does an adapter for fairseq's decoder layers."""
 
     @abstractmethod
     def weights(self, reach: int):

@@ -83,18 +83,19 @@ class TransformerOptions(CheckedOptions):
     step_loop: str = option(
         "auto",
         "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
-        "where a block's shapes repeat (not yet measured on a GPU); native: the same in C++, compiled at first use (on "
-        "a CPU in fp32; otherwise as fast); auto: native where it can run, otherwise fast",
+        "for blocks whose shapes repeat (not yet benchmarked on a GPU); native: the same in C++, compiled at first use "
+        "(on a CPU in fp32; elsewhere the fast loop runs); auto: native where it can run, otherwise fast",
         STEP_LOOPS,
     )
     step_loop_kernel: str = option(
         "torch",
-        "attention in the fast loop and in graphs: torch's products, or one Triton kernel each way (on a GPU)",
+        "attention in the fast loop and in graphs: torch's operations, or one Triton kernel each for the forward and "
+        "backward pass (on a GPU)",
         KERNELS,
     )
     step_loop_recompute: bool = option(
         False,
-        "compute a block's activations again in the backward pass instead of keeping them: less memory, more time",
+        "recompute a block's activations in the backward pass instead of storing them: less memory, more time",
     )
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(

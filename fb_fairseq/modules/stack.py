@@ -1,7 +1,7 @@
 """The base class of the stacks of attention layers."""
 
 from functools import partial
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
@@ -15,6 +15,7 @@ from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.step import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, layer_norm
@@ -149,6 +150,24 @@ class TransformerStack(Stack):
             *self.parameters(),
             *(p for layer in self.layers if not isinstance(layer, nn.Module) for p in layer.parameters()),
         ]
+
+    def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        """What each head attends to in a block, to be looked at: without dropout and without gradient, by the reference
+        loop. Not for the layers of translation models, which attend to an encoder too.
+
+        Args:
+            x_TBD, state: see ``run_block``.
+
+        Returns:
+            The attention weights by distance, [L, B, H, T, S]: column d - 1 is the weight of the step d steps back. A
+            head's weights at a step sum to 1, or to 0 where nothing has been seen yet. And the state after the block.
+        """
+        S = self.options.attention_span
+        with torch.no_grad():
+            weights = self.loop_weights(x_TBD.device, self.reaches())
+            state = StreamState.entering(state, len(weights.mix_KA), S, x_TBD)
+            weights_LBHTS, memory_KTBD = feedback_attention(x_TBD, state.memory_KCBD, weights, self.loop_options(S))
+        return weights_LBHTS, state.extended(memory_KTBD, self.carried_steps(self.reaches()))
 
     # Adaptive spans.
 

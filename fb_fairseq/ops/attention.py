@@ -203,9 +203,41 @@ def block_attention(
     Returns:
         The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
     """
-    T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
+    C, S = k_CBHE.shape[0], span
     if C == 0:
         return nothing_attended(q_TBHE, return_lse)
+    weights_BHTC, lse_BHT1 = block_attention_weights(
+        q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, reach_TB
+    )
+    weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
+    if mask_BHTS is not None:
+        weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
+    out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)
+    if positions.value_SE is not None:
+        out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
+    out_TBHE = out_BHTE.permute(2, 0, 1, 3)
+    return (out_TBHE, lse_BHT1.permute(2, 0, 1, 3)) if return_lse else out_TBHE
+
+
+def block_attention_weights(
+    q_TBHE: Tensor,
+    k_CBHE: Tensor,
+    span: int,
+    positions: Positions,
+    span_mask_HS: Optional[Tensor] = None,
+    return_lse: bool = False,
+    reach_TB: Optional[Tensor] = None,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The weights a of ``block_attention``, [B, H, T, C] for C > 0 slots, before dropout; at least fp32.
+
+    Args:
+        q_TBHE, k_CBHE, span, positions, span_mask_HS, reach_TB: see ``block_attention``.
+        return_lse: compute the logarithm of the softmax's sum, even where the weights do not need it.
+
+    Returns:
+        The weights; and that logarithm [B, H, T, 1], or None.
+    """
+    T, C, S = q_TBHE.shape[0], k_CBHE.shape[0], span
     q_BHTE = q_TBHE.permute(1, 2, 0, 3)
     scores_BHTC = torch.einsum("bhte,cbhe->bhtc", q_BHTE, k_CBHE)
     if positions.key_SE is not None:
@@ -226,14 +258,7 @@ def block_attention(
         scores_BHTC = scores_BHTC.masked_fill(~reached_TC, torch.finfo(scores_BHTC.dtype).min)
         weights_BHTC = torch.softmax(scores_BHTC, -1).masked_fill(~reached_TC, 0)
         lse_BHT1 = scores_BHTC.logsumexp(-1, True) if return_lse else None
-    weights_BHTC = weights_BHTC.to(v_CBHE.dtype)
-    if mask_BHTS is not None:
-        weights_BHTC = dropout(weights_BHTC, Dropout(by_slot(mask_BHTS.keep, C), mask_BHTS.scale))
-    out_BHTE = torch.einsum("bhtc,cbhe->bhte", weights_BHTC, v_CBHE)
-    if positions.value_SE is not None:
-        out_BHTE = out_BHTE + by_distance(weights_BHTC, S) @ positions.value_SE.flip(0)
-    out_TBHE = out_BHTE.permute(2, 0, 1, 3)
-    return (out_TBHE, lse_BHT1.permute(2, 0, 1, 3)) if return_lse else out_TBHE
+    return weights_BHTC, lse_BHT1
 
 
 def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:

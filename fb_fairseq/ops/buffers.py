@@ -23,7 +23,7 @@ _lock = threading.Lock()
 class Buffers:
     """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
-    After that a buffer's memory is overwritten: whoever uses a buffer must hold this object too.
+    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
 
     Attributes:
         poison: for tests: fill new buffers with NaN.

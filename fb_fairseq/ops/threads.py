@@ -72,7 +72,7 @@ def keep_threads_for_loops(largest_product: int) -> None:
         return
     _kept = threads
     torch.set_num_threads(1)
-    logger.info(f"step loop: the model is small: torch runs on 1 thread, the native loop on {threads}")
+    logger.info(f"step loop: small model, so torch uses 1 thread, and the native loop {threads}")
 
 
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:

@@ -69,7 +69,7 @@ class ClippedAdagradConfig(FairseqDataclass):
 
 @register_optimizer("clipped_adagrad", dataclass=ClippedAdagradConfig)
 class FairseqClippedAdagrad(FairseqOptimizer):
-    """``ClippedAdagrad`` as a fairseq optimizer.
+    """Adagrad that clips the gradient of each parameter separately (``ClippedAdagrad``).
 
     ``--clip-norm``, which limits the norm of all gradients together, is applied first.
 

@@ -44,8 +44,8 @@ PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
 
 def patch_command_line() -> None:
     """Refuse numbers that make no sense, such as ``--lr=-1``, ``--update-freq 0`` and ``--clip-norm nan``, and print
-    one line on a mistake, without the usage of 200 lines; and let --help show the options of the task, architecture, …
-    in the same line.
+    one line on a mistake instead of 200 lines of usage; and let --help show the options of the task, architecture, …
+    named on the same command line.
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
     ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
@@ -77,7 +77,7 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     check_values(vars(args))
     for name in PATHS:
         if "${" in str(getattr(args, name, "")):
-            raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give one without")
+            raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give a name without it")
     _prepare_half_precision(args)
     prepare = _task_hook(args)
     if prepare is not None:
@@ -92,7 +92,7 @@ def _task_hook(args) -> Optional[Callable]:
 
 
 def _prepare_half_precision(args) -> None:
-    """fairseq takes every machine for a TPU on which --bf16 is given, and needs a GPU for flat gradients."""
+    """With --bf16 fairseq assumes a TPU, and flat gradients need a GPU: turn both off where they do not apply."""
     if getattr(args, "bf16", False) and "torch_xla" not in sys.modules:
         args.tpu = False
     if getattr(args, "fp16", False) and (args.cpu or not torch.cuda.is_available()):

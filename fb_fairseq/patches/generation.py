@@ -75,10 +75,10 @@ def patch_search_values() -> None:
 def _build_checked_generator(original, self, models, args, *rest, **kwargs):
     beam, nbest, vocabulary = getattr(args, "beam", 1), getattr(args, "nbest", 1), len(self.target_dictionary)
     if nbest > beam:
-        raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most as many")
+        raise UserError(f"--nbest {nbest}: more than --beam {beam}; give at most that many")
     topk = getattr(args, "sampling_topk", -1)
     if topk > vocabulary:
-        raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most as many")
+        raise UserError(f"--sampling-topk {topk}: the vocabulary has only {vocabulary} symbols; give at most that many")
     return original(self, models, args, *rest, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""``--help`` of fairseq's commands, with the options of the task, architecture, … that the same line chooses."""
+"""``--help`` of fairseq's commands, with the options of the task, architecture, … named on the command line."""
 
 import argparse
 import sys

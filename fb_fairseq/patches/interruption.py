@@ -1,4 +1,4 @@
-"""Ctrl-C writes a checkpoint, so that the same command goes on where it was interrupted."""
+"""Ctrl-C writes a checkpoint, so that the same command resumes where it was interrupted."""
 
 import os
 import signal
@@ -92,7 +92,7 @@ def _leave(cfg, updates: int) -> None:
     """Print one line and exit."""
     last = cfg.optimization.max_update
     of = f" of {last}" if last else ""
-    remedy = "--no-save: nothing was written" if cfg.checkpoint.no_save else "the same command continues"
+    remedy = "--no-save: nothing was written" if cfg.checkpoint.no_save else "run the same command again to resume"
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0])
     print(f"{program}: interrupted at update {updates}{of}; {remedy}", file=sys.__stderr__, flush=True)

@@ -13,7 +13,7 @@ def patch_literal_values() -> None:
 
     Options such as ``adaptive_softmax_cutoff`` also come out of checkpoints, so that a checkpoint could run code even
     if its tensors are loaded as weights only. In each of fairseq's modules the name ``eval`` is bound to
-    ``parse_literal``, before which Python would look up its own.
+    ``parse_literal``, which Python finds before its own.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq does not call ``eval``; none does yet.

@@ -5,7 +5,7 @@
     python -m fb_fairseq rl plot --out curves.png Feedback=runs/maze_easy Transformer=runs/other
     python -m fb_fairseq rl speed --environment maze
 
-The default settings are the papers' (v3 §7.2, §7.3); with --small they are small ones for a CPU.
+The default settings are the papers' (v3 §7.2, §7.3); --small selects small ones for a CPU.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
         help="file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="file for the result, the line of JSON that is also printed (default: no file)"
+        "--out", metavar="FILE", help="also write the result, a line of JSON, to this file (default: no file)"
     )
     add_device_option(parser)
 
@@ -272,7 +272,7 @@ def run_evaluate(args) -> None:
     result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(
         f"{options.environment}: reward {result.reward:.3f} per episode, "
-        f"success in {result.success:.1f} % of {result.episodes} episodes"
+        f"success in {result.success:.1f}% of {result.episodes} episodes"
     )
     line = json.dumps(result._asdict())
     if args.out:

@@ -79,8 +79,8 @@ class MemoryFiles:
 
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
         """Remove all files but the one just written and the one before, which ``checkpoint_last.pt`` still belongs to
-        until fairseq has replaced it: the last that this run wrote or loaded, or else the latest by its name. (The
-        times of files say nothing: clocks are set back, and copies keep dates.)"""
+        until fairseq has replaced it: the last that this run wrote or loaded, or else the latest by its name. (File
+        times are not reliable: clocks are set back, and copies keep dates.)"""
         files = _memory_files(folder)
         own = [name for name in files if name.rank == written.rank and name != written]
         before = self._previous if self._previous in own else max(own, default=None)

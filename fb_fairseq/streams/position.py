@@ -49,6 +49,6 @@ class StreamPosition(NamedTuple):
             )
         if layout.turns_until(self.offsets) is None:
             raise UserError(
-                f"--tokens-per-sample {layout.lengths.full} (or the BPTT warm-up) makes no blocks that continue where "
-                f"the checkpoint was saved (step {max(self.offsets)} of the epoch); use the old values, {START_ANEW}"
+                f"--tokens-per-sample {layout.lengths.full} (or the BPTT warm-up): no block starts where the "
+                f"checkpoint was saved (step {max(self.offsets)} of the epoch); use the old values, {START_ANEW}"
             )

@@ -36,8 +36,8 @@ def simulate_walk(actions: Sequence[str], size: int) -> List[str]:
 def simulate_blocked_walk(moves: Sequence[str], blocks: Sequence[str] = BLOCKS) -> List[str]:
     """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
 
-    The agent starts in the middle, at E. The maze is a torus: whoever leaves it on one side enters on the other. A move
-    into a blocked cell is ignored.
+    The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A
+    move into a blocked cell is ignored.
     """
     row, column, cells = 1, 1, []
     for move in moves:

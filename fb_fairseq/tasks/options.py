@@ -19,16 +19,16 @@ class StreamingLMConfig(FairseqDataclass):
     """Options of ``StreamingLMTask``; the last ones are fairseq's own, which streams depend on or cannot use."""
 
     data: Optional[str] = option(
-        None, "folder with dict.txt and the binarised data; of sharded data a:b:… each epoch reads one folder in turn"
+        None, "folder with dict.txt and the binarised data; with shards a:b:…, each epoch reads the next folder"
     )
     tokens_per_sample: int = option(
         128, "length of a block in steps: how far gradients reach back (M in the papers; default: 128)"
     )
     bptt_warmup_tokens: int = option(
         0,
-        "BPTT warm-up: length of the first blocks in steps, which must be --tokens-per-sample divided by 2, 4, 8, …; "
-        "there are as many times more streams, so that an iteration has the same number of tokens (default: 0, no "
-        "warm-up)",
+        "BPTT warm-up: length of the first blocks, in steps; must be --tokens-per-sample divided by 2, 4, 8, …. The "
+        "number of streams grows by the same factor, so that the number of tokens per iteration stays the same "
+        "(default: 0, no warm-up)",
     )
     bptt_warmup_iterations: int = option(
         0,
@@ -52,8 +52,8 @@ class StreamingLMConfig(FairseqDataclass):
     save_stream_memory: ChoiceEnum([*STORAGE_TYPES, "none"]) = option(
         "exact",
         "how to save the streams' memory beside checkpoint_last.pt. exact (the default): a resumed run equals an "
-        "uninterrupted one. bfloat16, float16: half of the disk space, and small differences after a resume. none: not "
-        "at all; after a resume in mid-epoch each stream starts with an empty memory",
+        "uninterrupted one. bfloat16, float16: half the disk space, with small differences after resuming. none: do "
+        "not save it; after resuming in mid-epoch, each stream starts with an empty memory",
     )
     update_freq: Any = II("optimization.update_freq")
     skip_remainder_batch: Any = II("optimization.skip_remainder_batch")
@@ -143,7 +143,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     ):
         if given(name) and (getattr(args, unit, None) or 0) % getattr(args, name):
             raise UserError(
-                f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is no multiple of it"
+                f"{flag(name)} {getattr(args, name)}: {flag(unit)} {getattr(args, unit)} is not a multiple of it"
             )
 
 
@@ -179,7 +179,7 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
                 f"{cfg.tokens_per_sample} steps; give --batch-size {streams}"
             )
     if cfg.skip_remainder_batch:
-        raise UserError("--skip-remainder-batch would drop targets of every epoch; leave it out")
+        raise UserError("--skip-remainder-batch would drop targets in every epoch; leave it out")
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 
@@ -21,6 +23,23 @@ def recipe(folder, *arguments):
         timeout=600,
         cwd="/",
     )
+
+
+def printed_commands(text, start=""):
+    """The words of each printed command that begins so, up to ``2>&1``. (Their names must not hold line breaks.)"""
+    lines = re.sub(r"\\\n +", "", text).splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith(start) and line and line[0] != "#"]
+    return [command[: (command + ["2>&1"]).index("2>&1")] for command in commands]
+
+
+def assert_prints_training(script, log, *arguments, repository=REPOSITORY):
+    """The training that a script prints is the one that it wrote into its log, which has no paths relative to it."""
+    done = recipe(repository / "examples" / script, *arguments, "--print")
+    assert done.returncode == 0, done.stderr
+    (trained,) = printed_commands(done.stdout, "fairseq-train ")
+    line = log.read_text().splitlines()[0]
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True).stdout.split("\0")
+    assert [word.replace(f"{repository}/", "") for word in words[:-1]] == trained
 
 
 @pytest.fixture(autouse=True)

@@ -43,8 +43,8 @@ TRAIN = [
     (["--dropout", "1.5"], "--dropout 1.5: must be from 0 to 1"),
     (["--adaptive-span-loss", "nan", "--adaptive-span"], "--adaptive-span-loss nan: must be a finite number"),
     (["--weight-decay", "nan"], "--weight-decay nan"),
-    (["--adam-betas", "(nan, 0.9)"], r"\(nan, 0.9\).*is code, or no value.*--adam-betas"),
-    (["--adam-betas", "__import__('os').getpid()"], "is code, or no value.*--adam-betas"),
+    (["--adam-betas", "(nan, 0.9)"], r"\(nan, 0.9\).*is code, or not a valid value.*--adam-betas"),
+    (["--adam-betas", "__import__('os').getpid()"], "is code, or not a valid value.*--adam-betas"),
     (["--max-update=-5"], "--max-update -5: must be 0 or more"),
     (["--num-workers=-1"], "--num-workers -1"),
     (["--memory-composition", "layer:²"], "--memory-composition layer:².*give layer:0"),
@@ -98,7 +98,11 @@ EVALUATION = [
         ["--model-overrides", "{{'attention_span': 9}}"],
         "do not fit.*--model-overrides.*positions.key",
     ),
-    ("fairseq-eval-lm", ["--model-overrides", "{{'attention_span'"], "is code, or no value.*--model-overrides"),
+    (
+        "fairseq-eval-lm",
+        ["--model-overrides", "{{'attention_span'"],
+        "is code, or not a valid value.*--model-overrides",
+    ),
     ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
     ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
@@ -220,7 +224,8 @@ def test_two_runs_in_one_folder(commands, byte_data, tmp_path):
     with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path / "ck")], **pipes) as first:
         first.stdout.readline()
         refused(
-            commands.run("fairseq-train", *arguments), rf"--save-dir .*ck: another run writes.*process {first.pid} on"
+            commands.run("fairseq-train", *arguments),
+            rf"--save-dir .*ck: another run is writing.*process {first.pid} on",
         )
         assert [path.name for path in (tmp_path / "ck").iterdir()] == [".lock"]
         first.kill()

@@ -180,7 +180,7 @@ def test_options_in_a_checkpoint_are_not_run(commands, translation, tmp_path, op
         result = commands.run(command, data, "--user-dir", PLUGIN, "--cpu", "--path", changed, "-s", "de", "-t", "en")
         assert not marker.exists()
         if option == "adaptive_softmax_cutoff":
-            assert result.status == 2 and "is code, or no value at all" in result.errors[-1], result.errors
+            assert result.status == 2 and "is code, or not a valid value" in result.errors[-1], result.errors
 
 
 def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
@@ -202,4 +202,4 @@ def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
                 command, byte_data, "--user-dir", PLUGIN, "--task", "language_modeling", "--cpu", "--path", changed
             )
             assert not marker.exists()
-            assert result.status == 2 and "is code, or no value at all" in result.errors[-1], result.errors
+            assert result.status == 2 and "is code, or not a valid value" in result.errors[-1], result.errors

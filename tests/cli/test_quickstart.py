@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.cli.recipes import assert_prints_training
 from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
@@ -44,10 +45,13 @@ def test_own_text(tmp_path):
     assert "update 20 of 20, loss " in done.stderr
     again = quickstart("--text", text, "--updates", 20, repository=folder)
     assert again.returncode == 0 and "checkpoints: already trained for 20 updates" in again.stdout
-    assert f"Test split: {bits:.3f} bits per byte" in again.stdout
+    assert f"Test split: {bits:.3f} bits per byte" in again.stdout and "== prepare: done already" in again.stdout
+    assert "== Sampling from the model\nA line of text, and another one." in again.stdout
+    options = ["--text", text, "--updates", 20]
+    assert_prints_training("quickstart.sh", out / "checkpoints.log", *options, repository=folder)
     other = quickstart("--text", text, "--updates", 30, repository=folder)
     (line,) = other.stderr.splitlines()
-    assert other.returncode == 1 and "holds another model (other --text or --updates)" in line
+    assert other.returncode == 1 and "holds a model with another --text or --updates" in line
     assert (out / "checkpoints/checkpoint_best.pt").exists()
 
 
@@ -57,8 +61,8 @@ def test_own_text(tmp_path):
         (["--text", "/nowhere"], {}, "error: --text /nowhere"),
         (["--text", "/"], {}, "error: --text /: no such file"),
         (["--text"], {}, "error: --text needs a value"),
-        (["--text", "/etc/passwd", "--out", "/etc/passwd/out"], {}, "error: --out /etc/passwd/out: this folder cannot"),
-        ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, "a:b: PATH is split at :"),
+        (["--text", "/etc/passwd", "--out", "/etc/passwd/out"], {}, "error: --out /etc/passwd/out: cannot create"),
+        ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, 'a:b: PATH is split at ":"'),
         ([], {"FB_FAIRSEQ_VENV": "{}/$(exit)"}, "$(exit): set FB_FAIRSEQ_VENV to a folder without"),
         (["--updates", "many"], {}, "error: --updates many"),
         (["--epochs", "3"], {}, "error: --epochs"),

@@ -70,6 +70,8 @@ def test_small_recipe_prepares(tmp_path, name):
     done = recipe(f"language_modeling/{name}", "--small", data, "--steps", "prepare", "--out", out)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
+    again = recipe(f"language_modeling/{name}", "--small", data, "--steps", "prepare", "--out", out)
+    assert again.returncode == 0 and again.stdout == "== prepare: done already\n"
 
 
 def test_two_machines(tmp_path):
@@ -126,9 +128,9 @@ def test_steps_and_resuming(tmp_path):
     def steps(todo, *arguments):
         return recipe("language_modeling/enwik8", *common, "--steps", todo, *arguments)
 
-    assert "run the step prepare first" in steps("train").stderr
+    assert "run step prepare first" in steps("train").stderr
     assert steps("prepare", data).returncode == 0
-    assert "run the step train first" in steps("finetune").stderr
+    assert "run step train first" in steps("finetune").stderr
     assert steps("train finetune", "--updates", "2").returncode == 0
     assert steps("train finetune", "--updates", "2").stdout.count("already trained for 2 updates") == 2
     (out / "relative_transformer_lm-1.seconds").unlink()  # as if the run had been killed
@@ -141,7 +143,7 @@ def test_steps_and_resuming(tmp_path):
     check_results(out, ["relative_transformer_lm-1", "relative_transformer_lm-1-finetuned"])
     data.write_bytes(made_up_text(20_000, 2))
     refused = steps("prepare", data)
-    assert "holds models that were trained on other data; give another --out" in refused.stderr
+    assert "holds models that were trained on other data; choose another --out" in refused.stderr
     assert (out / "data/train.bin").exists() and not (out / "data.tmp").exists()
 
 
@@ -161,23 +163,23 @@ def test_steps_and_resuming(tmp_path):
         ("enwik8", ["--finetune-updates", "0"], "error: --finetune-updates 0: give a number, 1 or more"),
         ("char_ptb", ["--small", "--layers", "2 x"], "error: --layers x: give a number, 1 or more"),
         ("enwik8", ["--small", "{folder}"], "error: DATA .*: no such file"),
-        ("enwik8", ["--small", "{zip}"], "error: .*x.zip: cannot be unpacked; give an intact copy with enwik8"),
+        ("enwik8", ["--small", "{zip}"], "error: .*x.zip: cannot be unpacked; use an intact copy with enwik8"),
         ("persistent_memory", ["--small", "{text}", "--models", "N1 all"], "--models all: unknown; give N<number>"),
         (
             "enwik8",
             ["--small", "--update-freq", "3", "{text}"],
             "--update-freq 3: 64 streams cannot be divided among 1",
         ),
-        ("char_ptb", ["--small", "{bad}"], "ptb.train.txt: no text in UTF-8, or damaged; convert it"),
-        ("enwik8", ["--small", "{text}", "--models", "*"], "--models \\*: only letters, digits"),
+        ("char_ptb", ["--small", "{bad}"], "ptb.train.txt: not UTF-8 text, or damaged; convert it"),
+        ("enwik8", ["--small", "{text}", "--models", "*"], "--models \\*: use only letters, digits"),
         ("enwik8", ["--small", "{text}", "--models", "spam"], "--models spam: unknown; give architectures"),
-        ("enwik8", ["--updates", "1 2", "x"], "--updates 1 2: give one number"),
+        ("enwik8", ["--updates", "1 2", "x"], "--updates 1 2: takes one number"),
         ("enwik8", ["x", "--updates"], "--updates needs a value"),
         ("enwik8", ["-data"], "error: -data: unknown option"),
-        ("enwik8", ["x", "--nodes", "2"], "--node-rank is missing: give the number of this machine, from 0 to 1"),
-        ("enwik8", ["x", "--nodes", "2", "--node-rank", "2"], "--node-rank 2: give the number of this machine"),
+        ("enwik8", ["x", "--nodes", "2"], "--node-rank is missing: give this machine's number, from 0 to 1"),
+        ("enwik8", ["x", "--nodes", "2", "--node-rank", "2"], "--node-rank 2: give this machine's number"),
         ("enwik8", ["x", "--nodes", "2", "--node-rank", "0"], "--rendezvous is missing: give HOST:PORT"),
-        ("enwik8", ["x", "--node-rank", "0"], "--node-rank, --rendezvous: only with --nodes N"),
+        ("enwik8", ["x", "--node-rank", "0"], "--node-rank, --rendezvous: only with --nodes 2"),
     ],
 )
 def test_bad_input(tmp_path, name, arguments, message):
@@ -196,10 +198,10 @@ def test_bad_input(tmp_path, name, arguments, message):
 @pytest.mark.parametrize(
     "out,message",
     [
-        ("text/out", "--out .*/text/out: this folder cannot be created"),
-        ("a:b", "--out .*/a:b: fairseq splits names at :"),
-        ("${b}", r"--out .*/\${b}: fairseq replaces"),
-        ("text/a\nb", r"--out .*/text/a\\nb: this folder cannot be created"),
+        ("text/out", "--out .*/text/out: cannot create this folder"),
+        ("a:b", "--out .*/a:b: fairseq splits paths at "),
+        ("${b}", r"--out .*/\${b}: fairseq expands"),
+        ("text/a\nb", r"--out .*/text/a\\nb: cannot create this folder"),
     ],
 )
 def test_bad_out(tmp_path, out, message):
@@ -210,7 +212,7 @@ def test_bad_out(tmp_path, out, message):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize("part", ["steps.sh", "language_modeling/bytes.sh", "translation/multi30k.sh"])
+@pytest.mark.parametrize("part", ["steps.sh", "printing.sh", "language_modeling/bytes.sh", "translation/multi30k.sh"])
 def test_parts_of_recipes_do_not_run(part):
     done = recipe(part)
-    assert done.returncode != 0 and re.fullmatch("error: .*: part of the recipes; run one of them.*\n", done.stderr)
+    assert done.returncode != 0 and re.fullmatch("error: .*: not a script of its own; run a recipe.*\n", done.stderr)

@@ -265,7 +265,9 @@ def test_interrupted_and_continued(byte_data, tmp_path, never_interrupted):
             break
     lines = process.communicate(timeout=120)[0].strip().splitlines()
     assert process.returncode == 130
-    found = re.fullmatch(r"fairseq-train: interrupted at update (\d+) of 60; the same command continues", lines[-1])
+    found = re.fullmatch(
+        r"fairseq-train: interrupted at update (\d+) of 60; run the same command again to resume", lines[-1]
+    )
     assert found and 7 <= int(found[1]) < 30, lines[-5:]
     assert not any("Traceback" in line for line in lines)
     log = train(byte_data, tmp_path, **INTERRUPTED)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.cli.recipes import environment, recipe  # noqa: F401
+from tests.cli.recipes import assert_prints_training, environment, recipe  # noqa: F401
 from tests.cli.test_recipes import made_up_corpus
 
 SMALL = ["--train", 80, "--valid", 8, "--test", 8]
@@ -36,6 +36,8 @@ def test_recipe(tmp_path):
     }
     assert "--adaptive-span-init 0.4" in (tmp_path / f"out/{model}.log").read_text()
     assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
+    assert_prints_training(script, tmp_path / f"out/{model}.log", *arguments, "--models", model)
+    assert "== prepare: done already" in run(script, *arguments, "--models", model)
 
 
 @pytest.mark.slow
@@ -47,9 +49,9 @@ def test_resumes(tmp_path):
     assert "layer0: already trained for 6 updates" in run("synthetic_tasks/random_walk.sh", *arguments)
     for change in (["--span", 30], ["--layers", 1], ["--updates", 3], ["--", "--lr", "0.1"]):
         done = recipe("synthetic_tasks/random_walk.sh", *arguments, *change)
-        assert "holds layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
+        assert "holds a model layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
     done = recipe("synthetic_tasks/random_walk.sh", *arguments, "--size", 5)
-    assert "holds other data (random_walk --seed 1 --size 4" in done.stderr.splitlines()[-1]
+    assert "holds models that were trained on other data (random_walk --seed 1 --size 4" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -134,7 +136,7 @@ def test_memory_composition(tmp_path):
         ("random_walk.sh", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
         ("random_walk.sh", ["--longest", "9"], "error: .*--longest"),
         ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give a number from 1 to 6"),
-        ("copy.sh", ["text"], "error: text: unexpected argument, the data are generated; give --small"),
+        ("copy.sh", ["text"], "error: text: unexpected argument, the data is generated; give --small"),
         ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
         ("copy.sh", ["--seed", "one"], "error: --seed one: give a number, 1 or more"),
         ("sweep.sh", [], "error: the task is missing; give a task"),
@@ -143,7 +145,11 @@ def test_memory_composition(tmp_path):
         ("sweep.sh", ["copy", "--seed", "1"], "error: --seed: give --seeds"),
         ("sweep.sh", ["copy", "--layers", "1"], "error: --layers: give --depths; give a task"),
         ("../memory_composition/run.sh", [], "error: PTB is missing; give PTB or --small"),
-        ("../memory_composition/run.sh", ["--layers", "2", "x"], "error: --layers 2: PTB in the papers' setting has 6"),
+        (
+            "../memory_composition/run.sh",
+            ["--layers", "2", "x"],
+            "error: --layers 2: the papers' setting for PTB has 6",
+        ),
     ],
 )
 def test_bad_input(tmp_path, script, arguments, message):

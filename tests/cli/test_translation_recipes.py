@@ -44,6 +44,8 @@ def test_small_recipe_starts(tmp_path, name):
     done = recipe(name, "--small", data, *arguments)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (out / "feedback-1/checkpoint_best.pt").exists()
+    again = recipe(name, "--small", data, "--steps", "prepare", "--out", out)
+    assert again.returncode == 0 and "== prepare: done already\n" in again.stdout
 
 
 @pytest.mark.slow
@@ -71,7 +73,7 @@ def test_small_recipe(tmp_path, name):
     [
         (NAMES[0], ["--small", "/nowhere"], "DATA /nowhere: no train.de.gz in this folder; give Multi30k"),
         (NAMES[0], ["/nowhere"], "/nowhere/train.de: no such file"),
-        (NAMES[0], ["{folder}"], "train.de: 1 lines, not 160239; give the corpus named in the README, or --small"),
+        (NAMES[0], ["{folder}"], "train.de: 1 lines, not 160239; use the corpus named in the README, or --small"),
         (NAMES[1], ["/nowhere"], "/nowhere/train.tok.clean.bpe.32000.en: no such file"),
         (NAMES[2], ["--small", "{folder}"], "no \\*.csv or \\*.csv.gz in this folder"),
         (NAMES[2], ["{folder}"], "no train.csv or train.csv.gz in this folder"),
@@ -79,8 +81,8 @@ def test_small_recipe(tmp_path, name):
         (NAMES[0], ["--layers", "0", "x"], "--layers 0: give a number, 1 or more"),
         (NAMES[0], [], "DATA is missing; give DATA or --small DATA"),
         (NAMES[0], ["--small", "{folder}/train.de"], "DATA .*/train.de: no train.de.gz in this folder"),
-        (NAMES[0], ["--small", "{bad}"], "train.de.gz: no text in UTF-8, or damaged; convert it"),
-        (NAMES[2], ["--small", "{bad}"], "some.csv: no text in UTF-8, or damaged; convert it"),
+        (NAMES[0], ["--small", "{bad}"], "train.de.gz: not UTF-8 text, or damaged; convert it"),
+        (NAMES[2], ["--small", "{bad}"], "some.csv: not UTF-8 text, or damaged; convert it"),
         (NAMES[0], ["--projections", "none", "x"], "--projections none: unknown"),
     ],
 )

@@ -288,8 +288,8 @@ def with_more(checkpoint):
         (without("key_pe"), "has neither key_pe nor layers.0.attn.attn.key_pe"),
         (without(r"layers\."), "layers.0 is missing"),
         (with_more, "layers.0.gate.weight: unknown parameters, which cannot be imported"),
-        (lambda checkpoint: {"weights": 3}, "holds no model"),
-        (lambda checkpoint: [1, 2], "holds no model"),
+        (lambda checkpoint: {"weights": 3}, "does not contain a model"),
+        (lambda checkpoint: [1, 2], "does not contain a model"),
     ],
 )
 def test_foreign_checkpoints(tmp_path, capsys, change, message):

@@ -33,9 +33,9 @@ ALL_STEPS = "prepare train evaluate"
         (["", "", ""], SLURM, "2 1 gpu7 20042 train"),
         (["", "", "a:29500"], {**SLURM, "SLURM_NODEID": "0"}, f"2 0 a 29500 {ALL_STEPS}"),
         (["1", "", ""], SLURM, f"1 0 {ALL_STEPS}"),
-        (["", "", ""], {**SLURM, "SLURM_STEP_NUM_TASKS": "4"}, "error: srun starts 4 tasks; start one on each machine"),
+        (["", "", ""], {**SLURM, "SLURM_STEP_NUM_TASKS": "4"}, "error: srun starts 4 tasks; start one per machine"),
         (["2", "1", "a:70000"], {}, "error: --rendezvous a:70000: give HOST:PORT"),
-        (["2", "01", "a:29500"], {}, "error: --node-rank 01: give the number of this machine, from 0 to 1"),
+        (["2", "01", "a:29500"], {}, "error: --node-rank 01: give this machine's number, from 0 to 1"),
     ],
 )
 def test_find_nodes(tmp_path, options, slurm, found):
@@ -49,3 +49,106 @@ def test_find_nodes(tmp_path, options, slurm, found):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert " ".join((done.stdout + done.stderr).split()).startswith(found)
     assert (done.returncode == 0) == (not found.startswith("error"))
+
+
+PREPARE = """
+set -euo pipefail
+. "$1/examples/steps.sh"
+input=$2 out=$3 data=$3/data
+prepare() { echo "preparing $1"; tr a-z A-Z <"$1/text" >"$2/train.bin"; ${KILLED:-:}; echo 1 >"$2/dict.txt"; }
+prepare_data "$4"
+"""
+DONE = "== prepare: done already\n"
+
+
+@pytest.fixture
+def prepare(tmp_path):
+    """Runs prepare_data with a setting, for the folder tmp_path/input and OUT tmp_path/out."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input/text").write_text("abc")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/log").touch()
+
+    def run(setting, **environment):
+        names = [str(name) for name in (REPOSITORY, tmp_path / "input", tmp_path / "out")]
+        command = ["bash", "-c", PREPARE, "recipe", *names, setting]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+
+    return run
+
+
+def test_data_are_prepared_once(tmp_path, prepare):
+    """Until the input's contents, the setting or the data change."""
+    prepared = f"== prepare\npreparing {tmp_path}/input\n"
+    data = tmp_path / "out/data"
+    assert prepare("small").stdout == prepared and prepare("small").stdout == DONE
+    os.utime(tmp_path / "input/text", (0, 0))
+    assert prepare("small").stdout == DONE, "contents, not times"
+    for change in (
+        lambda: (tmp_path / "input/text").write_text("abd"),
+        lambda: (tmp_path / "input/more").write_text(""),
+        lambda: (data / "dict.txt").unlink(),
+        lambda: (data / "train.bin").write_text(""),
+    ):
+        change()
+        assert prepare("small").stdout == prepared and prepare("small").stdout == DONE
+    assert prepare("full").stdout == prepared and prepare("full").stdout == DONE
+    assert (data / "train.bin").read_text() == "ABD" and not (tmp_path / "out/data.tmp").exists()
+
+
+@pytest.mark.parametrize("how", ["exit 3", "kill -9 $$"])
+def test_interrupted_prepare_is_not_done(tmp_path, prepare, how):
+    assert prepare("small", KILLED=f"eval {how}").returncode != 0
+    assert not (tmp_path / "out/data").exists()
+    assert prepare("small").stdout.startswith("== prepare\n") and (tmp_path / "out/data/dict.txt").exists()
+    (tmp_path / "input/text").write_text("other")
+    assert prepare("small", KILLED=f"eval {how}").returncode != 0
+    assert (tmp_path / "out/data/train.bin").read_text() == "ABC", "the old data stay"
+    assert prepare("small").stdout.startswith("== prepare\n")
+
+
+def test_data_of_trained_models_stay(tmp_path, prepare):
+    """The same data are accepted, other data are not."""
+    prepare("small")
+    (tmp_path / "out/model").mkdir()
+    (tmp_path / "out/model/checkpoint_best.pt").touch()
+    assert prepare("full").returncode == 0, "made in another way, but the same"
+    (tmp_path / "input/text").write_text("other")
+    refused = "holds models that were trained on other data; choose another --out, or delete this one\n"
+    assert prepare("full").stderr == f"error: {tmp_path}/out: {refused}"
+    assert prepare("small").stderr == f"error: {tmp_path}/out: {refused.replace('data;', 'data (full);')}"
+    assert (tmp_path / "out/data/train.bin").read_text() == "ABC" and not (tmp_path / "out/data.tmp").exists()
+    (tmp_path / "input/text").write_text("abc")
+    assert prepare("full").stdout == DONE
+
+
+TORCH = """
+set -euo pipefail
+. "$1/examples/environment.sh"
+has_nvidia() { [ "$2" = gpu ]; }
+uname() { echo Linux; }
+recorder() { echo "$@" >"$record"; [ -z "${FAILS:-}" ]; }
+record=$3 python=$4
+install_torch "$python" recorder
+"""
+
+
+@pytest.mark.parametrize(
+    "gpu,variables,index,message",
+    [
+        ("none", {}, "https://download.pytorch.org/whl/cpu", ""),
+        ("none", {"FAILS": "yes"}, "https://download.pytorch.org/whl/cpu", "using the usual package index"),
+        ("gpu", {}, None, ""),
+        ("gpu", {"FB_FAIRSEQ_TORCH": "https://a.b/c"}, "https://a.b/c", ""),
+        ("none", {"FB_FAIRSEQ_TORCH": ""}, None, ""),
+    ],
+)
+def test_builds_of_pytorch_without_cuda(tmp_path, gpu, variables, index, message):
+    """Where there is no NVIDIA GPU. Whatever cannot be installed from there comes from the usual index."""
+    environment = {name: value for name, value in os.environ.items() if name != "FB_FAIRSEQ_TORCH"}
+    record = tmp_path / "record"
+    command = ["bash", "-c", TORCH.replace('"$2"', gpu), "recipe", str(REPOSITORY), gpu, str(record), str(tmp_path)]
+    done = subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and message in done.stdout and bool(message) == bool(done.stdout)
+    asked = record.read_text() if record.exists() else ""
+    assert asked == (f"torch>=2.4 torchaudio --index-url {index}\n" if index else "")

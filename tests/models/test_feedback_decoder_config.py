@@ -71,7 +71,7 @@ def test_named_architecture_in_yaml():
         (dict(memory=1), "model.memory: .* no such option"),
         (dict(decoder=dict(layers="two")), "model.decoder.layers two: .*; correct it"),
         (dict(activation_fn="swish"), "model.activation_fn swish: "),
-        (dict(decoder=dict(layers=2), decoder_layers=3), "given .* too; leave one of them out"),
+        (dict(decoder=dict(layers=2), decoder_layers=3), "also given as .*; leave one of them out"),
         (dict(decoder=dict(input_dim=8)), "--decoder-input-dim: .*leave it out"),
         (dict(init_layers="0"), "--init-layers 0: has no effect without --init-from-transformer"),
     ],

@@ -186,7 +186,11 @@ def test_language_model_from_the_baseline(tmp_path):
 @pytest.mark.parametrize(
     "changes,layers,message",
     [
-        (dict(decoder_layers=2), "", "has 3 decoder layers, the model 2; choose 2 of them with --init-layers, as 0,1"),
+        (
+            dict(decoder_layers=2),
+            "",
+            "has 3 decoder layers, the model 2; choose 2 of them with --init-layers, for example 0,1",
+        ),
         (dict(decoder_layers=2), "0,3", "--init-layers 0,3: give 2 of the layers 0 to 2"),
         (dict(decoder_layers=2), "0,1,2", "--init-layers 0,1,2: give 2 of the layers"),
         (dict(decoder_layers=2), "one", "--init-layers one: give layer numbers"),

@@ -3,7 +3,7 @@
 #   bash examples/language_modeling/char_ptb/run.sh PTB            # the setting of v3 Table 9, for GPUs
 #   bash examples/language_modeling/char_ptb/run.sh --small PTB    # a small model, for a CPU; any text will do
 # PTB: the folder of the word-level files ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz).
-# Options and steps: ../README.md.
+# --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
@@ -46,8 +46,8 @@ prepare() {
     local split file md5
     for split in train valid test; do
         file=$1/ptb.$split.txt
-        [ -s "$file" ] || file=$file.gz
-        [ -s "$file" ] ||
+        [ -s "$file" ] || [ ! -s "$file.gz" ] || file=$file.gz
+        [ -s "$file" ] || [ $printing = yes ] ||
             fail "PTB $1: no ptb.$split.txt or ptb.$split.txt.gz in this folder; give the folder of PTB's files"
         check_text "$file"
         unpack "$file" "$2/$split.words"
@@ -58,12 +58,7 @@ prepare() {
         esac
         [ $small = yes ] || check_file "$2/$split.words" $bytes $md5 "ptb.$split.txt"
         # Every character is a token, and _ separates words; the end of a line is fairseq's </s>.
-        python - "$2/$split.words" "$2/$split.chars" <<'PY'
-import sys
-with open(sys.argv[1], encoding="utf-8") as words, open(sys.argv[2], "w", encoding="utf-8") as characters:
-    for line in words:
-        characters.write(" ".join("_".join(line.split())) + "\n")
-PY
+        run python examples/language_modeling/char_ptb/characters.py "$2/$split.words" "$2/$split.chars"
     done
     preprocess "$2" train.chars valid.chars test.chars "$2" --only-source
 }

@@ -4,7 +4,8 @@
 #   bash examples/language_modeling/persistent_memory/run.sh text8.zip       # the paper's setting, for GPUs
 #   bash examples/language_modeling/persistent_memory/run.sh --small TEXT    # small models, for a CPU; any text will do
 # Models: N0, N64, … (that number of vectors), attn-split, head-split, single-head, ff-attn, and the baseline
-# relative_transformer_lm. Both panels of the figure are drawn to OUT/figure2.png. Options and steps: ../README.md.
+# relative_transformer_lm. Both panels of the figure are drawn to OUT/figure2.png.
+# --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../bytes.sh"
 
@@ -46,12 +47,15 @@ shape() {
 
 prepare() {
     local text=$2/text
-    [ -f "$1" ] || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
+    given "$1" || fail "DATA $1: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or" \
         "--small TEXT"
     unpack "$1" "$text" text8
     [ $small = yes ] || check_file "$text" 100000000 3bea1919949baf155f99411df5fada7e text8
-    python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
+    run python -m fb_fairseq preprocess-bytes --text "$text" --split 90,5,5 --destdir "$2"
 }
 
 run_recipe "$@"
-if asked train; then python examples/language_modeling/persistent_memory/draw.py "$out"; fi
+if asked train; then
+    comment "draw the figure of the paper"
+    run python examples/language_modeling/persistent_memory/draw.py "$out"
+fi

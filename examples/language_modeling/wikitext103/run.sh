@@ -4,7 +4,7 @@
 #   bash examples/language_modeling/wikitext103/run.sh --small WIKITEXT2      # small models, for a CPU
 # --models feedback_transformer_lm_wikitext103_large: the large model of Table 9.
 # WIKITEXT2: a folder with train.txt, valid.txt and test.txt (or .txt.gz, or wiki.train.tokens, …).
-# Options and steps: ../README.md.
+# --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
@@ -42,16 +42,17 @@ prepare() {
     local split file url=https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip
     [ $small = yes ] || case $1 in
         *.zip)
-            [ -f "$1" ] || fail "DATA $1: no such file; give wikitext-103-v1.zip"
+            given "$1" || fail "DATA $1: no such file; give wikitext-103-v1.zip"
             check_file "$1" "" 9ddaacaf6af0710eda8c456decff7832 wikitext-103-v1.zip
             ;;
-        *) fail "DATA $1: give wikitext-103-v1.zip ($url), or --small and a folder" ;;
+        *) [ $printing = yes ] || fail "DATA $1: give wikitext-103-v1.zip ($url), or --small and a folder" ;;
     esac
     for split in train valid test; do
         if [ $small = yes ]; then
             for file in "$1/$split.txt" "$1/$split.txt.gz" "$1/wiki.$split.tokens" ""; do
                 [ ! -s "$file" ] || break
             done
+            [ -n "$file" ] || [ $printing = no ] || file=$1/$split.txt
             [ -n "$file" ] ||
                 fail "DATA $1: no $split.txt, $split.txt.gz or wiki.$split.tokens in this folder; give WikiText-2's"
             check_text "$file"

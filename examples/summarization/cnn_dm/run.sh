@@ -4,7 +4,7 @@
 #   bash examples/summarization/cnn_dm/run.sh --small SAMPLE    # small models on a sample, for a CPU
 # CNNDM: a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights).
 # SAMPLE: a folder with any such CSV files, with at least 300 pairs in total.
-# Options and steps: ../../translation/README.md.
+# --print: print the commands without running them. Options and steps: ../../translation/README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../translation/recipe.sh"
 
@@ -34,22 +34,28 @@ shape() {
 }
 
 prepare() {
-    local read="python examples/summarization/cnn_dm/read_csv.py" split file files=() merges=32000
+    local read="run python examples/summarization/cnn_dm/read_csv.py" split file files=() merges=32000
     if [ $small = yes ]; then
         for file in "$1"/*.csv "$1"/*.csv.gz; do
             [ -f "$file" ] || continue
             check_text "$file"
             files+=("$file")
         done
+        if [ $printing = yes ] && [ ${#files[@]} = 0 ]; then
+            comment "(all .csv and .csv.gz files of DATA instead of this one)"
+            files=("$1/articles.csv")
+        fi
         [ ${#files[@]} != 0 ] || fail "DATA $1: no *.csv or *.csv.gz in this folder; give another"
         merges=2000
         $read "${files[@]}" --take 100 --source "$2/test.tok.article" --target "$2/test.tok.summary"
         $read "${files[@]}" --skip 100 --take 100 --source "$2/valid.tok.article" --target "$2/valid.tok.summary"
         $read "${files[@]}" --skip 200 --source "$2/train.tok.article" --target "$2/train.tok.summary"
-        [ "$(wc -l <"$2/train.tok.article")" -ge 100 ] || fail "DATA $1: fewer than 300 pairs; give more"
+        [ $printing = yes ] || [ "$(wc -l <"$2/train.tok.article")" -ge 100 ] ||
+            fail "DATA $1: fewer than 300 pairs; give more"
     else
         for split in train:train valid:validation test:test; do
             for file in "$1/${split#*:}.csv" "$1/${split#*:}.csv.gz" ""; do [ ! -f "$file" ] || break; done
+            [ -n "$file" ] || [ $printing = no ] || file=$1/${split#*:}.csv
             [ -n "$file" ] || fail "DATA $1: no ${split#*:}.csv or ${split#*:}.csv.gz in this folder; give another"
             check_text "$file"
             $read "$file" --source "$2/${split%:*}.tok.article" --target "$2/${split%:*}.tok.summary"

@@ -4,7 +4,7 @@
 #   bash examples/translation/iwslt14_de_en/run.sh --small MULTI30K    # small models on Multi30k, for a CPU
 # IWSLT: the folder iwslt14.tokenized.de-en that fairseq's prepare-iwslt14.sh writes.
 # MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
-# Options and steps: ../README.md.
+# --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../multi30k.sh"
 

@@ -4,7 +4,7 @@
 #   bash examples/translation/wmt14_en_de/run.sh --small MULTI30K    # small models on Multi30k, for a CPU
 # WMT: the unpacked wmt16_en_de.tar.gz (32K joint BPE).
 # MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
-# Options and steps: ../README.md.
+# --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../multi30k.sh"
 

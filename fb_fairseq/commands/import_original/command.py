@@ -34,7 +34,7 @@ def read(path: str) -> Source:
     saved = load_file(path)
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(torch.is_tensor(value) for value in state.values()):
-        raise UserError(f"{path}: holds no model; give a checkpoint of {PROGRAMS}")
+        raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
     source = Source(path, state)
     if not any(name in source for name in POSITIONS):
         raise UserError(

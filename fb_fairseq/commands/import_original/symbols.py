@@ -91,7 +91,8 @@ def check_size(path: str, found: int, expected: int) -> None:
     """
     if found != expected:
         raise UserError(
-            f"--dict {path}: has {found} symbols, the checkpoint {expected}; give those of its training, in its order"
+            f"--dict {path}: has {found} symbols, the checkpoint {expected}; give the vocabulary of its training, "
+            "in the same order"
         )
 
 

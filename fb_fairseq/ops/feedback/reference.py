@@ -8,10 +8,11 @@ from functools import partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.ops.attention import cross_attention, step_attention
+from fb_fairseq.ops.attention import block_attention_weights, by_distance, cross_attention, step_attention
 from fb_fairseq.ops.feedback.types import (
     Context,
     EncoderContext,
@@ -23,6 +24,7 @@ from fb_fairseq.ops.feedback.types import (
     project_context,
 )
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_query
+from fb_fairseq.ops.threads import loop_threads
 
 
 def feedback_block(
@@ -127,3 +129,36 @@ def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
         far_BC = torch.arange(C, 0, -1, device=reach_B.device) > reach_B[:, None]
     positions = positions.of_window(C)
     return step_attention(query_BHE, keys_CBHE, values_CBHE, positions, mask_BHS, span_mask_HC, far_BC=far_BC)
+
+
+def feedback_attention(
+    x_TBD: Tensor, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions
+) -> Tuple[Tensor, Tensor]:
+    """What the layers attend to in a block, to be looked at: without dropout and without gradient.
+
+    Args:
+        x_TBD, memory_KCBD: see ``feedback_block``.
+
+    Returns:
+        The weights of the attention over the memory by distance, [L, B, H, T, S]: column d - 1 is that of the step d
+        steps back. They are zero where the memory does not reach that far. And the memories of the block [K, T, B, D].
+    """
+    with torch.no_grad(), loop_threads(x_TBD.device, 0):
+        steps = feedback_steps(x_TBD, memory_KCBD, weights, options)
+        memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
+        # No step of the block attends to its last one.
+        contexts = project_context(torch.cat([memory_KCBD, memory_KTBD[:, :-1]], 1), weights, options)
+        by_layer = []
+        for l, layer in enumerate(weights.layers):
+            x_TBD = torch.stack([step.representations[l] for step in steps])
+            query_TBHE = project_query(x_TBD, layer, options.heads, options.normalize_before)
+            keys_CBHE = contexts[l if len(contexts) > 1 else 0].keys_CBHE.to(query_TBHE.dtype)
+            span = options.span if layer.span_mask_HS is None else layer.span_mask_HS.shape[1]
+            if len(keys_CBHE):
+                positions = weights.positions.reaching(span)
+                weights_BHTC, _ = block_attention_weights(query_TBHE, keys_CBHE, span, positions, layer.span_mask_HS)
+                weights_BHTS = by_distance(weights_BHTC, span).flip(-1)
+            else:
+                weights_BHTS = query_TBHE.new_zeros(x_TBD.shape[1], options.heads, len(steps), span)
+            by_layer.append(F.pad(weights_BHTS, (0, options.span - span)))
+        return torch.stack(by_layer), memory_KTBD

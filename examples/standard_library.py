@@ -1,0 +1,26 @@
+"""Binarise the source code of the Python standard library as bytes: ``standard_library.py DESTDIR``.
+
+A module is a document. Of every 20 modules, one is for validation and one for testing.
+"""
+
+import pathlib
+import sys
+import sysconfig
+from typing import List
+
+from fb_fairseq.commands import preprocess_bytes
+
+
+def options(folder: pathlib.Path) -> List[str]:
+    """The options of ``preprocess-bytes`` for the modules in a folder."""
+    splits = {"train": [], "valid": [], "test": []}
+    modules = [path for path in sorted(folder.glob("*.py")) if path.stat().st_size]
+    for i, path in enumerate(modules):
+        splits[{18: "valid", 19: "test"}.get(i % 20, "train")].append(str(path))
+    return [word for split, paths in splits.items() for word in (f"--{split}pref", *paths)]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give one folder: standard_library.py DESTDIR")
+    preprocess_bytes.main([*options(pathlib.Path(sysconfig.get_paths()["stdlib"])), "--destdir", sys.argv[1]])

@@ -1,0 +1,96 @@
+"""The blocks of README and docs run as they are written, in order, on small data and with few updates."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import made_up_text
+from tests.cli.parallel_text import pairs, write_pairs
+from tests.conftest import REPOSITORY
+
+BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
+
+
+def blocks(page: str):
+    """The language and text of each block to run: without those for the scripts, which have tests of their own, those
+    that leave something out (…), and the pseudocode."""
+    for language, text in BLOCK.findall((REPOSITORY / page).read_text(encoding="utf-8")):
+        if not text.startswith(("bash ", "memory = []")) and "…" not in text:
+            yield language, text
+
+
+def small(text: str) -> str:
+    """With six updates, of the standard library the files ab*.py only, and a tiny model in place of the papers'."""
+    text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
+    tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
+    return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
+
+
+def run(folder: Path, language: str, text: str) -> str:
+    """Run a block, all of whose commands have to succeed. Returns what it printed."""
+    command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+    environment = {
+        **os.environ,
+        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{text}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What the pages presume: a clone with an environment, and texts."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
+    (folder / ".venv").symlink_to(sys.prefix)
+    for seed, split in enumerate(("train", "valid", "test")):
+        (folder / f"{split}.txt").write_bytes(made_up_text(2000, seed))
+        write_pairs(folder / split, pairs(200 if split == "train" else 10, seed))
+    return folder
+
+
+def test_readme(folder):
+    """Training runs on the words that it prepares, too."""
+    output = {text: run(folder, language, small(text)) for language, text in blocks("README.md")}
+    printed = "\n".join(output.values())
+    assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
+    train = next(text for text in output if "fairseq-train data-bin" in text)
+    command = re.search(r"^fairseq-train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
+    run(folder, "bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
+
+
+@pytest.mark.parametrize("page", ["docs/translation.md", "docs/faq.md"])
+def test_docs(folder, page):
+    if page == "docs/translation.md":  # it uses the data that the README prepares
+        (text,) = [text for _, text in blocks("README.md") if text.startswith("fairseq-preprocess --source-lang")]
+        run(folder, "bash", text.split("\n\n")[0])
+    for language, text in blocks(page):
+        run(folder, language, small(text))
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_generated_pages_are_current(page):
+    script = REPOSITORY / "docs" / f"{GENERATED[page]}.py"
+    spec = importlib.util.spec_from_file_location(GENERATED[page], script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python docs/{script.name}"
+
+
+def test_every_architecture_is_on_its_page():
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    page = (REPOSITORY / "docs/architectures.md").read_text(encoding="utf-8")
+    own = [arch for arch, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fb_fairseq.")]
+    assert len(own) > 20 and [arch for arch in own if f"`{arch}`" not in page] == []
