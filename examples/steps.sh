@@ -321,12 +321,16 @@ print(f"{out}/results.json")
 PY
 }
 
-# draw_curves OUT METRIC: draw the learning curves of all OUT/<model>.log, fine-tuning left out, to OUT/curves.png.
+# draw_curves OUT METRIC: draw the learning curves of all OUT/<model>.log, with their fine-tuning, to OUT/curves.png.
 draw_curves() {
-    local log curves=() logs=("$1"/*.log)
+    local log name curves=() logs=("$1"/*.log)
     [ $printing = no ] || logs=(${printed_logs[@]+"${printed_logs[@]}"})
     for log in ${logs[@]+"${logs[@]}"}; do
-        case $log in *-finetuned.log | *"*.log") ;; *) curves+=("$(basename "$log" .log)=$log") ;; esac
+        case $log in *-finetuned.log | *"*.log") continue ;; esac
+        name=$(basename "$log" .log)
+        curves+=("$name=$log")
+        log=${log%.log}-finetuned.log
+        case " ${logs[*]} " in *" $log "*) curves+=("$name=$log") ;; esac
     done
     [ ${#curves[@]} != 0 ] || return 0
     comment "draw the learning curves"

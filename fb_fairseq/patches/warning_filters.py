@@ -9,6 +9,10 @@ MESSAGES = (
     r".*mismatched key_padding_mask.*",  # boolean padding mask with a float attention mask
     r".*torch\.jit\.script.* is deprecated.*",
     r"(?s).*is validated against ConfigStore schema.*",  # hydra, for each of fairseq's configurations
+    r"hydra\.experimental\..* is no longer experimental",  # and from here on, hydra 1.3 with fairseq-fixed
+    r"\s*The version_base parameter is not specified",
+    r".*Usage of deprecated keyword in package header",
+    r"\s*The strict flag in the compose API is deprecated",
     r".*nested tensors is in prototype stage.*",
 )
 

@@ -5,10 +5,11 @@ import torch
 
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.command import main
-from fb_fairseq.commands.plot.logs import read_log
+from fb_fairseq.commands.plot.logs import NamedCurves, continued, read_log
+from fb_fairseq.commands.plot.panels import draw_curves
 from fb_fairseq.drawing import mean_and_range
 
-pytest.importorskip("matplotlib")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 LOG = """2026-11-20 10:00:00 | INFO | fairseq_cli.train | {'_name': None, 'loss': 3}
 2026-11-20 10:00:01 | INFO | train_inner | {"epoch": 1, "loss": "7.5", "bpb": "7.25", "num_updates": "10"}
@@ -47,6 +48,23 @@ def test_figure(tmp_path, capsys):
     out = tmp_path / "figure.png"
     main(["--curves", f"run={log}", "--metric", "bpb", "--layer-weights", weights, "--out", str(out)])
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_finetuning_continues_the_curve(tmp_path):
+    """Fine-tuning that counts its updates from 0, and one that goes on counting from an earlier checkpoint."""
+    trained, tuned = {"valid": [(50, 3.0), (100, 2.0)]}, {"valid": [(10, 1.9), (20, 1.8)]}
+    counting = {"valid": [(60, 1.9), (70, 1.8)]}
+    runs = [NamedCurves("a", trained), NamedCurves("b", trained), NamedCurves("a", tuned), NamedCurves("b", counting)]
+    first, second, third, fourth = continued(runs)
+    assert (first, second) == tuple(runs[:2])
+    assert third == NamedCurves("a", {"valid": [(110, 1.9), (120, 1.8)]}, True)
+    assert fourth == third._replace(name="b")
+    assert not any(run.continues for run in continued([NamedCurves("", trained), NamedCurves("", trained)]))
+    _, axes = pyplot.subplots()
+    draw_curves(axes, [first, second, third], "loss")
+    lines = axes.get_lines()
+    assert [line.get_color() for line in lines] == ["C0", "C1", "C0"] and lines[2].get_linestyle() == "--"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a valid", "b valid"]
 
 
 def test_spans(tmp_path):

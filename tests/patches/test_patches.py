@@ -4,6 +4,9 @@ import argparse
 import copy
 import io
 import logging
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +17,7 @@ from fb_fairseq import patches
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches.error_lines import one_line
 from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
+from tests.conftest import REPOSITORY
 
 weights_only = pytest.mark.skipif(
     not WEIGHTS_ONLY_BY_DEFAULT, reason="torch.load of this version does not load weights only"
@@ -182,3 +186,22 @@ def test_processes_of_torchrun_form_one_group_without_gpus(monkeypatch):
     utils.infer_init_method(cfg)
     assert (cfg.distributed_world_size, cfg.distributed_rank, cfg.distributed_init_method) == (2, 1, "env://")
     assert cfg.distributed_no_spawn
+
+
+@pytest.mark.not_fast
+def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
+    """Whatever follows the loading of the plugin; PyTorch's warning before that is fairseq's."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    command = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(tmp_path), "--batch-size", "1"]
+    model = [
+        "--user-dir",
+        str(REPOSITORY / "fb_fairseq"),
+        "--task",
+        "streaming_lm",
+        "--arch",
+        "feedback_transformer_lm",
+    ]
+    done = subprocess.run([*command, *model, "--criterion", "lm_loss"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "dict.txt" in done.stderr
+    warned = [line for line in done.stderr.splitlines() if "Warning: " in line and "torch.jit.script" not in line]
+    assert warned == []

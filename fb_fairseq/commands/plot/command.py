@@ -1,6 +1,7 @@
 """Draw learning curves, and what models have learned.
 
     python -m fb_fairseq plot --curves Feedback=feedback.log LSTM=lstm.log --metric bpb --out curves.png
+    python -m fb_fairseq plot --curves A=trained.log A=finetuned.log --out curves.png
     python -m fb_fairseq plot --layer-weights checkpoint_best.pt --spans checkpoint_best.pt --out learned.png
     python -m fb_fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
 
@@ -17,9 +18,8 @@ from typing import Callable, Dict, List, Tuple
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights, persistent_shares
-from fb_fairseq.commands.plot.logs import Curve, read_log
+from fb_fairseq.commands.plot.logs import Curve, NamedCurves, continued, read_log
 from fb_fairseq.commands.plot.panels import (
-    NamedCurves,
     NamedHeads,
     NamedWeights,
     draw_curves,
@@ -53,7 +53,11 @@ def build_parser() -> CommandParser:
     def add_paths(option: str, metavar: str, text: str) -> None:
         parser.add_argument(option, nargs="+", type=named_path, default=[], metavar=metavar, help=text)
 
-    add_paths("--curves", "[NAME=]LOG", "draw learning curves from these logs")
+    add_paths(
+        "--curves",
+        "[NAME=]LOG",
+        "draw learning curves from these logs; a second log with the same name continues the first one (fine-tuning)",
+    )
     parser.add_argument(
         "--metric", default="loss", help="metric of --curves: loss, bpb, ppl, accuracy, … (default: %(default)s)"
     )
@@ -94,7 +98,7 @@ def read_panels(args) -> List[Callable]:
     """
     panels: List[Callable] = []
     if args.curves:
-        runs = [NamedCurves(name, read_curves(path, args.metric)) for name, path in args.curves]
+        runs = continued([NamedCurves(name, read_curves(path, args.metric)) for name, path in args.curves])
         panels.append(partial(draw_curves, runs=runs, metric=args.metric))
     if args.layer_weights:
         weights = [NamedWeights(name, layer_weights(path)) for name, path in args.layer_weights]

@@ -2,12 +2,24 @@
 
 import json
 import os
-from typing import Dict, List, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from fb_fairseq.files import open_text
 
 Curve = List[Tuple[float, float]]  # (update, value)
 UPDATES = "num_updates"  # key of the x axis in fairseq's JSON logs
+
+
+class NamedCurves(NamedTuple):
+    """Curves of a run, by tag.
+
+    Attributes:
+        continues: whether the run before it of the same name led to this one.
+    """
+
+    name: str
+    curves: Dict[str, Curve]
+    continues: bool = False
 
 
 def read_log(path: str, metric: str) -> Dict[str, Curve]:
@@ -52,3 +64,23 @@ def read_tensorboard(folder: str, metric: str) -> Dict[str, Curve]:
         if metric in events.Tags()["scalars"]:
             curves[tag] = [(event.step, event.value) for event in events.Scalars(metric)]
     return curves
+
+
+def continued(runs: List[NamedCurves]) -> List[NamedCurves]:
+    """Move runs that continue an earlier one of the same name behind it, whatever number their updates begin with.
+
+    Args:
+        runs: those without a name continue none.
+    """
+    ends: Dict[str, float] = {}
+    result = []
+    for name, curves, _ in runs:
+        continues = bool(name) and name in ends
+        updates = sorted({update for curve in curves.values() for update, _ in curve})
+        shift = 0.0
+        if continues:
+            shift = ends[name] + (updates[1] - updates[0] if len(updates) > 1 else 1) - updates[0]
+        moved = {tag: [(update + shift, value) for update, value in curve] for tag, curve in curves.items()}
+        ends[name] = updates[-1] + shift
+        result.append(NamedCurves(name, moved, continues))
+    return result

@@ -1,19 +1,12 @@
 """Draw the panels of ``python -m fb_fairseq plot``, each on matplotlib axes of its own."""
 
-from typing import Dict, List, NamedTuple
+from typing import List, NamedTuple
 
-from fb_fairseq.commands.plot.logs import Curve
+from fb_fairseq.commands.plot.logs import NamedCurves
 
 METRIC_LABELS = {"bpb": "bits per byte", "loss": "bits per token", "ppl": "perplexity", "accuracy": "accuracy (%)"}
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
 SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
-
-
-class NamedCurves(NamedTuple):
-    """Curves of a run, by tag."""
-
-    name: str
-    curves: Dict[str, Curve]
 
 
 class NamedWeights(NamedTuple):
@@ -41,15 +34,20 @@ def centred(i: int, number: int) -> float:
 
 
 def draw_curves(axes, runs: List[NamedCurves], metric: str) -> None:
-    """Learning curves: training as thin lines, validation with markers."""
-    for i, (name, curves) in enumerate(runs):
-        for tag, curve in curves.items():
-            if tag == "train" and len(curves) > 1:
+    """Learning curves: training as thin lines, validation with markers, fine-tuning dashed."""
+    colors = {}
+    for i, run in enumerate(runs):
+        if not run.continues:
+            colors[run.name] = color(i)
+        for tag, curve in run.curves.items():
+            if tag == "train" and len(run.curves) > 1:
                 continue  # averages over whole epochs add little to train_inner
             training = tag.startswith("train")
             style = {"alpha": 0.4, "linewidth": 1} if training else {"marker": "o", "markersize": 4}
-            label = " ".join(filter(None, [name, "training" if training else tag]))
-            axes.plot(*zip(*sorted(curve)), label=label, color=color(i), **style)
+            label = " ".join(filter(None, [run.name, "training" if training else tag]))
+            if run.continues:
+                label, style["linestyle"] = None, "dashed"
+            axes.plot(*zip(*sorted(curve)), label=label, color=colors[run.name], **style)
     axes.set_xlabel("updates")
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     if metric.endswith("ppl"):
