@@ -3,12 +3,25 @@
 import math
 from typing import Dict, List
 
+import torch
 import torch.nn as nn
 from fairseq.data import Dictionary
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
+
+
+class AdaptiveEmbedding(AdaptiveInput):
+    """fairseq's adaptive input, which can be trained with autocast (``--amp``) too.
+
+    fairseq's writes the half-precision outputs of its projections into an fp32 tensor, which PyTorch refuses.
+    """
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embeddings [..., D] of tokens [...], in the parameters' type."""
+        with torch.autocast(tokens.device.type, enabled=False):
+            return super().forward(tokens)
 
 
 def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> None:
@@ -34,7 +47,7 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_di
     decoder.adaptive_softmax = None
     decoder.output_projection = None
     if cfg.adaptive_input:
-        decoder.embed_tokens = AdaptiveInput(
+        decoder.embed_tokens = AdaptiveEmbedding(
             V, dictionary.pad(), D, cfg.adaptive_input_factor, D, cutoffs(cfg, "adaptive_input_cutoff", V)
         )
     else:

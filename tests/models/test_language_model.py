@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel, AllAttentionLMConfig
 from fb_fairseq.models.feedback_transformer_lm import (
@@ -237,3 +238,33 @@ def test_size_of_the_state(model, memories):
         for length in (9, 18):  # it does not grow once it is there
             decoder(tokens(B, length), incremental_state=state)
             assert decoder.get_incremental_state(state, "ring").nbytes() == factor * memories * S * B * D * 4
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("model", MODELS)
+def test_adaptive_words_under_autocast(model, half):
+    """Loss and gradients are close to those in fp32. (fairseq's own embedding raises an error there.)"""
+    clusters = dict(adaptive_input=True, adaptive_input_cutoff="8,14", adaptive_softmax_cutoff="8,14")
+    torch.manual_seed(1)
+    built = build(
+        model,
+        **clusters,
+        tie_adaptive_weights=True,
+        tie_adaptive_proj=True,
+        adaptive_input_factor=2.0,
+        adaptive_softmax_factor=2.0,
+    )
+    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary(), byte_data=False))
+    source = tokens(3, 10)
+    sample = {"target": source.roll(-1, 1), "ntokens": 30, "net_input": {"src_tokens": source}}
+    found = []
+    for autocast in (False, True):
+        built.zero_grad()
+        with torch.autocast("cpu", half, enabled=autocast):
+            loss = criterion(built, sample)[0]
+        loss.backward()
+        found.append([loss, *(p.grad.clone() for p in built.parameters() if p.grad is not None)])
+    largest = max(gradient.norm() for gradient in found[0][1:])  # the keys' biases have none, but for rounding
+    for plain, cast in zip(*found):
+        assert cast.dtype == torch.float32
+        assert (plain - cast).norm() <= 0.1 * plain.norm() + 0.01 * largest
