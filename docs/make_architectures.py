@@ -5,6 +5,7 @@ python docs/make_architectures.py
 
 import argparse
 import pathlib
+import re
 from typing import List, NamedTuple
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
@@ -17,6 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fb_fairseq.models
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
+from fb_fairseq.models.vanilla_checkpoint import FUSED_COPY
 
 PAGE = pathlib.Path(__file__).with_name("architectures.md")
 HEAD = """# Architectures
@@ -130,8 +132,9 @@ def last_cells(row: Row) -> List[str]:
 
 
 def parameters(model) -> str:
-    """The number of parameters."""
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.3g} M"
+    """The number of parameters, without the copies that fairseq 0.12.2's encoder layers keep of theirs."""
+    own = [p for name, p in model.named_parameters() if not re.search(FUSED_COPY, name)]
+    return f"{sum(p.numel() for p in own) / 1e6:.3g} M"
 
 
 def language_model(row: Row) -> List[str]:

@@ -56,7 +56,7 @@ def draw_idea():
     figure, (left, right) = _axes(10.5, 4.5, columns=2)
     now = 1.7 * (STEPS - 1)
 
-    _columns(left, "Transformer: each layer attends to its own past")
+    _columns(left, "Transformer: each layer attends to its own past inputs")
     for layer in range(LAYERS):
         for step in range(STEPS - 1):
             # From the top of the layer's box over those between.
@@ -68,8 +68,8 @@ def draw_idea():
     for step in range(STEPS - 1):
         past = STEPS - 1 - step
         _box(right, 1.7 * step, 3.55, 0.95, 0.5, MEMORY, f"$m_{{t-{past}}}$")
-        for layer in range(LAYERS):
-            start = (1.7 * step + 0.475, 1.15 * layer + 0.1)
+        for layer in range(-1, LAYERS):  # the embedding, then the layers
+            start = (1.7 * step + 0.475, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
             _arrow(right, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.04 * (LAYERS - layer), "#c06a1b", 0.9)
     rail = 1.7 * (STEPS - 2) + 0.95  # the memories are read along one line beside the current step
     right.plot([0.475, rail], [3.55, 3.55], color="#c06a1b", linewidth=1.6, zorder=0)

@@ -6,6 +6,7 @@
 #   --text FILE    text to train on (default: the source code of the Python standard library, which every machine has)
 #   --updates N    number of training updates (default: 600)
 #   --out DIR      folder for the data, the model and the figure (default: runs/quickstart)
+#   --setup-only   only create the environment
 #   --print        print the commands without running them
 #
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see environment.sh).
@@ -23,7 +24,8 @@ while [ $# -gt 0 ]; do
             shift 2
             ;;
         --print) printing=yes; shift ;;
-        *) fail "$1: unknown option; give --text FILE, --updates N, --out DIR or --print" ;;
+        --setup-only) make_environment; exit ;;
+        *) fail "$1: unknown option; give --text FILE, --updates N, --out DIR, --setup-only or --print" ;;
     esac
 done
 [ -z "$text" ] || { [ -f "$text" ] && [ -s "$text" ]; } ||

@@ -38,3 +38,12 @@ def test_commands_exist(page):
     assert {name.replace("_", "-") for name in names} <= set(COMMANDS)
     for script in re.findall(r"bash ((?:examples|tests)/[\w/.-]+\.sh)", text):
         assert (REPOSITORY / script).exists(), script
+
+
+def test_readme_is_short():
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_no_placeholders(page):
+    assert not re.search(r"\b(TABLE|MACHINE|TIME|TODO|FIXME)\b", (REPOSITORY / page).read_text(encoding="utf-8"))

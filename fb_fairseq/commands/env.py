@@ -13,6 +13,7 @@ from typing import Dict
 
 import torch
 
+import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.ops.feedback.native.build import BuildError, cache_folder
@@ -44,7 +45,7 @@ def environment() -> Dict[str, str]:
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     )
     return {
-        "fb_fairseq": version_of("fb_fairseq"),
+        "fb_fairseq": f"{fb_fairseq.__version__} (--user-dir {fb_fairseq.__path__[0]})",
         "Python": f"{platform.python_version()} ({sys.executable})",
         "fairseq": version_of("fairseq", "fairseq-fixed"),
         "torch": torch.__version__,

@@ -9,6 +9,7 @@ dictionary, separated by spaces.
 """
 
 import codecs
+import logging
 import sys
 from typing import Callable, Iterator, List, Optional
 
@@ -155,6 +156,7 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors():
         check(args)
+        logging.disable(logging.INFO)  # nothing but the text is printed
         import torch
 
         model, task = load(args.path, args.data)

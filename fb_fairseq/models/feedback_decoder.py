@@ -33,6 +33,7 @@ from fb_fairseq.models.feedback_decoder_config import (
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.stack_holder import StackHolder
+from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.fallbacks import log_once
@@ -301,6 +302,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
         prune_memory(state_dict, kept_layers(model_cfg))
+        drop_fused_copies(state_dict, self)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

@@ -33,6 +33,7 @@ UNSUPPORTED = (
     *("base_layers", "base_sublayers", "base_shuffle"),
     *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
     *("adaptive_input", "tie_adaptive_weights", "tie_adaptive_proj"),  # nor in fairseq's own encoder-decoder
+    "merge_src_tgt_embed",  # of fairseq-fixed only
     *("char_inputs", "export"),  # the first is a relic; the second prepares for TorchScript
 )
 
@@ -85,7 +86,9 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
             return architecture(args)
         values = Namespace(**flat_options(args))
         architecture(values)
-        for name, value in leaves(OmegaConf.structured(FeedbackDecoderConfig)):
+        for name, value in leaves(OmegaConf.structured(FeedbackDecoderConfig), resolve=False):
+            if isinstance(value, str) and value.startswith("${"):
+                value = None  # another option's, which the model does without
             vars(values).setdefault(name.replace(".", "_"), value)  # fairseq's trainer reads some of them
         with open_dict(args):
             for group in GROUPS:
@@ -115,9 +118,9 @@ def flat_options(cfg: DictConfig) -> Dict[str, Any]:
     return found
 
 
-def leaves(cfg: DictConfig) -> Iterator[Tuple[str, Any]]:
+def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[Tuple[str, Any]]:
     """The options of a configuration: ``decoder.layers`` or ``decoder_layers``, and their values."""
-    for key, value in OmegaConf.to_container(cfg, resolve=True, enum_to_str=True).items():
+    for key, value in OmegaConf.to_container(cfg, resolve=resolve, enum_to_str=True).items():
         if key in GROUPS and isinstance(value, dict):
             yield from ((f"{key}.{inner}", inner_value) for inner, inner_value in value.items())
         elif key != "_name":

@@ -150,5 +150,6 @@ def check_dictionary(state_dict: Dict[str, Tensor], side: str, dictionary: Dicti
     if saved and saved != own:
         raise UserError(
             f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; "
-            "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+            "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict), or another "
+            "--save-dir for a new model"
         )

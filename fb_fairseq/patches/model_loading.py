@@ -5,6 +5,8 @@ import os
 from fb_fairseq.errors import UserError, single_line
 from fb_fairseq.patches.wrapping import wrap_once
 
+BEST = "checkpoint_best.pt"
+
 
 def patch_model_loading() -> None:
     """Refuse a missing --path, an ensemble where one model is evaluated, and parameters that do not fit.
@@ -21,7 +23,11 @@ def patch_model_loading() -> None:
 
 
 def _load_models(original, filenames, *args, **kwargs):
+    if None in filenames:
+        raise UserError("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
     for name in filenames:
+        if os.path.isdir(name):
+            raise UserError(f"--path {name}: is a folder; give a file, for example {os.path.join(name, BEST)}")
         missing = not os.path.exists(name) and "://" not in name and not kwargs.get("suffix")
         if missing and os.pathsep in name:
             raise UserError(

@@ -91,6 +91,7 @@ def test_stock_model_on_streams(commands, byte_data):
 
 EVALUATION = [
     ("fairseq-eval-lm", ["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
+    ("fairseq-eval-lm", ["--path", "{folder}"], "folder: is a folder; give a file, for example .*checkpoint_best.pt"),
     ("fairseq-eval-lm", ["--path", "{model}:{model}"], "evaluates one model"),
     ("fairseq-eval-lm", ["--path", "{text}"], "text: not a checkpoint, or one with objects that are not data"),
     (

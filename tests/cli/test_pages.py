@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fairseq
 import pytest
 
 from tests.cli.conftest import made_up_text
@@ -81,6 +82,8 @@ def test_docs(folder, page):
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_current(page):
+    if page == "options.md" and not fairseq.__version__.startswith("0.12.2"):
+        pytest.skip("the page is written with fairseq 0.12.2; fairseq-fixed has other options")
     script = REPOSITORY / "docs" / f"{GENERATED[page]}.py"
     spec = importlib.util.spec_from_file_location(GENERATED[page], script)
     module = importlib.util.module_from_spec(spec)

@@ -39,7 +39,7 @@ def kill_and_resume(byte_data, folder, uninterrupted, seed):
     draw = random.Random(seed)
     arguments = training_arguments(byte_data, folder, **RUN)
     process = start("train", *arguments)
-    deadline = time.time() + 60
+    deadline = time.time() + 240
     while not (folder / "checkpoint_last.pt").exists() and time.time() < deadline and process.poll() is None:
         time.sleep(0.005)
     time.sleep(draw.uniform(0, 1.0))
