@@ -1,5 +1,7 @@
 # Sourced by steps.sh: the functions through which the recipes run commands, or print them (--print).
 
+. "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
 printing=no         # yes with --print: the commands are printed, and nothing is run or written
 printed_in=$repository # the folder in which the printed commands run
 printed_files=""    # the files that the printed commands write, each between two |

@@ -1,6 +1,5 @@
-# Sourced by quickstart.sh and the recipes: the functions that they share, and those of environment.sh.
+# Sourced by quickstart.sh and the recipes: the functions that they share.
 
-. "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 . "$(dirname -- "${BASH_SOURCE[0]}")/printing.sh"
 
 nodes=1 node_rank=0 # see find_nodes

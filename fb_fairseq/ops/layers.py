@@ -80,8 +80,7 @@ def draw_dropout(p: float, shape, like: Tensor) -> Optional[Dropout]:
     """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0."""
     if p == 0:
         return None
-    # In place: torch.rand would need four bytes for each entry.
-    keep = torch.empty(shape, dtype=torch.bool, device=like.device).bernoulli_(1 - p)
+    keep = torch.rand(shape, device=like.device) >= p
     return Dropout(keep, 1 / (1 - p))
 
 

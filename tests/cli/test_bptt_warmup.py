@@ -160,7 +160,7 @@ def test_bad_input(byte_data, tmp_path, changes, message):
     [
         (dict(bptt_warmup_tokens=4), r"x 2 \(--bptt-warmup-tokens\) is 4 streams;.*with 8"),
         (dict(bptt_warmup_tokens=None, bptt_warmup_iterations=None), "--update-freq is 2 streams;.*with 8"),
-        (dict(bptt_warmup_iterations=20), "the BPTT warm-up.*no blocks that continue"),
+        (dict(bptt_warmup_iterations=20), "the BPTT warm-up.*no block starts"),
     ],
 )
 def test_a_warmup_that_does_not_continue_is_refused(byte_data, tmp_path_factory, changes, message):

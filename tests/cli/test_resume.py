@@ -114,7 +114,7 @@ def test_streams_may_be_divided_differently(byte_data, tmp_path):
     "changes,message",
     [
         (dict(batch_size=5), r"--batch-size x processes x --update-freq is 5 streams.*4.*--reset-dataloader"),
-        (dict(tokens_per_sample=9), r"--tokens-per-sample 9 .*no blocks that continue.*step 140"),
+        (dict(tokens_per_sample=9), r"--tokens-per-sample 9 .*no block starts.*step 140"),
         (dict(train_subset="valid"), r"valid split \(550 tokens\).*3001 tokens.*--reset-dataloader"),
         (dict(attention_span=9), r"--attention-span 10 \(not 9\)"),
         (dict(arch="relative_transformer_lm"), r"holds a feedback_transformer_lm.*--arch feedback_transformer_lm"),
