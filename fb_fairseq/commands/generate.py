@@ -9,6 +9,7 @@ dictionary, separated by spaces.
 """
 
 import codecs
+import contextlib
 import logging
 import sys
 from typing import Callable, Iterator, List, Optional
@@ -150,13 +151,23 @@ def check(args) -> None:
             raise UserError(f"{flag(name)} {value}: must be {lowest} or more")
 
 
+@contextlib.contextmanager
+def no_log():
+    """Nothing but the text is printed: fairseq's log of INFO is off inside."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    with parser.one_line_errors():
+    with parser.one_line_errors(), no_log():
         check(args)
-        logging.disable(logging.INFO)  # nothing but the text is printed
         import torch
 
         model, task = load(args.path, args.data)

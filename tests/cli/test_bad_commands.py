@@ -135,8 +135,9 @@ EVALUATION = [
 
 @pytest.mark.parametrize("command,arguments,message", EVALUATION)
 def test_evaluation(commands, byte_data, trained, tmp_path, command, arguments, message):
-    names = {"model": trained / "checkpoint_last.pt", "text": tmp_path / "text"}
+    names = {"model": trained / "checkpoint_last.pt", "text": tmp_path / "text", "folder": tmp_path / "folder"}
     names["text"].write_text("some text\n")
+    names["folder"].mkdir()
     arguments = [argument.format(**names) for argument in arguments]
     if "--path" not in arguments:
         arguments += ["--path", names["model"]]

@@ -1,5 +1,7 @@
 """python -m fb_fairseq generate: plain text, printed as it is generated."""
 
+import logging
+
 import pytest
 
 from fb_fairseq.commands import generate
@@ -19,6 +21,7 @@ def folder(tmp_path_factory):
 
 def text_of(capsys, folder, *arguments):
     generate.main(["--path", str(folder / "ck/checkpoint_last.pt"), "--cpu", *map(str, arguments)])
+    assert logging.getLogger("fairseq").isEnabledFor(logging.WARNING) and logging.root.manager.disable == 0
     return capsys.readouterr().out
 
 
