@@ -1,18 +1,23 @@
 """Report in one line why a model of a checkpoint cannot be evaluated."""
 
+import logging
 import os
 
 from fb_fairseq.errors import UserError, single_line
 from fb_fairseq.patches.wrapping import wrap_once
 
 BEST = "checkpoint_best.pt"
+STREAMS = "streaming_lm"
+
+logger = logging.getLogger(__name__)
 
 
 def patch_model_loading() -> None:
     """Refuse a missing --path, an ensemble where one model is evaluated, and parameters that do not fit.
 
     ``fairseq-eval-lm`` and ``fairseq-validate`` take ``a.pt:b.pt`` for one name, and a wrong --model-overrides prints
-    the shapes of all parameters.
+    the shapes of all parameters. Without --task, ``fairseq-eval-lm`` takes language_modeling: a warning says so where
+    the model was trained on streams.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq reports these errors; none does yet.
@@ -23,6 +28,8 @@ def patch_model_loading() -> None:
 
 
 def _load_models(original, filenames, *args, **kwargs):
+    from fairseq.tasks import TASK_REGISTRY
+
     if None in filenames:
         raise UserError("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
     for name in filenames:
@@ -37,7 +44,7 @@ def _load_models(original, filenames, *args, **kwargs):
         if missing and kwargs.get("num_shards", 1) == 1:
             raise UserError(f"--path {name}: no such file; give a checkpoint")
     try:
-        return original(filenames, *args, **kwargs)
+        models, cfg, task = original(filenames, *args, **kwargs)
     except RuntimeError as error:
         problems = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
         if "Error(s) in loading state_dict" not in str(error) or not problems:
@@ -47,3 +54,9 @@ def _load_models(original, filenames, *args, **kwargs):
             f"--path {os.pathsep.join(filenames)}: the parameters do not fit the model; check --model-overrides: "
             f"{single_line(problems[0])}{more}"
         ) from None
+    trained = cfg.task._name if cfg is not None and cfg.task is not None else None
+    if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
+        logger.warning(
+            f"the model was trained with --task {STREAMS}; without this option it starts each sample with an empty memory"
+        )
+    return models, cfg, task

@@ -144,6 +144,16 @@ def test_evaluation(commands, byte_data, trained, tmp_path, command, arguments, 
     refused(commands.run(command, byte_data, *TASK, *arguments), message)
 
 
+def test_evaluation_without_its_task(commands, byte_data, trained):
+    """fairseq's default task, language_modeling, gives another loss: the log says why."""
+    path = ["--path", trained / "checkpoint_last.pt", "--sample-break-mode", "eos"]
+    result = commands.run("fairseq-eval-lm", byte_data, "--user-dir", PLUGIN, "--cpu", *path)
+    assert result.status == 0, result.errors
+    assert [line for line in result.out if "trained with --task streaming_lm" in line]
+    result = commands.run("fairseq-eval-lm", byte_data, *TASK, *path[:2])
+    assert not [line for line in result.out if "trained with --task" in line]
+
+
 OWN = [
     (["preprocess-bytes", "--text", "nowhere", "--destdir", "{new}"], "--text nowhere: No such file"),
     (["preprocess-bytes", "--text", "{folder}", "--destdir", "{new}"], "--text .*: Is a directory"),

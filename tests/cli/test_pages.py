@@ -71,12 +71,28 @@ def test_readme(folder):
     run(folder, "bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
 
 
-@pytest.mark.parametrize("page", ["docs/translation.md", "docs/faq.md"])
-def test_docs(folder, page):
-    if page == "docs/translation.md":  # it uses the data that the README prepares
-        (text,) = [text for _, text in blocks("README.md") if text.startswith("fairseq-preprocess --source-lang")]
-        run(folder, "bash", text.split("\n\n")[0])
-    for language, text in blocks(page):
+def readme_paragraphs(folder, start: str, count: int) -> None:
+    """Run the first paragraphs of the README's block that starts so: other pages use what it makes."""
+    (text,) = [text for _, text in blocks("README.md") if text.startswith(start)]
+    run(folder, "bash", small("\n\n".join(text.split("\n\n")[:count])))
+
+
+@pytest.fixture
+def language_model(folder):
+    readme_paragraphs(folder, "source .venv", 2)
+    return folder
+
+
+@pytest.mark.parametrize("page", ["faq", "generation", "initialisation", "streams"])
+def test_language_modelling(language_model, page):
+    for language, text in blocks(f"docs/{page}.md"):
+        if not text.startswith("mkdir imported"):  # tests/cli/test_import_original.py has such checkpoints
+            run(language_model, language, small(text))
+
+
+def test_translation(folder):
+    readme_paragraphs(folder, "fairseq-preprocess --source-lang", 1)
+    for language, text in blocks("docs/translation.md"):
         run(folder, language, small(text))
 
 
