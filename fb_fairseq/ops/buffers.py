@@ -7,7 +7,8 @@ one. On a GPU torch's allocator does that already, and buffers are plain tensors
 
 import math
 import threading
-from typing import List
+from collections import deque
+from typing import Deque, List
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
 _free: List[Tensor] = []
 _largest = 0  # bytes of the largest block so far
 _lock = threading.Lock()
+# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
+# thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
+_returned: Deque[List[Tensor]] = deque()
 
 
 class Buffers:
@@ -62,29 +66,37 @@ class Buffers:
 
     def __del__(self):
         Buffers.in_use -= self._size
-        _give_back(self._chunks)
+        _returned.append(self._chunks)
+        if _lock.acquire(blocking=False):
+            try:
+                _collect()
+            finally:
+                _lock.release()
 
 
 def release_free() -> None:
     """Give chunks that no block uses back to the operating system."""
     with _lock:
+        _collect()
         _free.clear()
 
 
 def _take(size: int) -> Tensor:
     """The smallest free chunk of at least ``size`` bytes, or a new one."""
     with _lock:
+        _collect()
         fitting = [i for i, chunk in enumerate(_free) if size <= len(chunk)]
         if fitting:
             return _free.pop(min(fitting, key=lambda i: len(_free[i])))
     return torch.empty(max(size, CHUNK), dtype=torch.uint8)
 
 
-def _give_back(chunks: List[Tensor]) -> None:
-    """Keep a block's chunks for later ones; drop the oldest free ones that exceed ``KEPT_BLOCKS``."""
+def _collect() -> None:
+    """Keep the chunks of blocks that are gone for later ones; drop the oldest free ones that exceed ``KEPT_BLOCKS``."""
     global _largest
-    with _lock:
+    while _returned:
+        chunks = _returned.popleft()
         _free.extend(chunks)
         _largest = max(_largest, sum(map(len, chunks)))
-        while sum(map(len, _free)) > KEPT_BLOCKS * _largest:
-            del _free[0]
+    while sum(map(len, _free)) > KEPT_BLOCKS * _largest:
+        del _free[0]

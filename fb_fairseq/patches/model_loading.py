@@ -57,6 +57,6 @@ def _load_models(original, filenames, *args, **kwargs):
     trained = cfg.task._name if cfg is not None and cfg.task is not None else None
     if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
         logger.warning(
-            f"the model was trained with --task {STREAMS}; without this option it starts each sample with an empty memory"
+            f"the model was trained with --task {STREAMS}; without this option, each sample starts with an empty memory"
         )
     return models, cfg, task

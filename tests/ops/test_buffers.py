@@ -1,6 +1,7 @@
 """Buffers are reused when their holder is gone, and only then."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -53,3 +54,16 @@ def test_free_memory_is_bounded():
         del holders, holder
         gc.collect()
         assert sum(map(len, buffers._free)) <= 2 * 4000
+
+
+def test_a_destructor_does_not_wait():
+    """The garbage collector may run one while this very thread takes a buffer, and holds the lock."""
+    holder = Buffers(CPU)
+    address = holder.empty(300, dtype=torch.float32).data_ptr()
+    with buffers._lock:
+        destructor = threading.Thread(target=holder.__del__, daemon=True)
+        destructor.start()
+        destructor.join(timeout=10)
+        assert not destructor.is_alive()
+    assert Buffers(CPU).empty(300, dtype=torch.float32).data_ptr() == address, "it is collected now"
+    holder._chunks, holder._size = [], 0  # it is given back already
