@@ -16,6 +16,7 @@ import torch
 import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
+from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
 from fb_fairseq.ops.feedback.native.build import BuildError, cache_folder
 from fb_fairseq.ops.feedback.native.library import open_library
 
@@ -32,11 +33,15 @@ def version_of(*packages: str) -> str:
 
 def step_loop() -> str:
     """Whether the native loop can run, and with what it was compiled."""
+    fixed = os.environ.get(STEP_LOOP_VARIABLE)
+    if fixed:
+        return f"{fixed}, as {STEP_LOOP_VARIABLE} says"
+    on_gpu = "; on a GPU the fastest of fast and graph that agrees" if torch.cuda.is_available() else ""
     try:
         library = open_library()
     except (BuildError, OSError) as error:
-        return f"fast; the native loop is not available: {error}"
-    return f"native on a CPU in fp32 ({library.compiler}, vectors of {library.VL} floats), otherwise fast"
+        return f"fast; the native loop is not available: {error}{on_gpu}"
+    return f"native on a CPU in fp32 ({library.compiler}, vectors of {library.VL} floats), otherwise fast" + on_gpu
 
 
 def environment() -> Dict[str, str]:

@@ -164,13 +164,8 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
 
     def _decode(self, x_TBD, state: DecoderState, options: FeedbackOptions):
         """Run steps one by one: features [T, B, D], and the attention to the encoder [B, T, C]."""
-
-        def step(x_BD):
-            result = self.stack.step(x_BD, state.ring, options, state.encoder)
-            return result.out_BD, result.aligned_BC
-
-        out, aligned = zip(*(state.ring.run(step, x_BD) for x_BD in x_TBD))
-        return torch.stack(out), stack_attention(aligned)
+        steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder) for x_BD in x_TBD]
+        return torch.stack([step.out_BD for step in steps]), stack_attention([step.aligned_BC for step in steps])
 
     def _embed(self, tokens, start: int):
         """Embeddings [B, t, D] of the tokens [B, T] from position ``start`` on."""

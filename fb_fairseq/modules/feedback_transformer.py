@@ -83,7 +83,7 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.options.step_loop)(
+        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.step_loop)(
             x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC

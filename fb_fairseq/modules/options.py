@@ -1,13 +1,16 @@
 """Options of the stacks. Each is described here only: the configurations of models take help and choices from here."""
 
+import os
 from dataclasses import dataclass, fields
+from typing import Tuple
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS
+from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS, WITH_KERNELS
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
 COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
+STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
 
@@ -84,13 +87,15 @@ class TransformerOptions(CheckedOptions):
         "auto",
         "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
         "for blocks whose shapes repeat (not yet benchmarked on a GPU); native: the same in C++, compiled at first use "
-        "(on a CPU in fp32; elsewhere the fast loop runs); auto: native where it can run, otherwise fast",
+        "(on a CPU in fp32; elsewhere the fast loop runs); auto: on a CPU native where it can run, otherwise fast; on "
+        "a GPU fast for some blocks, then whatever of fast and graph, with either kernel, is fastest and computes the "
+        f"same (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         STEP_LOOPS,
     )
     step_loop_kernel: str = option(
         "torch",
         "attention in the fast loop and in graphs: torch's operations, or one Triton kernel each for the forward and "
-        "backward pass (on a GPU)",
+        "backward pass (on a GPU; --step-loop auto tries both)",
         KERNELS,
     )
     step_loop_recompute: bool = option(
@@ -169,6 +174,22 @@ class TransformerOptions(CheckedOptions):
                 name,
                 "has no effect without --adaptive-span; give that too",
             )
+
+    def step_loop_and_kernel(self) -> Tuple[str, str]:
+        """The step loop and its kernel. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``:
+        ``graph``, or with a kernel ``graph+triton``.
+
+        Raises:
+            UserError: the variable has another value.
+        """
+        given = os.environ.get(STEP_LOOP_VARIABLE, "")
+        if self.step_loop != "auto" or not given:
+            return self.step_loop, self.step_loop_kernel
+        loop, _, kernel = given.partition("+")
+        if loop not in STEP_LOOPS or (kernel or "torch") not in KERNELS or (kernel and loop not in WITH_KERNELS):
+            with_kernels = [f"{name}+triton" for name in WITH_KERNELS]
+            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join([*STEP_LOOPS, *with_kernels])}")
+        return loop, kernel or self.step_loop_kernel
 
     @property
     def context_heads(self) -> int:

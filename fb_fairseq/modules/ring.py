@@ -11,16 +11,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fb_fairseq.modules.interface import StepMemory
-from fb_fairseq.modules.step_graph import StepGraph
 from fb_fairseq.ops.feedback.native.step import RingSlots
 from fb_fairseq.ops.feedback.step import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, project_context
-from fb_fairseq.ops.threads import loop_threads
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.
 FIRST_SLOTS = 64
-FFN_FACTOR = 4  # a feed-forward sublayer's usual width, as a multiple of the model's
 
 
 class StepCounter:
@@ -55,9 +52,9 @@ class StepCounter:
         finally:
             self.on_device = False
 
-    def before_replay(self) -> None:
+    def before_replay(self, steps: int) -> None:
         """Tell a captured step how many steps came before it."""
-        self._steps_1.fill_(self.steps)
+        self._steps_1.fill_(steps)
 
     @property
     def steps_1(self) -> Optional[Tensor]:
@@ -145,25 +142,26 @@ class MemoryRing(StepMemory):
     Args:
         span: S.
         storage: ``keys-values`` (fast) or ``vectors`` (with shared projections half of the bytes).
-        captured: on a GPU, run steps as CUDA graphs when no gradient is wanted.
 
     Attributes:
         slots: number of slots so far; at most S.
         buffer: what is stored, with slots as the last but one dimension: the slots of a stream and head are adjacent,
             so that attention reads them in one go. None before the first step.
         counter: how many steps were seen.
-        capture: the CUDA graph of a step; None if steps are not captured.
+        captured: the captured step in whose memory the slots lie; None: they have memory of their own. See
+            ``fb_fairseq.modules.step_graph``, which also counts ``steps_without_graph``.
         packed: the packed weights that the last step was run with; None: it was not a native one.
     """
 
-    def __init__(self, span: int, storage: str = "keys-values", captured: bool = False):
+    def __init__(self, span: int, storage: str = "keys-values"):
         self.span = span
         self.slots = min(FIRST_SLOTS, span)
         self.buffer: Optional[Tensor] = None
         # As large: reordered streams are written here, which saves an allocation in each step of beam search.
         self._spare: Optional[Tensor] = None
         self.counter, self._episodes, self._storage = StepCounter(span), Episodes(), STORAGES[storage]()
-        self.capture = StepGraph(self.counter) if captured else None
+        self.captured: Optional[object] = None
+        self.steps_without_graph = 0
         self.packed: Optional[object] = None
         self._origin_BC: Optional[Tensor] = None
 
@@ -181,7 +179,7 @@ class MemoryRing(StepMemory):
             self._origin_BC = pad(self._origin_BC, (0, self.slots - self.position))
         self.buffer = old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
-        self._forget_graph()
+        self.captured = None
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Store a step's memories, in place of the oldest."""
@@ -204,7 +202,7 @@ class MemoryRing(StepMemory):
     @property
     def keeps_rows(self) -> bool:
         """Whether native steps can work on the slots: keys and values in fp32 on a CPU."""
-        if not isinstance(self._storage, KeyValueStorage) or self.capture is not None:
+        if not isinstance(self._storage, KeyValueStorage) or self.captured is not None:
             return False
         return self.buffer is None or (self.buffer.dtype == torch.float32 and self.buffer.device.type == "cpu")
 
@@ -260,7 +258,7 @@ class MemoryRing(StepMemory):
     def reset(self, age_B: Tensor) -> None:
         """See ``StepMemory.reset``."""
         if not self._episodes.reset(age_B):
-            self._forget_graph()
+            self.move_away()
 
     def far_BC(self, device: torch.device) -> Optional[Tensor]:
         """True for slots that are older than a stream's episode; None: there are none."""
@@ -282,17 +280,15 @@ class MemoryRing(StepMemory):
             return
         self._follow_origins()
         if self.buffer.requires_grad:
-            self.buffer, self._spare = self.buffer.index_select(1, order), None
-            self._forget_graph()
+            self.buffer, self._spare, self.captured = self.buffer.index_select(1, order), None, None
             return
         old, streams, filled = self.buffer, len(order), slice(self.counter.used(self.slots))
         if self._spare is None or self._spare.shape[1] != streams or self._spare.shape[-2] != self.slots:
             self._spare = old.new_zeros(len(old), streams, *old.shape[2:])
         torch.index_select(old[..., filled, :], 1, order, out=self._spare[..., filled, :])
         if old.shape[1] != streams:
-            self.buffer, self._spare = self._spare, None
-            self._forget_graph()
-        elif self.capture is not None and self.capture.graph is not None:
+            self.buffer, self._spare, self.captured = self._spare, None, None
+        elif self.captured is not None:
             old[..., filled, :] = self._spare[..., filled, :]  # the graph reads this memory
         else:
             self.buffer, self._spare = self._spare, old
@@ -316,19 +312,45 @@ class MemoryRing(StepMemory):
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
-    def run(self, step, x_BD: Tensor):
-        """Run one decoding step, operation by operation or as a CUDA graph.
+    # For captured steps.
 
-        Args:
-            step: a function of the step's embedding [B, D] that attends to ``windows`` and calls ``push`` once.
-        """
-        self.make_room()
-        if self.capture is not None:
-            return self.capture.run(step, x_BD)
-        B, D = x_BD.shape
-        with loop_threads(x_BD.device, 2 * B * D * FFN_FACTOR * D):
-            return step(x_BD)
+    def shape(self) -> tuple:
+        """What a step on the slots depends on, except the number of streams and the values of tensors."""
+        b, episodes = self.buffer, self._episodes.age_B is not None
+        return (self.span, type(self._storage), b.shape[0], *b.shape[2:], b.dtype, episodes)
 
-    def _forget_graph(self) -> None:
-        if self.capture is not None:
-            self.capture.forget()
+    def empty_copy(self, streams: int) -> "MemoryRing":
+        """Another ring with as many slots, for a number of streams."""
+        ring = MemoryRing(self.span)
+        ring._storage, ring.slots = self._storage, self.slots
+        ring.buffer = self.buffer.new_zeros(len(self.buffer), streams, *self.buffer.shape[2:])
+        if self._episodes.age_B is not None:
+            ring._episodes.age_B = self._episodes.age_B.new_zeros(streams)
+        return ring
+
+    @torch.no_grad()
+    def copy_rows(self, ring: "MemoryRing") -> None:
+        """Copy a ring's steps to the first streams of this one."""
+        ring._follow_origins()
+        self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
+        self.counter.steps = ring.position
+        if ring._episodes.age_B is not None:
+            self._episodes.age_B[: len(ring._episodes.age_B)].copy_(ring._episodes.age_B)
+
+    def move_to(self, ring: "MemoryRing") -> None:
+        """Let the slots and the episodes' ages lie in another ring's memory, which holds the same."""
+        self.buffer = ring.buffer[:, : self.buffer.shape[1]]
+        if self._episodes.age_B is not None:
+            self._episodes.age_B = ring._episodes.age_B[: len(self._episodes.age_B)]
+
+    def move_away(self) -> None:
+        """Give the slots and the episodes' ages memory of their own again."""
+        if self.captured is None:
+            return
+        self.captured, self.buffer = None, self.buffer.clone()
+        if self._episodes.age_B is not None:
+            self._episodes.age_B = self._episodes.age_B.clone()
+
+    def advance_replayed(self) -> None:
+        """Count a replayed step. (The replay counts the episodes' ages.)"""
+        self.counter.advance()

@@ -1,6 +1,5 @@
 """The base class of the stacks of attention layers."""
 
-from functools import partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
@@ -15,12 +14,16 @@ from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.modules.step_graph import StepGraphs
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.step import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, layer_norm
+from fb_fairseq.ops.threads import loop_threads
 
 NATIVE_STEP_LOOPS = ("auto", "native")
+CAPTURED_STEP_LOOPS = ("auto", "graph")
+FFN_FACTOR = 4  # a feed-forward sublayer's usual width, as a multiple of the model's
 
 
 class TransformerStack(Stack):
@@ -44,7 +47,10 @@ class TransformerStack(Stack):
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
-        self._native_steps = NativeSteps() if options.step_loop in NATIVE_STEP_LOOPS else None
+        self.step_loop, self._kernel = options.step_loop_and_kernel()
+        self._native_steps = NativeSteps() if self.step_loop in NATIVE_STEP_LOOPS else None
+        captured = self.step_loop in CAPTURED_STEP_LOOPS
+        self._step_graphs = StepGraphs(automatic=self.step_loop == "auto") if captured else None
 
     def reaches(self) -> List[int]:
         """How many steps back each layer attends: S, or its longest head's adaptive span."""
@@ -104,7 +110,7 @@ class TransformerStack(Stack):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=o.step_loop_kernel,
+            kernel=self._kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
@@ -112,7 +118,7 @@ class TransformerStack(Stack):
 
     def new_ring(self, storage: str = "keys-values") -> MemoryRing:
         """See ``Stack.new_ring``."""
-        return MemoryRing(max(self.reaches()), storage, captured=self.options.step_loop == "graph")
+        return MemoryRing(max(self.reaches()), storage)
 
     def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> MemoryRing:
         """See ``Stack.ring_after``."""
@@ -125,10 +131,18 @@ class TransformerStack(Stack):
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
         """See ``Stack.run_step``."""
-        return memory.run(partial(self._features_of_step, ring=memory), x_BD)
+        return self.finish(self.decode_step(x_BD, memory, self.loop_options(memory.span)).out_BD)
 
-    def _features_of_step(self, x_BD: Tensor, ring: MemoryRing) -> Tensor:
-        return self.finish(self.step(x_BD, ring, self.loop_options(ring.span)).out_BD)
+    def decode_step(
+        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
+    ) -> StepOutput:
+        """Run ``step`` on a ring that has room for it, operation by operation or as a CUDA graph."""
+        ring.make_room()
+        if self._step_graphs is not None and self._step_graphs.possible(x_BD.device):
+            return self._step_graphs.run(self, x_BD, ring, options, encoder)
+        B, D = x_BD.shape
+        with loop_threads(x_BD.device, 2 * B * D * FFN_FACTOR * D):
+            return self.step(x_BD, ring, options, encoder)
 
     def step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()

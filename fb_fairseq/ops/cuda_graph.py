@@ -1,9 +1,14 @@
 """Capture and replay of CUDA graphs."""
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
+
+
+class CaptureError(RuntimeError):
+    """Capturing a graph has failed."""
 
 
 class CudaGraph:
@@ -17,7 +22,7 @@ class CudaGraph:
         before: a graph that is always replayed before this one, which may then reuse the memory that it has freed.
 
     Raises:
-        RuntimeError: capturing failed. No graph should be captured after that (``fallbacks.disable_capturing``).
+        CaptureError: capturing failed. No graph should be captured after that (``fallbacks.disable_capturing``).
 
     Attributes:
         result: what the function returned; each replay overwrites it.
@@ -31,15 +36,34 @@ class CudaGraph:
         try:
             with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
                 self.result = function()
-        except RuntimeError:
+        except Exception as error:
             torch.cuda.set_stream(current)  # a failed capture leaves its own stream current
-            raise
+            raise CaptureError(str(error)) from error
 
     def replay(self) -> None:
         """Launch the graph."""
         self.graph.replay()
 
 
+def copy_all(pairs: Iterable[Tuple[Tensor, Tensor]]) -> None:
+    """Copy tensors into others of the same shapes, with one launch for all of a type.
+
+    Args:
+        pairs: (to, from).
+    """
+    by_type: Dict[torch.dtype, List[Tuple[Tensor, Tensor]]] = {}
+    for to, given in pairs:
+        if given.is_contiguous() and given.dtype == to.dtype:
+            by_type.setdefault(to.dtype, []).append((to, given))
+        else:  # (one such tensor would make torch copy the others one by one, too)
+            to.copy_(given)
+    for same in by_type.values():
+        torch._foreach_copy_(*map(list, zip(*same)))
+
+
 def cloned(tree):
     """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
-    return pytree.tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, tree)
+    leaves, structure = pytree.tree_flatten(tree)
+    clones = [torch.empty_like(x) if torch.is_tensor(x) else x for x in leaves]
+    copy_all((clone, x) for clone, x in zip(clones, leaves) if torch.is_tensor(x))
+    return pytree.tree_unflatten(clones, structure)

@@ -26,7 +26,8 @@ def disable_capturing(error: Exception) -> None:
     """Run without graphs from now on, after a capture has failed: torch may not have cleaned up after it."""
     global _capturing_failed
     _capturing_failed = True
-    log_once(f"--step-loop graph: capturing failed; from now on steps run operation by operation: {error}")
+    text = str(error).strip().splitlines() or [type(error).__name__]
+    log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {text[0]}")
 
 
 def can_capture(device: torch.device) -> bool:
@@ -36,6 +37,13 @@ def can_capture(device: torch.device) -> bool:
     if device.type not in GRAPH_DEVICES:
         log_once("--step-loop graph: CUDA graphs need a GPU; steps run operation by operation")
     return device.type in GRAPH_DEVICES
+
+
+def have_kernels(device: torch.device) -> bool:
+    """Whether Triton's kernels are available on a device."""
+    if device.type not in KERNEL_DEVICES or importlib.util.find_spec("triton") is None:
+        return False
+    return attention_kernels("triton", device) is not None
 
 
 def attention_kernels(kind: str, device: torch.device) -> Optional[ModuleType]:
@@ -50,6 +58,21 @@ def attention_kernels(kind: str, device: torch.device) -> Optional[ModuleType]:
         return log_once("--step-loop-kernel triton: needs a GPU; torch's products are used")
     if importlib.util.find_spec("triton") is None:
         return log_once("--step-loop-kernel triton: Triton is not installed; torch's products are used")
+    problem = problem_of_kernels(device.type)
+    if problem is not None:
+        return log_once(f"--step-loop-kernel triton: {problem}; torch's products are used")
     from fb_fairseq.ops import triton_attention
 
     return triton_attention
+
+
+@functools.lru_cache(maxsize=None)
+def problem_of_kernels(device: str) -> Optional[str]:
+    """Why Triton's kernels cannot be used on a type of device, found by trying them once; None: they can."""
+    from fb_fairseq.ops import triton_attention
+
+    try:
+        difference = triton_attention.largest_error(torch.device(device))
+    except Exception as error:  # Triton's are of many types
+        return f"a kernel failed ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+    return None if difference < 1e-4 else f"a kernel's result is wrong by {difference:.1g}"

@@ -19,6 +19,7 @@ ACTIVATIONS = {
 }
 
 
+DRAWN_AT_ONCE = 1 << 22  # entries of a dropout mask
 LAYER_NORM_EPS = 1e-5  # torch's default, which fairseq's layers use too
 
 
@@ -77,10 +78,15 @@ class Dropout(NamedTuple):
 
 
 def draw_dropout(p: float, shape, like: Tensor) -> Optional[Dropout]:
-    """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0."""
+    """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0.
+
+    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``.
+    """
     if p == 0:
         return None
-    keep = torch.rand(shape, device=like.device) >= p
+    keep = torch.empty(shape, dtype=torch.bool, device=like.device)
+    for piece in keep.view(-1).split(DRAWN_AT_ONCE):
+        torch.ge(torch.rand(piece.shape, device=like.device), p, out=piece)
     return Dropout(keep, 1 / (1 - p))
 
 

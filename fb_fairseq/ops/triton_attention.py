@@ -57,7 +57,11 @@ def place(start, C, seen, BLOCK_C: tl.constexpr):
     return c, c < filled, distance
 
 
-@triton.jit(do_not_specialize=["C", "S", "P"])
+# Triton compiles a kernel again for each pattern of values that are divisible by 16. These change from step to step.
+CHANGING = ["C", "S", "P", "p", "keep", "reach", "d_score"]
+
+
+@triton.jit(do_not_specialize=CHANGING)
 def forward_kernel(
     q, k, v, key_positions, value_positions, log_mask, padding, reach, keep, seen, scores, p, out, C,
     q_row, k_row, k_slot, v_row, v_slot, p_row, out_row, keep_row, padding_row, mask_row, P, S,
@@ -65,7 +69,7 @@ def forward_kernel(
     BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
     """One program per stream and head; see ``attend``."""
-    g = tl.program_id(0)
+    g = tl.program_id(0).to(tl.int64)  # offsets may exceed 2^31
     number = p.dtype.element_ty
     e = tl.arange(0, BLOCK_E)
     query = tl.load(q + g * q_row + e, e < E, 0.0).to(number)
@@ -110,7 +114,7 @@ def forward_kernel(
     tl.store(out + g * out_row + e, attended.to(out.dtype.element_ty), e < E)
 
 
-@triton.jit(do_not_specialize=["C", "S", "P"])
+@triton.jit(do_not_specialize=CHANGING)
 def backward_kernel(
     d_out, out, k, v, key_positions, value_positions, keep, p, d_score, d_q, C,
     d_out_row, out_row, k_row, k_slot, v_row, v_slot, p_row, d_score_row, d_q_row, keep_row,
@@ -118,7 +122,7 @@ def backward_kernel(
     BLOCK_C: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
     """One program per stream and head; see ``attend_backward``."""
-    g = tl.program_id(0)
+    g = tl.program_id(0).to(tl.int64)  # offsets may exceed 2^31
     number = p.dtype.element_ty
     e = tl.arange(0, BLOCK_E)
     d_attended = tl.load(d_out + g * d_out_row + e, e < E, 0.0).to(number)
@@ -228,6 +232,27 @@ def attend_ring(
     out_GE = torch.empty_like(q_GE)
     attend(q_GE, slots, None, p_GC, out_GE)
     return out_GE.view(B, H, E)
+
+
+def largest_error(device: torch.device) -> float:
+    """The largest error of the kernels' results on a small step, compared with torch's."""
+    G, C, E = 2, 5, 16
+    q_GE, d_out_GE = (torch.arange(G * E, device=device).view(G, E).float().add(shift).cos() for shift in (0, 1))
+    keys_GCE, values_GCE = (torch.arange(G * C * E, device=device).view(G, C, E).mul(s).cos() for s in (0.7, 1.3))
+    p_GC, d_score_GC = torch.zeros(G, C, device=device), torch.zeros(G, C, device=device)
+    out_GE, d_q_GE = torch.zeros_like(q_GE), torch.zeros_like(q_GE)
+    slots = Slots(keys_GCE, values_GCE, heads=1)
+    attend(q_GE, slots, None, p_GC, out_GE)
+    attend_backward(d_out_GE, out_GE, slots, None, p_GC, d_score_GC, d_q_GE)
+    p_expected_GC = torch.softmax((keys_GCE * q_GE[:, None]).sum(-1) * E**-0.5, -1)
+    dp_GC = (values_GCE * d_out_GE[:, None]).sum(-1)
+    d_expected_GC = p_expected_GC * (dp_GC - (p_expected_GC * dp_GC).sum(-1, keepdim=True))
+    errors = (
+        out_GE - (p_expected_GC[..., None] * values_GCE).sum(1),
+        d_score_GC - d_expected_GC,
+        d_q_GE - (d_expected_GC[..., None] * keys_GCE).sum(1) * E**-0.5,
+    )
+    return max(error.abs().max().item() for error in errors)
 
 
 def bytes_of(x: Optional[Tensor]) -> Optional[Tensor]:

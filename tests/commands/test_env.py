@@ -26,6 +26,11 @@ def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     assert "fast; the native loop is not available: no C++ compiler" in lines(capsys)["step loop"]
 
 
+def test_a_fixed_step_loop(capsys, monkeypatch):
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "fast")
+    assert lines(capsys)["step loop"].strip() == "fast, as FB_FAIRSEQ_STEP_LOOP says"
+
+
 def test_a_package_that_is_missing():
     assert env.version_of("there is no such package") == "not installed"
 

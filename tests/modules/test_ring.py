@@ -86,7 +86,7 @@ def test_new_weights_are_seen(captures):
     assert again().equal(before) and captures
     model.layers[0].fc1.weight.mul_(-1)
     after = again()
-    memory.capture = None
+    model._step_graphs = None
     torch.testing.assert_close(after, again(), atol=1e-12, rtol=1e-12)
     assert not after.allclose(before)
 
@@ -111,11 +111,11 @@ def test_a_capture_that_fails(monkeypatch, captures, caplog):
 def test_gradients_and_autocast_between_captured_steps(captures):
     """Such steps run uncaptured, and the graph's next replay sees what they have left."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
-    memory, plain = model.new_ring("keys-values"), model.new_ring("keys-values")
-    plain.capture = None
+    graphs, memory, plain = model._step_graphs, model.new_ring("keys-values"), model.new_ring("keys-values")
     expected = None
     for t, x_BD in enumerate(x):
         for m in (memory, plain):
+            model._step_graphs = graphs if m is memory else None
             with torch.set_grad_enabled(t in (14, 15)):
                 with torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
                     y = model.run_step(x_BD, m).detach()
@@ -142,4 +142,4 @@ def test_without_a_gpu():
     memory = model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
-    assert memory.capture.graph is None
+    assert memory.captured is None and not model._step_graphs.graphs

@@ -122,6 +122,7 @@ def test_lower_precision(dtype, tolerance):
 
 def counted(monkeypatch):
     """A list that grows with each call of a kernel."""
+    assert fallbacks.problem_of_kernels("cpu") is None  # calls them, too, the first time
     ran = []
     for name in ("attend", "attend_backward"):
         call = getattr(triton_attention, name)
@@ -144,9 +145,10 @@ def test_decoding_with_the_kernel(monkeypatch):
             self.function = function
 
         def replay(self):
-            memory.counter.on_device = True
+            counter = self.function.args[1].counter
+            counter.on_device = True
             self.result = self.function()
-            memory.counter.on_device = False
+            counter.on_device = False
 
     monkeypatch.setattr(step_graph, "CudaGraph", RepeatedStep)
     options = random_options(
@@ -164,7 +166,7 @@ def test_decoding_with_the_kernel(monkeypatch):
         layer.self_attn.adaptive_span.z.data.uniform_(0, 1)
     x, memory = torch.randn(15, 2, options.decoder_embed_dim, dtype=torch.double), model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
-    assert len(ran) == 2 * (15 - 3)
+    assert len(ran) == 2 * (1 + 15 - 3), "two layers: before the capture, and in each replay"
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
 
 
@@ -182,3 +184,35 @@ def test_fast_loop_with_the_kernels(seed, monkeypatch):
 
         compare(case.run(loop, recompute), plain, 1e-10)
     assert len(ran) >= 2 * 2 * len(case.model.layers), "the kernels ran"
+
+
+def test_kernels_that_fail_are_not_used(monkeypatch, caplog):
+    """They are tried on a small step first; torch's products run instead, with one warning."""
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+    attend = triton_attention.attend
+
+    def fail(*arguments):
+        raise TypeError("no compiler\nmore")
+
+    def wrong(q_GE, slots, mask, p_GS, out_GE):
+        attend(q_GE, slots, mask, p_GS, out_GE)
+        out_GE.mul_(1.1)
+
+    for broken, text in (
+        (fail, "a kernel failed (TypeError: no compiler)"),
+        (wrong, "a kernel's result is wrong by 0."),
+    ):
+        fallbacks.log_once.cache_clear()
+        fallbacks.problem_of_kernels.cache_clear()
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(triton_attention, "attend", broken)
+            assert not fallbacks.have_kernels(torch.device("cpu"))
+            case = Case(3, steps=3)
+            loop = lambda x, m, w, options, *others: feedback_block_fast(  # noqa: E731
+                x, m, w, options._replace(kernel="triton"), *others
+            )
+            compare(case.run(loop), case.run(feedback_block), 1e-10)
+        assert caplog.text.count(text) == 1 and "torch's products are used" in caplog.text
+    fallbacks.problem_of_kernels.cache_clear()
+    assert fallbacks.have_kernels(torch.device("cpu"))

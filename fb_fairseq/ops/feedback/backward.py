@@ -11,6 +11,7 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
+from fb_fairseq.ops.feedback.block import Sizes
 from fb_fairseq.ops.feedback.forward import Block, Record
 from fb_fairseq.ops.feedback.gradients import BlockGradients
 from fb_fairseq.ops.feedback.tile import Side, StepIndex, Tile, Workspace
@@ -22,6 +23,10 @@ from fb_fairseq.ops.layers import dropout
 TILE_ROWS = 256
 # But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
 MIN_TILE_STEPS = 4
+# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
+# for each step. They balance at about the root of 2 S steps.
+GPU_TILE_STEPS = 16
+GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
 
 
 class BlockBackward:
@@ -39,7 +44,7 @@ class BlockBackward:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = min(s.T, max(MIN_TILE_STEPS, TILE_ROWS // s.B))
+        size = tile_steps(s, d_x_TBD.device)
         self.work = Workspace(block, size)
         recomputed = Record(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):
@@ -224,6 +229,14 @@ class BlockBackward:
         if block.inputs.options.normalize_before:
             d_normed_TBD = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])[0]
         d_x_TBD[tile.first : tile.last] += d_normed_TBD
+
+
+def tile_steps(s: Sizes, device: torch.device) -> int:
+    """The number of steps in a tile."""
+    least = MIN_TILE_STEPS
+    if device.type != "cpu":
+        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
+    return min(s.T, max(least, TILE_ROWS // s.B))
 
 
 def input_gradient(d_out: Tensor, weight: Tensor, out: Optional[Tensor]) -> Tensor:

@@ -31,12 +31,13 @@ class BlockRun:
 
     Args:
         keep: whether there will be a backward pass.
+        kernel: what computes attention; None: ``FeedbackOptions.kernel`` of the block.
     """
 
     backward_class = BlockBackward
 
-    def __init__(self, keep: bool):
-        self.keep = keep
+    def __init__(self, keep: bool, kernel: Optional[str] = None):
+        self.keep, self.kernel = keep, kernel
         self.holder: Callable[[], Optional[object]] = lambda: None  # the autograd context that this run belongs to
 
     def make_block(self, inputs: BlockInputs, threads: int) -> Block:
@@ -49,6 +50,8 @@ class BlockRun:
 
     def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+        if self.kernel is not None:
+            inputs = inputs._replace(options=inputs.options._replace(kernel=self.kernel))
         with self._threads(inputs) as threads:
             block = self.make_block(inputs, threads)
             out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)

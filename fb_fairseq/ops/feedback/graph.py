@@ -12,7 +12,7 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned
+from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all
 from fb_fairseq.ops.fallbacks import can_capture, disable_capturing
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
@@ -53,11 +53,7 @@ class GraphRun(BlockRun):
 
     def _copy(self, inputs: BlockInputs) -> None:
         """Copy what a block reads to the graph's own tensors."""
-        by_type = {}
-        for own, new in zip(self.own, tensors(inputs)):
-            by_type.setdefault(own.dtype, []).append((own, new))
-        for pairs in by_type.values():  # one launch each
-            torch._foreach_copy_(*map(list, zip(*pairs)))
+        copy_all(zip(self.own, tensors(inputs)))
 
     def is_free(self) -> bool:
         """Whether no block waits for its backward pass in this graph's memory."""
@@ -121,8 +117,9 @@ class Graphs:
             return None
         try:
             self.runs[key] = GraphRun(inputs, keep)
-        except RuntimeError as error:  # out of memory too
+        except Exception as error:  # out of memory; a kernel that does not compile
             disable_capturing(error)
+            self.clear()
         return self.runs.get(key)
 
     def _make_room(self) -> bool:

@@ -4,18 +4,22 @@ import functools
 import logging
 from typing import Callable
 
+from fb_fairseq.ops.feedback.automatic import feedback_block_auto
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
 from fb_fairseq.ops.feedback.graph import feedback_block_graph
-from fb_fairseq.ops.feedback.native.loop import feedback_block_auto, feedback_block_native
+from fb_fairseq.ops.feedback.native.loop import feedback_block_native
 from fb_fairseq.ops.feedback.reference import feedback_block
 
 logger = logging.getLogger(__name__)
 
 STEP_LOOPS = ("auto", "reference", "fast", "graph", "native")
 KERNELS = ("torch", "triton")
+WITH_KERNELS = ("fast", "graph")  # loops that take either kernel
 
-
-REASONS = {"auto": "native on a CPU in fp32 where it can be compiled, otherwise fast"}
+REASONS = {
+    "auto": "on a CPU native in fp32 where it can be compiled, otherwise fast; on a GPU the fastest of fast and graph, "
+    "which is tried after some blocks"
+}
 
 
 @functools.lru_cache(maxsize=None)

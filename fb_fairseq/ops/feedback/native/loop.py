@@ -208,4 +208,3 @@ def choose_run(inputs: BlockInputs, keep: bool, asked: bool) -> BlockRun:
 
 
 feedback_block_native = partial(feedback_block_fast, choose_run=partial(choose_run, asked=True))
-feedback_block_auto = partial(feedback_block_fast, choose_run=partial(choose_run, asked=False))

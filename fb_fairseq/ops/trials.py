@@ -1,0 +1,136 @@
+"""Trials: the fastest of several programs that should compute the same, found on real input.
+
+The results of each candidate are compared with those of the first, the reference. What fails or differs is left out.
+"""
+
+import hashlib
+import logging
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fb_fairseq.ops.layers import at_least_fp32
+
+logger = logging.getLogger(__name__)
+
+REPEATS = 3  # runs that are timed, after a first one whose results are compared
+# How far results may be from the reference, relative to its norm.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+TF32_TOLERANCE = 1e-2
+# Gradients that should be zero, such as that of a key's bias, are noise. A tensor's error counts relative to this share
+# of the largest norm, if its own norm is less.
+LEAST_NORM = 0.05
+
+
+class Trial(NamedTuple):
+    """What came of a candidate: its time, or the problem for which it is left out."""
+
+    milliseconds: Optional[float]
+    problem: Optional[str] = None
+
+
+# Sets a candidate up, and returns the function that is compared and timed.
+Candidate = Callable[[], Callable[[], Any]]
+
+
+def ranking(title: str, candidates: Dict[str, Candidate], device: torch.device, dtype: torch.dtype) -> List[str]:
+    """The candidates that agree with the first, the fastest first; logged in one line with the figures.
+
+    Args:
+        title: what is chosen, for the log.
+        candidates: by name. Their results are lists of groups of tensors.
+        device: on which they run.
+        dtype: of the matrix products, which decides how far results may differ.
+    """
+    reference, trials = None, {}
+    for name, candidate in candidates.items():
+        try:
+            run = candidate()
+            result = [[x.clone() for x in tensors(group)] for group in run()]
+            if reference is None:
+                reference = result
+            problem = disagreement(result, reference, dtype)
+            trials[name] = Trial(None, problem) if problem else Trial(milliseconds(run, device))
+        except Exception as error:  # whatever it is, another candidate can run
+            if reference is None:
+                raise
+            trials[name] = Trial(None, f"failed: {first_line(error)}")
+        run = result = None  # frees its memory before the next one starts
+    timed = {name: trial.milliseconds for name, trial in trials.items() if trial.problem is None}
+    ranked = sorted(timed, key=timed.__getitem__)
+    logger.info(summary(title, ranked, trials))
+    return ranked
+
+
+def summary(title: str, ranked: List[str], trials: Dict[str, Trial]) -> str:
+    """One line: the fastest, the times of the others, and what was left out for what reason."""
+    times = [f"{name} {trials[name].milliseconds:.3g} ms" for name in ranked]
+    left_out = [f"{name} left out: {trial.problem}" for name, trial in trials.items() if trial.problem]
+    return f"{title}: " + "; ".join(times + left_out)
+
+
+def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
+    """The time of a run, the host's part included."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(REPEATS):
+        run()
+    synchronize(device)
+    return (time.perf_counter() - start) / REPEATS * 1e3
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for what a GPU was given to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtype: torch.dtype) -> Optional[str]:
+    """How far a result is from the reference, if it is too far; None: they agree."""
+    tolerance = TOLERANCES[dtype]
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        tolerance = TF32_TOLERANCE
+    for ours, expected in zip(result, reference):
+        if not expected:
+            continue
+        norms = torch.stack([at_least_fp32(x).norm().float() for x in expected])
+        errors = torch.stack([(at_least_fp32(a) - at_least_fp32(b)).norm().float() for a, b in zip(ours, expected)])
+        relative = (errors / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item()
+        if not relative <= tolerance:  # (NaN is not)
+            return f"its results differ by {relative:.1g}"
+    return None
+
+
+def tensors(tree) -> List[Tensor]:
+    """The tensors of a pytree, in order."""
+    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
+    """A choice that all processes of ``torch.distributed`` make alike: that of rank 0.
+
+    No process waits for another one, because processes may come here at different blocks: until rank 0 has chosen, the
+    others go on without a choice.
+
+    Args:
+        name: what is chosen; the same on all processes.
+        choose: makes the choice; called on rank 0 only.
+
+    Returns:
+        The choice; None as long as rank 0 has not made it.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return choose()
+    store = torch.distributed.distributed_c10d._get_default_store()
+    key = f"fb_fairseq/{hashlib.sha256(name.encode()).hexdigest()}"
+    if torch.distributed.get_rank() == 0:
+        store.set(key, choose())
+    return store.get(key).decode() if store.check([key]) else None

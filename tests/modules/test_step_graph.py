@@ -1,0 +1,289 @@
+"""Captured decoding steps serve every ring of their shapes, follow the encoder's output, and are few.
+
+These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs.
+"""
+
+import copy
+import re
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer, ring, step_graph
+from fb_fairseq.modules.step_graph import padded_rows, round_up
+from fb_fairseq.ops import fallbacks, trials
+from fb_fairseq.ops.feedback.types import EncoderContext
+from tests.models.test_feedback_decoder import build as build_translation_model
+from tests.modules.options import random_options, randomise
+from tests.ops.recorded_graph import RecordedGraph
+
+CAPTURE_AT = 3
+D, H, E, LAYERS, B = 24, 3, 8, 2, 4
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """Capture steps on a CPU; returns a list that grows with each graph made."""
+    made = []
+    monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
+    monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
+    monkeypatch.setattr(step_graph, "CAPTURE_AT", CAPTURE_AT)
+    fallbacks.log_once.cache_clear()
+    return made
+
+
+def build(step_loop="graph", seed=1, **changes):
+    torch.manual_seed(seed)
+    sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, adaptive_span=False)
+    options = random_options(seed, step_loop=step_loop, attention_span=6, **{**sizes, **changes})
+    model = FeedbackTransformer(options).double().eval()
+    randomise(model)
+    return model
+
+
+def plain_copy(model):
+    """The same model, whose steps are never captured."""
+    other = copy.deepcopy(model)
+    other._step_graphs = None
+    return other
+
+
+def embeddings(steps, rows=B, seed=2):
+    torch.manual_seed(seed)
+    return torch.randn(steps, rows, D, dtype=torch.double)
+
+
+def equal_steps(models, rings, x_TBD):
+    for x_BD in x_TBD:
+        results = [model.run_step(x_BD, memory) for model, memory in zip(models, rings)]
+        torch.testing.assert_close(*results, atol=1e-10, rtol=1e-10)
+
+
+@torch.no_grad()
+def test_the_next_batch_uses_the_same_graph(captures):
+    model = build()
+    plain = plain_copy(model)
+    for batch in range(3):
+        memory, other = model.new_ring(), plain.new_ring()
+        equal_steps((model, plain), (memory, other), embeddings(10, seed=batch))
+        assert memory.captured is not None
+        del memory
+    assert len(captures) == 1
+    memory = model.new_ring()
+    for x_BD in embeddings(2):
+        model.run_step(x_BD, memory)
+    assert memory.captured is not None, "from the second step on, whose slots exist"
+
+
+@torch.no_grad()
+def test_rings_take_turns(captures):
+    """Two rings of the same shapes: one runs operation by operation, or gets the graph from the other one."""
+    model = build()
+    plain = plain_copy(model)
+    rings, others = [model.new_ring() for _ in range(2)], [plain.new_ring() for _ in range(2)]
+    held = []
+    for x_BD in embeddings(4 * CAPTURE_AT):
+        for pair in zip(rings, others):
+            equal_steps((model, plain), pair, x_BD[None])
+            assert [r.captured for r in rings].count(None) >= 1, "a graph has one holder"
+        held.append([r.captured is not None for r in rings])
+    assert [True, False] in held and [False, True] in held and len(captures) == 1
+    equal_steps((model, plain), (rings[0], others[0]), embeddings(10))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "rows,padded", [(1, 1), (4, 4), (7, 7), (8, 8), (9, 10), (17, 20), (33, 40), (64, 64), (65, 80)]
+)
+def test_rows_are_rounded_up(captures, rows, padded):
+    assert padded_rows(rows, ()) == padded
+    if rows < 20:
+        model = build()
+        plain = plain_copy(model)
+        memory = model.new_ring()
+        equal_steps((model, plain), (memory, plain.new_ring()), embeddings(10, rows))
+        assert memory.captured.rows == padded and len(memory.buffer[0]) == rows
+
+
+def context(sentences, sources, padding, seed=0):
+    torch.manual_seed(seed)
+    keys, values = torch.randn(2, sources, sentences, H, E, dtype=torch.double)
+    mask = None
+    if padding:
+        mask = torch.zeros(sentences, sources, dtype=torch.bool)
+        mask[0, sources // 2 :] = True
+    return EncoderContext(keys, values, mask)
+
+
+class Decoder:
+    """Steps that attend to an encoder too: layers of a translation model."""
+
+    def __init__(self):
+        self.stack = build_translation_model(step_loop="graph").double().eval().decoder.stack
+        self.options = self.stack.loop_options(6, alignment_layer=0)
+
+    def encoder(self, *arguments, **more):
+        o = self.stack.options
+        found = []
+        for seed in range(len(self.stack.layers)):
+            torch.manual_seed(seed + more.get("seed", 0))
+            sentences, sources, padding = arguments
+            shape = (sources, sentences, o.decoder_attention_heads, o.decoder_embed_dim // o.decoder_attention_heads)
+            mask = context(sentences, sources, padding).padding_BC
+            found.append(EncoderContext(*torch.randn(2, *shape, dtype=torch.double), mask))
+        return found
+
+
+@torch.no_grad()
+def test_the_encoders_output(captures):
+    """Replaced by reordering, longer, of fewer sentences, padded or not; several rows per sentence."""
+    decoder = Decoder()
+    stack, width = decoder.stack, decoder.stack.options.decoder_embed_dim
+    plain = plain_copy(stack)
+    for sentences, sources, padding in ((3, 5, True), (3, 7, False), (3, 33, True), (2, 5, True), (9, 5, True)):
+        rings = stack.new_ring(), plain.new_ring()
+        encoder = decoder.encoder(sentences, sources, padding)
+        rows = 2 * sentences
+        for t in range(12):
+            if t == 8:  # beam search replaces the tensors when sentences change rows
+                encoder = decoder.encoder(sentences, sources, padding, seed=100)
+            x_BD = torch.randn(rows, width, dtype=torch.double)
+            ours, expected = (
+                model.decode_step(x_BD, memory, decoder.options, encoder)
+                for model, memory in zip((stack, plain), rings)
+            )
+            for name in ("out_BD", "memory_KBD", "aligned_BC"):
+                a, b = getattr(ours, name), getattr(expected, name)
+                torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+        assert rings[0].captured is not None
+    # With 8 slots and with 16: 5 or 7 source positions, 33, 2 sentences, 9 sentences.
+    assert len(captures) == 2 * 4 and round_up(33, 32) == 64
+
+
+@torch.no_grad()
+def test_few_graphs_are_kept(captures, monkeypatch):
+    monkeypatch.setattr(step_graph, "MAX_GRAPHS", 2)
+    model = build()
+    plain, kept = plain_copy(model), []
+    for rows in (1, 2, 3, 1):
+        kept.append((model.new_ring(), plain.new_ring()))
+        equal_steps((model, plain), kept[-1], embeddings(8, rows))
+    assert len(model._step_graphs.graphs) == 2 and len(captures) == 4
+    for rows, pair in zip((1, 2, 3, 1), kept):
+        equal_steps((model, plain), pair, embeddings(3, rows))
+
+
+@torch.no_grad()
+def test_parameters_elsewhere_in_memory(captures):
+    """Another type, or ``parameter.data`` replaced: the graphs would read what is no longer there."""
+    model = build()
+    memory = model.new_ring()
+    for x_BD in embeddings(8):
+        model.run_step(x_BD, memory)
+    model.layers[0].fc1.weight.data = -model.layers[0].fc1.weight.data
+    plain = plain_copy(model)
+    equal_steps((model, plain), (memory, copy_of(memory)), embeddings(8))
+    assert len(captures) == 2
+
+
+def copy_of(memory):
+    other = memory.empty_copy(memory.buffer.shape[1])
+    other.copy_rows(memory)
+    return other
+
+
+@torch.no_grad()
+def test_any_failure_ends_in_single_operations(captures, monkeypatch, caplog):
+    def fail(function):
+        captures.append(1)
+        raise TypeError("a kernel does not compile")
+
+    monkeypatch.setattr(step_graph, "CudaGraph", fail)
+    model = build()
+    plain = plain_copy(model)
+    for _ in range(2):
+        equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(8))
+    assert len(captures) == 1 and caplog.text.count("capturing failed") == 1 and not model._step_graphs.graphs
+
+
+# --step-loop auto
+
+
+@pytest.fixture
+def speeds(monkeypatch):
+    """Made-up milliseconds of the candidates, in their order: fast, graph, graph+triton."""
+    made_up = [3.0, 2.0, 1.0]
+    monkeypatch.setattr(trials, "milliseconds", lambda run, device: (run(), made_up.pop(0))[1])
+    return made_up
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+def test_auto_takes_the_fastest(captures, speeds, caplog, storage):
+    caplog.set_level("INFO")
+    model = build("auto")
+    plain = plain_copy(model)
+    rings = model.new_ring(storage), plain.new_ring(storage)
+    equal_steps((model, plain), rings, embeddings(15))
+    assert rings[0].captured is not None
+    (line,) = [record.getMessage() for record in caplog.records if "auto, decoding" in record.getMessage()]
+    assert line == "step loop auto, decoding, per step: graph+triton 1 ms; graph 2 ms; fast 3 ms"
+    ((_, _, _, options, *_),) = model._step_graphs.graphs
+    assert options.kernel == "torch" and list(model._step_graphs.rankings.values()) == ["graph+triton"]
+
+
+@torch.no_grad()
+def test_auto_leaves_steps_alone_where_that_is_faster(captures, speeds):
+    speeds[:] = [1.0, 2.0, 3.0]
+    model = build("auto")
+    plain = plain_copy(model)
+    rings = model.new_ring(), plain.new_ring()
+    equal_steps((model, plain), rings, embeddings(15))
+    assert rings[0].captured is None and not model._step_graphs.graphs
+
+
+@torch.no_grad()
+def test_auto_leaves_out_wrong_results(captures, speeds, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    replay = RecordedGraph.replay
+    monkeypatch.setattr(RecordedGraph, "replay", lambda self: (replay(self), self.result.out_BD.mul_(1.1)))
+    model = build("auto")
+    plain = plain_copy(model)
+    equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(15))
+    assert "graph left out: its results differ by 0.1; graph+triton left out" in caplog.text
+
+
+@torch.no_grad()
+def test_episodes_of_a_captured_ring(captures, speeds):
+    model = build("auto")
+    plain = plain_copy(model)
+    rings = model.new_ring(), plain.new_ring()
+    for t, x_BD in enumerate(embeddings(20)):
+        if t in (5, 11, 12):
+            for memory in rings:
+                memory.reset(torch.tensor([0, t, 2, 3]))
+        equal_steps((model, plain), rings, x_BD[None])
+    assert rings[0].captured is not None
+
+
+@pytest.mark.parametrize(
+    "value,expected", [("", ("auto", "torch")), ("fast", ("fast", "torch")), ("graph+triton", ("graph", "triton"))]
+)
+def test_the_environment_variable(monkeypatch, value, expected):
+    """It takes the place of auto, not of a loop that was asked for."""
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
+    model = build("auto")
+    assert (model.step_loop, model.loop_options(6).kernel) == expected
+    assert build("reference").step_loop == "reference"
+
+
+@pytest.mark.parametrize("value", ["faster", "native+triton", "graph+torch+", "fast+cuda", "auto+triton"])
+def test_the_environment_variable_is_checked(monkeypatch, value):
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
+    with pytest.raises(
+        ValueError, match=rf"FB_FAIRSEQ_STEP_LOOP={re.escape(value)}: unknown; give auto, .*graph\+triton"
+    ):
+        build("auto")
