@@ -8,6 +8,7 @@ those of ``fb_fairseq/ops/__init__.py``.
 """
 
 from dataclasses import asdict
+from itertools import accumulate
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -88,9 +89,9 @@ class Agent(nn.Module):
         self.options, self.observation_sizes, self.num_actions = options, tuple(observation_sizes), num_actions
         D = options.width
         # One embedding table for all components; each has its own range of rows, which starts at its offset.
-        offsets = torch.tensor([0, *observation_sizes]).cumsum(0)
-        self.register_buffer("offset_O", offsets[:-1], persistent=False)
-        self.embed_observation = nn.Embedding(int(offsets[-1]), D)
+        offsets = [0, *accumulate(observation_sizes)]
+        self.register_buffer("offset_O", torch.tensor(offsets[:-1]), persistent=False)
+        self.embed_observation = nn.Embedding(offsets[-1], D)
         nn.init.normal_(self.embed_observation.weight, std=len(observation_sizes) ** -0.5)
         # The last row stands for "no previous action", at the first step of an episode.
         self.embed_action = nn.Embedding(num_actions + 1, D) if options.previous_action else None

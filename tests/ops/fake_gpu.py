@@ -1,0 +1,204 @@
+"""Blocks, decoding steps and whole models on a fake GPU (``test_fake_gpu.py`` runs this file in a process of its own).
+
+Gradients have their parameters' types, devices and shapes; nothing inside a block or a step waits for the device, mixes
+devices, or draws random numbers; launches stay under a ceiling.
+"""
+
+import argparse
+import contextlib
+import os
+
+import pytest
+import torch
+
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack, step_graph
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback import graph
+from fb_fairseq.ops.feedback.block import BlockInputs
+from fb_fairseq.ops.feedback.fast import BlockRun
+from tests.modules.options import random_options
+from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
+
+B = 3
+STACKS = {"feedback": FeedbackTransformer, "relative": RelativeTransformer, "all-attention": AllAttention}
+MODES = {  # type of the parameters, and of autocast
+    "fp32": (torch.float32, None),
+    "half": (torch.float16, None),
+    "bf16": (torch.bfloat16, None),
+    "amp": (torch.float32, torch.float16),
+    "amp-bf16": (torch.float32, torch.bfloat16),
+}
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    monkeypatch.setattr(graph, "CudaGraph", Capture)
+    monkeypatch.setattr(step_graph, "CudaGraph", Capture)
+    monkeypatch.setattr(graph, "CAPTURE_AT", 2)
+    monkeypatch.setattr(step_graph, "CAPTURE_AT", 2)
+    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    # Spans are read once per block, before it starts: a wait that is known.
+    monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])
+    graph.GRAPHS.clear()
+    with fake_gpu():
+        yield
+
+
+def autocast(mode):
+    dtype = MODES[mode][1]
+    return torch.autocast("cuda", dtype=dtype or torch.float16, enabled=dtype is not None)
+
+
+@contextlib.contextmanager
+def default_dtype(mode):
+    """New parameters have the mode's type. (Fake ones cannot be converted.)"""
+    torch.set_default_dtype(MODES[mode][0])
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def build(kind, seed, mode, **changes):
+    values = dict(
+        attention_dropout=0.2 * (seed % 3 == 0),
+        activation_dropout=0.3 * (seed % 4 == 0),
+        dropout=0.1 * (seed % 5 == 0),
+        output_dropout=0.1 * (seed % 2),
+        attention_span=[2, 6][seed % 2],
+        **changes,
+    )
+    if kind == "all-attention":
+        variants = ["all-attn", "attn-split", "single-head", "ff-attn"]
+        values.update(persistent_memory_size=5, persistent_memory_variant=variants[seed % 4])
+    with torch.device("cuda"), default_dtype(mode):
+        return STACKS[kind](random_options(seed, **values))
+
+
+def check_gradients(model):
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        if gradient is not None:
+            found = (gradient.dtype, gradient.device, gradient.shape)
+            assert found == (parameter.dtype, parameter.device, parameter.shape), name
+
+
+CASES = [("feedback", "graph", mode, seed) for seed, mode in enumerate(MODES)]
+CASES += [("feedback", "fast", "amp", 5), ("relative", "graph", "amp", 1), ("all-attention", "graph", "half", 0)]
+MORE_CASES = [
+    (kind, loop, mode, seed) for kind in STACKS for loop in ("fast", "graph") for mode in MODES for seed in range(6, 10)
+]
+
+
+@pytest.mark.parametrize("kind,loop,mode,seed", CASES + (MORE_CASES if os.environ.get("ALL_CASES") else []))
+def test_blocks_and_steps(kind, loop, mode, seed):
+    """Blocks with carried memory, episodes, dropout, recomputation; then steps, captured too."""
+    model = build(kind, seed, mode, step_loop=loop, step_loop_recompute=seed % 2 == 1)
+    state, dtype, T, made = None, MODES[mode][0], 3, Capture.made
+    reach_TB = torch.ones(T, B, dtype=torch.long, device="cuda") if seed % 3 == 1 else None
+    for _ in range(3):
+        x_TBD = torch.empty(T, B, model.options.decoder_embed_dim, device="cuda", dtype=dtype, requires_grad=True)
+        with autocast(mode), Watch() as watch:
+            y, state = model.run_block(x_TBD, state, reach_TB)
+        assert not [problem for problem in watch.problems if "crosses" in problem]
+        y.float().sum().backward()
+        check_gradients(model)
+        assert x_TBD.grad.dtype == dtype
+    model.eval()
+    with torch.no_grad():
+        with autocast(mode):
+            model.run_block(x_TBD.detach(), state, reach_TB)
+        ring = model.ring_after(state)
+        for _ in range(5):
+            model.run_step(x_TBD.detach()[0], ring)
+    assert not fallbacks._capturing_failed
+    if loop == "graph":
+        assert Capture.made > made
+
+
+@pytest.mark.parametrize("mode", ["amp", "half"])
+def test_language_model_and_criterion(mode):
+    """Two blocks of a stream. (Adaptive input and softmax wait for the device: they select the tokens of a cluster.)"""
+    from fb_fairseq.criterions import LanguageModelLoss
+    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+    from fb_fairseq.streams.state import StateHandle, StateStore
+    from tests.models.test_language_model import build as build_lm
+    from tests.models.test_language_model import dictionary
+
+    sizes = dict(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
+    with torch.device("cuda"), default_dtype(mode):
+        model = build_lm(FeedbackTransformerLanguageModel, **sizes)
+    criterion = LanguageModelLoss(argparse.Namespace(target_dictionary=dictionary(), byte_data=False))
+    store = StateStore()
+    for offset in (0, 4):
+        tokens = torch.full((B, 4), 5, device="cuda")
+        net_input = {"src_tokens": tokens, "stream": StateHandle(store, (0,), offset)}
+        with autocast(mode):
+            loss = criterion(model, {"target": tokens, "ntokens": 4 * B, "net_input": net_input})[0]
+        loss.backward()
+    check_gradients(model)
+    assert sum(p.grad is not None for p in model.parameters()) > 20
+
+
+@pytest.mark.parametrize("mode", ["amp", "half"])
+def test_translation_model(mode, monkeypatch):
+    """Without padding. (fairseq's checks for padding wait for the device, once per batch.)"""
+    from tests.models.test_feedback_decoder import build as build_translation_model
+
+    monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: False)
+    with torch.device("cuda"), default_dtype(mode):
+        model = build_translation_model(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True,
+                                        decoder_learned_pos=True).train()  # fmt: skip
+        tokens, lengths = torch.full((B, 5), 5), torch.full((B,), 5)
+    with autocast(mode):
+        logits = model(tokens, lengths, tokens)[0]
+    logits.float().sum().backward()
+    check_gradients(model)
+
+
+def test_agent():
+    """A block with the ends of episodes."""
+    from fb_fairseq.rl.agent import Agent, AgentMemory
+    from fb_fairseq.rl.options import AgentOptions
+
+    with torch.device("cuda"):
+        agent = Agent([4, 2, 3], 2, AgentOptions(agent="feedback", layers=2, width=8, heads=2, span=4))
+        observations, actions = torch.zeros(5, B, 3).long(), torch.zeros(5, B).long()
+    memory = AgentMemory.initial(B, torch.device("cuda"))
+    for _ in range(2):
+        logits, values, memory = agent(observations, actions, actions.bool(), memory)
+        (logits.sum() + values.sum()).backward()
+    check_gradients(agent)
+
+
+# Launches per step and layer, forward and backward. A change that needs more has to say why.
+CEILINGS = {"fp32": (25, 40), "amp-bf16": (30, 44)}
+
+
+@pytest.mark.parametrize("mode", CEILINGS)
+def test_launches(mode):
+    """The difference that a layer and a step make."""
+
+    def launches(layers, steps):
+        model = build("feedback", 0, mode, decoder_layers=layers, decoder_normalize_before=True,
+                      memory_projections="per-layer", relative_positions="key", adaptive_span=False)  # fmt: skip
+        D, S = model.options.decoder_embed_dim, model.options.attention_span
+        x_TBD = torch.empty(steps, B, D, device="cuda")
+        memory_KCBD = torch.empty(model.memory.memories, S, B, D, device="cuda")
+        run = BlockRun(keep=True)
+        with torch.no_grad():
+            weights, options = model.loop_weights(x_TBD.device, model.reaches()), model.loop_options(S)
+            dropouts = model.draw_dropouts(x_TBD, S)
+            dtype = MODES[mode][1] or torch.float32
+            active = [True] * layers
+            inputs = BlockInputs(x_TBD, memory_KCBD, weights, options, dropouts, active, [], None, dtype)
+            with Watch() as forward:
+                out = run.forward(inputs)[0]
+            with Watch() as backward:
+                run.backward(torch.empty_like(out))
+        assert not forward.problems and not backward.problems
+        return [sum(watch.launches.values()) for watch in (forward, backward)]
+
+    two, four = ([b - a for a, b in zip(launches(n, 4), launches(n, 8))] for n in (2, 4))
+    per_layer = [(b - a) / (2 * 4) for a, b in zip(two, four)]
+    assert all(found <= ceiling for found, ceiling in zip(per_layer, CEILINGS[mode])), per_layer
