@@ -5,7 +5,7 @@ distance is aligned at its end: distance 1 is the last column or row, distance d
 see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 import torch
 import triton
@@ -15,7 +15,8 @@ from torch import Tensor
 from fb_fairseq.ops.attention import Positions, span_terms
 from fb_fairseq.ops.layers import Dropout, at_least_fp32
 
-BLOCK_C = 64  # slots that a program reads at a time
+# Slots that a program reads at a time, and numbers: more of either do not fit into its registers.
+MAX_BLOCK_C, MAX_BLOCK = 64, 4096
 NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span masks add less than this
 
 
@@ -170,7 +171,7 @@ def attend(q_GE: Tensor, slots: Slots, mask: Optional[Dropout], p_GS: Tensor, ou
         q_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), p_GS.stride(0),
         out_GE.stride(0), row_stride(keep), row_stride(slots.padding_BC), row_stride(slots.log_mask_HS),
         position_rows(slots), p_GS.shape[1], width(keep), width(slots.log_mask_HS), scale=E**-0.5,
-        keep_scale=keep_scale, H=slots.heads, E=E, BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+        keep_scale=keep_scale, H=slots.heads, E=E, **blocks(E),
     )  # fmt: skip
 
 
@@ -198,7 +199,7 @@ def attend_backward(
         d_q_GE, C, d_out_GE.stride(0), out_GE.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), p_GS.stride(0), d_score_GS.stride(0), d_q_GE.stride(0), row_stride(keep),
         position_rows(slots), p_GS.shape[1], width(keep), scale=E**-0.5, keep_scale=keep_scale, E=E,
-        BLOCK_C=BLOCK_C, BLOCK_E=triton.next_power_of_2(E),
+        **blocks(E),
     )  # fmt: skip
 
 
@@ -253,6 +254,12 @@ def largest_error(device: torch.device) -> float:
         d_q_GE - (d_expected_GC[..., None] * keys_GCE).sum(1) * E**-0.5,
     )
     return max(error.abs().max().item() for error in errors)
+
+
+def blocks(E: int) -> Dict[str, int]:
+    """The sizes of the blocks that a program works on."""
+    width = triton.next_power_of_2(E)
+    return {"BLOCK_C": max(1, min(MAX_BLOCK_C, MAX_BLOCK // width)), "BLOCK_E": width}
 
 
 def bytes_of(x: Optional[Tensor]) -> Optional[Tensor]:

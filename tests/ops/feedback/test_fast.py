@@ -9,6 +9,7 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback import backward
+from fb_fairseq.ops.feedback.block import Sizes
 from fb_fairseq.ops.feedback.fast import feedback_block_fast
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts
@@ -313,3 +314,13 @@ def test_alignment():
         ]
     assert results[0].shape == (9, 3, 5) or results[0].shape == (3, 9, 5)
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "device,steps,streams,slots,expected",
+    [("cpu", 100, 8, 9, 32), ("cpu", 100, 512, 9, 4), ("cuda", 100, 512, 9, 16), ("cuda", 100, 512, 300, 32),
+     ("cuda", 100, 8, 300, 32), ("cuda", 100, 4, 9, 64), ("cuda", 10, 4, 9, 10)],
+)  # fmt: skip
+def test_steps_of_a_tile(device, steps, streams, slots, expected):
+    sizes = Sizes(T=steps, B=streams, D=1, L=1, H=1, E=1, F=1, K=1, C=slots, S=slots, I=1)
+    assert backward.tile_steps(sizes, torch.device(device)) == expected
