@@ -19,6 +19,7 @@ from fb_fairseq.benchmark.models import DTYPES, Case, block_with_full_memory, bu
 from fb_fairseq.benchmark.options import add_block, add_repeats
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
+from fb_fairseq.ops.feedback.automatic import TRY_AT
 from fb_fairseq.ops.feedback.graph import CAPTURE_AT
 
 CASES = {
@@ -34,10 +35,12 @@ GPU_CASES = {
     "fast, Triton": Case("feedback", {"step_loop": "fast", "step_loop_kernel": "triton"}),
     "graph": Case("feedback", {"step_loop": "graph"}),
     "graph, Triton": Case("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),
+    "auto": Case("feedback", {"step_loop": "auto"}),
 }
 STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
-WARM_UP_STEPS = CAPTURE_AT + 1  # a block is captured as a graph only when its shapes have come this often
+# A block is captured as a graph only when its shapes have come often enough; with auto, after loops have been tried.
+WARM_UP_STEPS = TRY_AT + CAPTURE_AT + 1
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
 
@@ -174,7 +177,7 @@ def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) 
     for options in step_loops:
         model.options = dataclasses.replace(model.options, **{**STEP_LOOP_DEFAULTS, **options})
         # The gradients of the last run are compared, which is that of the captured graph if there is one.
-        for _ in range(WARM_UP_STEPS if options["step_loop"] == "graph" else 1):
+        for _ in range(WARM_UP_STEPS if options["step_loop"] in ("auto", "graph") else 1):
             model.zero_grad()
             (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
         gradients = torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()])

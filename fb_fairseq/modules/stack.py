@@ -47,10 +47,14 @@ class TransformerStack(Stack):
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
-        self.step_loop, self._kernel = options.step_loop_and_kernel()
         self._native_steps = NativeSteps() if self.step_loop in NATIVE_STEP_LOOPS else None
         captured = self.step_loop in CAPTURED_STEP_LOOPS
         self._step_graphs = StepGraphs(automatic=self.step_loop == "auto") if captured else None
+
+    @property
+    def step_loop(self) -> str:
+        """The step loop that runs; see ``TransformerOptions.step_loop_and_kernel``."""
+        return self.options.step_loop_and_kernel()[0]
 
     def reaches(self) -> List[int]:
         """How many steps back each layer attends: S, or its longest head's adaptive span."""
@@ -110,7 +114,7 @@ class TransformerStack(Stack):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=self._kernel,
+            kernel=o.step_loop_and_kernel()[1],
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,

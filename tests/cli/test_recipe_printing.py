@@ -12,7 +12,7 @@ from tests.cli.recipes import printed_commands, recipe
 from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
-PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "multi30k.sh")
+PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "multi30k.sh", "gpu.sh")
 SCRIPTS = [
     str(path.relative_to(REPOSITORY / "examples"))
     for path in sorted(REPOSITORY.glob("examples/**/*.sh"))

@@ -1,0 +1,261 @@
+"""Check and measure everything on a GPU, and write one page about it; see gpu.sh.
+
+    python examples/benchmark/gpu.py [--minutes 10] [--out runs/gpu] [--cpu]
+
+Each measurement runs in a process of its own, so that one that fails does not take the others with it. Needs torch
+only; without fairseq the trainings are skipped.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+import torch  # noqa: E402
+
+from fb_fairseq.hardware import hardware  # noqa: E402
+
+# Log lines about something that runs more slowly than it could, or not at all.
+FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
+HIDDEN = re.compile(r"^\{|^\d{4}-\d\d-\d\d|^(USDT|ERROR|INFO|WARNING):|.*Warning:")  # JSON, logs, the profiler's lines
+SHOWN_LOG_LINES = 8
+RED, PLAIN = "\033[31m", "\033[0m"
+
+TINY = dict(layers=2, embed_dim=32, heads=2, ffn_dim=64, span=16, batch_size=4, block=8)
+SIZES = {  # of the papers: v3 Table 9, and WMT'14 En-De with two decoder layers for Table 5
+    "random walk": dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=100, batch_size=512, block=64),
+    "char-PTB": dict(layers=6, embed_dim=384, heads=4, ffn_dim=1536, span=512, batch_size=64, block=128),
+    "char-PTB, 512 streams": dict(layers=6, embed_dim=384, heads=4, ffn_dim=1536, span=512, batch_size=512, block=64),
+    "Table 5, WikiText-103": dict(layers=8, embed_dim=1024, heads=8, ffn_dim=4096, span=512, batch_size=32, block=64),
+    "Table 5, WMT decoder": dict(layers=2, embed_dim=1024, heads=16, ffn_dim=4096, span=128, batch_size=256, block=32),
+}
+TRAININGS = {
+    "fp32": [],
+    "--amp": ["--amp"],
+    "--fp16": ["--fp16"],
+    "--bf16": ["--bf16"],
+    "--update-freq 2": ["--update-freq", "2"],
+}
+
+
+class Measurement(NamedTuple):
+    """A command and what its part of the page is called.
+
+    Attributes:
+        logs: the output is a log, of which the page shows a few lines.
+    """
+
+    title: str
+    command: List[str]
+    logs: bool = False
+
+
+class Result(NamedTuple):
+    """What came of a measurement."""
+
+    measurement: Measurement
+    output: str
+    seconds: float
+    problem: Optional[str]
+
+    @property
+    def fallbacks(self) -> List[str]:
+        """The lines about fallbacks."""
+        return [line.strip() for line in self.output.splitlines() if FALLBACK.search(line)]
+
+    @property
+    def shown(self) -> str:
+        """The output without its JSON and log lines; of a log, its last lines about speed."""
+        lines = self.output.splitlines()
+        logged = [line for line in lines if "step loop" in line or "train_inner" in line][-SHOWN_LOG_LINES:]
+        printed = [] if self.measurement.logs else [line for line in lines if not HIDDEN.match(line)]
+        return "\n".join(printed + logged).strip("\n")
+
+
+def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measurement:
+    """One of ``python -m fb_fairseq benchmark``'s commands."""
+    leave_out = () if what in ("train", "memory") else ("block",)
+    options = [
+        text for name, n in sizes.items() if name not in leave_out for text in (f"--{name.replace('_', '-')}", str(n))
+    ]
+    return Measurement(title, [sys.executable, "-m", "fb_fairseq", "benchmark", what, *options, *more])
+
+
+def measurements(cpu: bool, folder: Path) -> List[Measurement]:
+    """All of them, the most important first."""
+    device = ["--device", "cpu" if cpu else "cuda"]
+    quick = ["--repeats", "1" if cpu else "5"]
+    steps = ["--steps", "20" if cpu else "1000", "--storage", "keys-values"]
+    found = [Measurement("Environment", [sys.executable, "-m", "fb_fairseq", "env"])]
+    if shutil.which("nvidia-smi") and not cpu:
+        found.append(Measurement("Driver", ["nvidia-smi"]))
+    if importlib.util.find_spec("fairseq") is None:  # env says what is installed of fairseq
+        found[0] = Measurement("Environment", [sys.executable, "-m", "torch.utils.collect_env"])
+    if importlib.util.find_spec("pytest"):
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
+        files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]
+        found.append(Measurement("Tests of the operators and modules", [*tests, *files]))
+    for dtype in ("fp32", "bf16"):
+        title = f"Gradients of every loop, and a tiny speed test, {dtype}"
+        found.append(benchmark("train", title, TINY, "--dtype", dtype, *quick, *device))
+    if shutil.which("compute-sanitizer") and not cpu:
+        tiny = benchmark("train", "compute-sanitizer, tiny", TINY, "--repeats", "1", *device)
+        found.append(tiny._replace(command=["compute-sanitizer", "--error-exitcode", "9", *tiny.command]))
+    if importlib.util.find_spec("fairseq") is not None:
+        found += trainings(cpu, folder)
+    for name, sizes in ({"tiny": TINY} if cpu else SIZES).items():
+        for dtype in ("fp32",) if cpu else ("bf16", "fp32"):
+            found.append(benchmark("train", f"Training, {name}, {dtype}", sizes, "--dtype", dtype, *quick, *device))
+            found.append(benchmark("decode", f"Decoding, {name}, {dtype}", sizes, "--dtype", dtype, *steps, *device))
+        found.append(benchmark("memory", f"Memory of training, {name}, fp32", sizes, *device))
+    return found
+
+
+def trainings(cpu: bool, folder: Path) -> List[Measurement]:
+    """50 updates of ``fairseq-train`` in each precision, and with two GPUs in both kinds of distributed training."""
+    text, data = folder / "text.txt", folder / "data"
+    if not data.exists():
+        text.write_text(
+            "".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/*.py")))
+        )
+        command = [sys.executable, "-m", "fb_fairseq", "preprocess-bytes", "--text", str(text), "--split", "90,5,5"]
+        subprocess.run([*command, "--destdir", str(data)], check=True, stdout=subprocess.DEVNULL)
+    train = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(data)]
+    if not os.path.exists(train[0]):
+        train[:1] = [sys.executable, "-m", "fairseq_cli.train"]
+    train += "--user-dir fb_fairseq --task streaming_lm --criterion lm_loss --arch feedback_transformer_lm".split()
+    train += "--decoder-normalize-before --clip-norm 0.1 --optimizer adam --lr 0.001 --no-save".split()
+    train += "--disable-validation --log-format simple --log-interval 10 --dropout 0.1 --attention-dropout 0.1".split()
+    sizes = "--decoder-layers 2 --decoder-embed-dim 32 --decoder-attention-heads 2 --attention-span 16 --batch-size 4"
+    if not cpu:
+        sizes = (
+            "--decoder-layers 4 --decoder-embed-dim 256 --decoder-attention-heads 4 --attention-span 128 --batch-size 8"
+        )
+    train += f"{sizes} --tokens-per-sample 16 --max-update {5 if cpu else 50}".split()
+    chosen = {name: TRAININGS[name] for name in ("fp32", "--amp")} if cpu else TRAININGS
+    found = [
+        Measurement(f"fairseq-train, {name}", [*train, *more, *(["--cpu"] if cpu else [])], logs=True)
+        for name, more in chosen.items()
+    ]
+    if not cpu and torch.cuda.device_count() > 1:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        for backend in ("legacy_ddp", "pytorch_ddp"):
+            command = [*launcher, *(["-m", "fairseq_cli.train"] + train[train.index(str(data)) :])]
+            found.append(Measurement(f"Two GPUs, {backend}", [*command, "--ddp-backend", backend], logs=True))
+    return found
+
+
+def run(measurement: Measurement, folder: Path, limit: float) -> Result:
+    """Run a command; its output goes to the folder too."""
+    start, problem = time.monotonic(), None
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore"}
+    try:
+        done = subprocess.run(
+            measurement.command, cwd=REPOSITORY, env=environment, text=True, timeout=max(limit, 1),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        output = done.stdout
+        if done.returncode:
+            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+            problem = f"failed with status {done.returncode}: {last.strip()}"
+    except subprocess.TimeoutExpired as error:
+        output = (error.stdout or b"").decode(errors="replace")
+        problem = "stopped: the time was up"
+    except OSError as error:
+        output, problem = "", f"failed: {error.strerror}"
+    name = re.sub(r"[^a-z0-9]+", "-", measurement.title.lower()).strip("-")
+    (folder / f"{name}.log").write_text(output, encoding="utf-8")
+    return Result(measurement, output, time.monotonic() - start, problem)
+
+
+def page(device: str, results: List[Result], skipped: List[Measurement], minutes: float) -> str:
+    """The page in Markdown."""
+    parts = [
+        f"# {device}, {datetime.date.today()}",
+        f"Written by `bash examples/benchmark/gpu.sh --minutes {minutes:g}`; torch {torch.__version__}, CUDA "
+        f"{torch.version.cuda}, commit {commit()}.",
+        "## Problems and fallbacks",
+    ]
+    lines = []
+    for result in results:
+        lines += [f"- **{result.measurement.title}: {result.problem}**"] if result.problem else []
+        lines += [f"- {result.measurement.title}: {line}" for line in dict.fromkeys(result.fallbacks)]
+    lines += [f"- {measurement.title}: not run, the time was up" for measurement in skipped]
+    parts.append("\n".join(lines) or "None.")
+    for result in results:
+        command = " ".join(
+            "python" if part == sys.executable else os.path.basename(part) if os.path.isabs(part) else part
+            for part in result.measurement.command
+        )
+        parts += [f"## {result.measurement.title}", f"`{command}` ({result.seconds:.0f} s)"]
+        parts.append(f"```\n{result.shown}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def commit() -> str:
+    """The commit that runs, where that is known."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def write_json(path: Path, device: str, results: List[Result]) -> None:
+    """The benchmarks' JSON lines, each with the measurement's title."""
+    with open(path, "w", encoding="utf-8") as file:
+        for result in results:
+            found = [line for line in result.output.splitlines() if line.startswith('{"') and line.endswith("}")]
+            values = json.loads(found[-1]) if found else {}
+            about = {"title": result.measurement.title, "device": device, "date": str(datetime.date.today())}
+            about["problem"], about["fallbacks"] = result.problem, result.fallbacks
+            file.write(json.dumps({**about, **values}) + "\n")
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10, metavar="N", help="time for all of it (default: 10)")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "runs/gpu", metavar="DIR", help="default: runs/gpu")
+    parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU, to try the script itself")
+    args = parser.parse_args()
+    if not args.minutes > 0:
+        parser.error(f"--minutes {args.minutes:g}: give a positive number")
+    if not args.cpu and not torch.cuda.is_available():
+        parser.error("torch finds no GPU; --cpu tries the script itself")
+    return args
+
+
+def main() -> int:
+    """Run everything. Returns the exit status: 1 if a measurement has failed."""
+    args = parse()
+    args.out.mkdir(parents=True, exist_ok=True)
+    device = hardware("cpu" if args.cpu else "cuda")
+    end = time.monotonic() + 60 * args.minutes
+    waiting, results = measurements(args.cpu, args.out), []
+    name = f"{datetime.date.today()}-{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}"
+    while waiting and time.monotonic() < end:
+        measurement = waiting.pop(0)
+        print(f"== {measurement.title}", flush=True)
+        results.append(run(measurement, args.out, end - time.monotonic()))
+        print(results[-1].shown[-3000:], flush=True)
+        problem = [results[-1].problem] if results[-1].problem else []
+        for line in problem + results[-1].fallbacks:
+            print(f"{RED}{line}{PLAIN}", flush=True)
+        # Written after each measurement, so that nothing is lost.
+        (args.out / f"{name}.md").write_text(page(device, results, waiting, args.minutes), encoding="utf-8")
+        write_json(args.out / f"{name}.jsonl", device, results)
+    print(f"\nPage: {args.out / f'{name}.md'}")
+    return int(any(result.problem for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
