@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all
+from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, reusable_memory
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.trials import agreed, ranking
 
@@ -43,6 +43,7 @@ class CapturedStep:
         rows: number of rows B of the captured step.
     """
 
+    @reusable_memory()
     def __init__(
         self,
         step: Step,

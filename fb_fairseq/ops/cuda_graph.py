@@ -1,6 +1,7 @@
 """Capture and replay of CUDA graphs."""
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -43,6 +44,13 @@ class CudaGraph:
     def replay(self) -> None:
         """Launch the graph."""
         self.graph.replay()
+
+
+@contextmanager
+def reusable_memory() -> Iterator[None]:
+    """Context in which a graph's own tensors are made. (In inference mode, only it could write to them.)"""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def copy_all(pairs: Iterable[Tuple[Tensor, Tensor]]) -> None:

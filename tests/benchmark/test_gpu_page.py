@@ -100,3 +100,23 @@ def test_on_the_cpu(tmp_path):
     assert "## Problems and fallbacks\n\nNone.\n" in text
     for part in ("Environment", "fairseq-train, --amp", "Training, tiny, fp32", "Decoding, tiny", "Memory of training"):
         assert f"## {part}" in text
+
+
+def test_what_fits_into_memory(capsys, monkeypatch):
+    """Bytes are those that the block's parts take: here of random_walk, where they can be summed by hand."""
+    spec = importlib.util.spec_from_file_location("gpu_memory", SCRIPT.with_name("gpu_memory.py"))
+    memory = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(memory)
+    recipe = memory.RECIPES[0]
+    assert recipe.preset == "random_walk"
+    options = memory.options_of(recipe.preset)
+    found = memory.peak_bytes(options, recipe, memory.torch.float32)["stream"]
+    T, S, D, L, H, F = recipe.steps, 100, 256, 4, 4, 1024
+    slots = 2 * L * (S + T) * D
+    least = 4 * (2 * slots + S * D + L * T * (H * S + F + 5 * D)) + L * T * (H * S + F)  # and the masks' bytes
+    assert least < found < 2.2 * least
+    monkeypatch.setattr(memory, "RECIPES", [recipe])
+    monkeypatch.setattr(memory, "MODES", {"fp32": memory.MODES["fp32"]})
+    monkeypatch.setattr(sys, "argv", ["gpu_memory.py", "--gigabytes", "2"])
+    memory.main()
+    assert "| random_walk | fp32 | " in capsys.readouterr().out

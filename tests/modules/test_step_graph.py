@@ -78,6 +78,20 @@ def test_the_next_batch_uses_the_same_graph(captures):
     assert memory.captured is not None, "from the second step on, whose slots exist"
 
 
+@pytest.mark.parametrize("modes", [(torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode)])
+def test_inference_mode(captures, modes):
+    """A graph that is made in one mode runs in the other."""
+    model = build()
+    plain = plain_copy(model)
+    for mode in modes:
+        with mode():
+            memory = model.new_ring()
+            equal_steps((model, plain), (memory, plain.new_ring()), embeddings(10))
+            assert memory.captured is not None
+            del memory
+    assert len(captures) == 1
+
+
 @torch.no_grad()
 def test_rings_take_turns(captures):
     """Two rings of the same shapes: one runs operation by operation, or gets the graph from the other one."""

@@ -12,7 +12,7 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all
+from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, reusable_memory
 from fb_fairseq.ops.fallbacks import can_capture, disable_capturing
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
@@ -32,6 +32,7 @@ class GraphRun(BlockRun):
     A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
     """
 
+    @reusable_memory()
     def __init__(self, inputs: BlockInputs, keep: bool):
         super().__init__(keep)
         leaves, tree = pytree.tree_flatten(inputs)

@@ -126,6 +126,19 @@ def test_without_gradients(graphs):
     torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
 
 
+def test_inference_mode(graphs):
+    """A graph that is made in it runs outside of it, too."""
+    case, loop = small(), loop_with(graphs)
+    with torch.inference_mode():
+        for _ in range(CAPTURE_AT + 1):
+            case.forward(loop)
+        assert loop.captured
+    with torch.no_grad():
+        y = case.forward(loop)[0]
+        assert loop.captured
+        torch.testing.assert_close(y, case.forward(feedback_block)[0], atol=1e-12, rtol=1e-12)
+
+
 def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
     loop = loop_with(graphs)
     for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
