@@ -252,9 +252,10 @@ wait_for_runs() {
 
 # run_training RUN UPDATES EVERY DATA OPTIONS…: train with fairseq-train, and validate and save every EVERY updates,
 # with $seed, $cpu and the options in extra. Writes the checkpoints to RUN/, the command and its log to RUN.log, the
-# seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished.
+# seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished; stops if it was
+# trained with other options, which RUN.setting has.
 run_training() {
-    local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no
+    local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no problem
     local log=$1.log program=(fairseq-train) interval=$(($2 < 250 ? ($2 + 9) / 10 : 25)) # at least ten points in figures
     shift 4
     # Validation and checkpoints follow the updates only: the length of an epoch depends on the data.
@@ -276,6 +277,9 @@ run_training() {
         show "2>&1 | tee -a $quoted" "${program[@]}" "$@" # progress and the figures are read from the log
         printed_logs+=("$run.log")
         return
+    fi
+    if [ "$node_rank" = 0 ] && [ "$run" != "${renewed:-}" ]; then
+        problem=$(python "$repository/examples/setting.py" "$run" "$out" "${processes:-1}" "$@") || fail "$problem"
     fi
     # (All machines decide the same way: this file is removed only when fine-tuning starts over, see $renewed.)
     if [ "$(cat "$run.done" 2>/dev/null || true)" = "$target" ] && [ "$run" != "${renewed:-}" ]; then

@@ -110,13 +110,7 @@ train_and_evaluate() {
     esac
     if [ "$1" = feedback_transformer_lm ]; then options+=(${feedback[@]+"${feedback[@]}"}); fi
     if [ -n "$composition" ]; then arch=feedback_transformer_lm options+=($composition); fi
-    local setting="--$scale --span $span --layers $depth --updates $updates --seed $seed"
-    setting+=" fixed span: $fixed; -- ${extra[*]-}"
     comment "train $1"
-    if [ -e "$run.setting" ] && [ $printing = no ] && [ "$(cat "$run.setting")" != "$setting" ]; then
-        fail "$out: holds a model $1 with other options ($(cat "$run.setting")); choose another --out, or delete this one"
-    fi
-    [ $printing = yes ] || echo "$setting" >"$run.setting"
     run_training "$run" "$updates" "$every" "$data" --task streaming_lm --labels --criterion lm_loss \
         --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
         --batch-size $((streams / processes)) --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \

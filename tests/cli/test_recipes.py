@@ -134,7 +134,9 @@ def test_steps_and_resuming(tmp_path):
     assert steps("train finetune", "--updates", "2").returncode == 0
     assert steps("train finetune", "--updates", "2").stdout.count("already trained for 2 updates") == 2
     (out / "relative_transformer_lm-1.seconds").unlink()  # as if the run had been killed
-    done = steps("train finetune evaluate", "--updates", "4", "--", "--dropout", "0.1")
+    refused = steps("train", "--updates", "4", "--", "--dropout", "0.7")
+    assert refused.returncode == 1 and "trained with other options: --dropout 0.7" in refused.stderr
+    done = steps("train finetune evaluate", "--updates", "4")
     assert done.returncode == 0, done.stderr
     log = (out / "relative_transformer_lm-1.log").read_text()
     assert re.findall(r'"train_num_updates": "(\d+)"', log)[-1] == "4" and "Loaded checkpoint" in log

@@ -47,9 +47,14 @@ def test_resumes(tmp_path):
     log = (tmp_path / "out/layer0.log").read_text()
     assert "--memory-composition layer:0" in log and "--adaptive-span" not in log.splitlines()[0]
     assert "layer0: already trained for 6 updates" in run("synthetic_tasks/random_walk.sh", *arguments)
-    for change in (["--span", 30], ["--layers", 1], ["--updates", 3], ["--", "--lr", "0.1"]):
+    for change, named in (
+        (["--span", 30], "--attention-span 30 instead of 20"),
+        (["--layers", 1], "--decoder-layers 1 instead of"),
+        (["--updates", 3], "--decay-steps 1 instead of 2"),
+        (["--", "--lr", "0.1"], "--lr 0.1 instead of"),
+    ):
         done = recipe("synthetic_tasks/random_walk.sh", *arguments, *change)
-        assert "holds a model layer0 with other options (--small --span 20" in done.stderr.splitlines()[-1]
+        assert f"layer0: was trained with other options: {named}" in done.stderr.splitlines()[-1]
     done = recipe("synthetic_tasks/random_walk.sh", *arguments, "--size", 5)
     assert "holds models that were trained on other data (random_walk --seed 1 --size 4" in done.stderr.splitlines()[-1]
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -120,6 +121,65 @@ def test_data_of_trained_models_stay(tmp_path, prepare):
     assert (tmp_path / "out/data/train.bin").read_text() == "ABC" and not (tmp_path / "out/data.tmp").exists()
     (tmp_path / "input/text").write_text("abc")
     assert prepare("full").stdout == DONE
+
+
+SETTING = REPOSITORY / "examples/setting.py"
+GIVEN = ["data", "--dropout", "0.1", "--batch-size", "64", "--seed", "1", "--from", "OUT/a b/x.pt"]
+
+
+@pytest.fixture
+def setting(tmp_path):
+    """Runs setting.py for tmp_path/model with these options; returns what it prints."""
+
+    def run(*options, processes=1, out=tmp_path):
+        words = [str(option).replace("OUT", str(out)) for option in options]
+        command = [sys.executable, str(SETTING), f"{out}/model", str(out), str(processes), *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert not done.stderr and (done.returncode == 0) == (not done.stdout), done.stderr
+        return done.stdout
+
+    return run
+
+
+def trained(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/checkpoint_best.pt").touch()
+
+
+def test_the_same_setting_goes_on(tmp_path, setting):
+    setting(*GIVEN)
+    trained(tmp_path)
+    assert (tmp_path / "model.setting").read_text() == ("--batch-size 64\n--dropout 0.1\n--from a b/x.pt\n--seed 1\n")
+    assert setting(*GIVEN, "--max-update", 9, "--cpu", "--log-interval", 5, "--validate-interval-updates=3") == ""
+    assert setting(*GIVEN, "--batch-size", 8, "--update-freq", 4, processes=2) == "", "as many streams"
+    assert setting("elsewhere", "--dropout", 0.5, *GIVEN[1:]) == "", "the last one counts"
+    tmp_path.rename(tmp_path.with_name("moved"))
+    assert setting(*GIVEN, out=tmp_path.with_name("moved")) == ""
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        (["--dropout", "0.3"], "--dropout 0.3 instead of 0.1"),
+        (["--adaptive-span"], "--adaptive-span is new"),
+        (["--update-freq", 2], "--batch-size 128 instead of 64"),
+        (["--update-freq", "1,2"], "--update-freq 1,2 is new"),
+        (["--arch=b", "--lr", "-1", "--seed", "2", "--dropout", "0"], "--arch b is new, --dropout 0 instead of 0.1, "
+         "--lr -1 is new, and 1 more"),
+    ],
+)  # fmt: skip
+def test_another_setting_is_refused(tmp_path, setting, options, message):
+    """As soon as there is a checkpoint; the setting stays as it is."""
+    setting(*GIVEN)
+    assert setting(*GIVEN, *options) == "", "nothing is trained yet"
+    setting(*GIVEN)
+    trained(tmp_path)
+    expected = (
+        f"{tmp_path}/model: was trained with other options: {message}; choose another --out, or delete this folder\n"
+    )
+    assert setting(*GIVEN, *options) == expected
+    assert setting(*GIVEN) == ""
+    assert "--seed 1 is missing" in setting(*GIVEN[:5], *GIVEN[7:])
 
 
 TORCH = """
