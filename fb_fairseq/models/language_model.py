@@ -1,6 +1,7 @@
 """Base classes of the language models: configuration, decoder, model."""
 
 import os
+from argparse import SUPPRESS
 from dataclasses import fields
 from typing import Optional, Tuple, Type
 
@@ -281,6 +282,18 @@ class AttentionLanguageModel(StreamingLanguageModel):
     """A language model with attention over a memory of past steps."""
 
     options_class = TransformerOptions
+
+    @classmethod
+    def add_args(cls, parser):
+        """Add the options of the configuration, and one that takes back what a named architecture sets."""
+        super().add_args(parser)
+        parser.add_argument(
+            "--no-decoder-normalize-before",
+            dest="decoder_normalize_before",
+            action="store_false",
+            default=SUPPRESS,
+            help="apply layernorm after each decoder block (post-norm), where the architecture is pre-norm",
+        )
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
