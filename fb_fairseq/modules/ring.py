@@ -174,12 +174,12 @@ class MemoryRing(StepMemory):
         """Double the slots, up to S, if the next step needs one more."""
         if not self.position == self.slots < self.span:
             return
+        self.move_away()
         old, self.slots = self.buffer, min(2 * self.slots, self.span)
         if self._origin_BC is not None:
             self._origin_BC = pad(self._origin_BC, (0, self.slots - self.position))
         self.buffer = old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
-        self.captured = None
 
     def push(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
         """Store a step's memories, in place of the oldest."""
@@ -280,7 +280,7 @@ class MemoryRing(StepMemory):
             return
         self._follow_origins()
         if self.buffer.requires_grad:
-            self.buffer, self._spare, self.captured = self.buffer.index_select(1, order), None, None
+            self.buffer, self._spare = self.buffer.index_select(1, order), None
             return
         old, streams, filled = self.buffer, len(order), slice(self.counter.used(self.slots))
         if self._spare is None or self._spare.shape[1] != streams or self._spare.shape[-2] != self.slots:

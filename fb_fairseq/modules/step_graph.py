@@ -8,8 +8,9 @@ positions are rounded up.
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -18,13 +19,15 @@ from torch import Tensor
 
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, reusable_memory
+from fb_fairseq.ops.cuda_graph import CaptureError, CudaGraph, cloned, copy_all, current_device, reusable_memory
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.trials import agreed, ranking
 
 # A step is captured when this many steps, of any ring, have had its shapes. A capture takes as long as some steps.
 CAPTURE_AT = 8
 MAX_GRAPHS = 8  # each holds the slots of a ring
+CAPTURE_WINDOW_STEPS = 1000
+ATTEMPTS = 100  # to choose, where it fails: the step's results are not finite, say
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 # Runs a step on a ring: (x_BD, ring, options, encoder).
@@ -56,13 +59,14 @@ class CapturedStep:
         self.holder: Callable[[], Optional[MemoryRing]] = lambda: None
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
-        self._given: Sequence[EncoderContext] = ()  # what is in self._encoder
+        self._given: Callable[[], Optional[Tensor]] = lambda: None  # a weak reference to the keys in self._encoder
         self._ring = ring.empty_copy(self.rows)
         self._copy(ring, encoder)
         run = partial(step, self._x_BD, self._ring, options, self._encoder)
         with self._ring.counter.capturing(x_BD.device):
             run()  # libraries set themselves up in a first call, which must not be captured
-            self.graph = CudaGraph(run)
+            with current_device(x_BD.device):
+                self.graph = CudaGraph(run)
 
     def attach(self, ring: MemoryRing) -> None:
         """Move a ring's slots to this memory; the ring that had its slots here gets memory of its own again."""
@@ -84,7 +88,7 @@ class CapturedStep:
 
     def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
         """Replay the step for a ring whose slots lie here."""
-        if encoder is not self._given:  # reordered, or another batch's
+        if encoder and encoder[0].keys_CBHE is not self._given():  # reordered, or another batch's
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self.replay(ring.position)
@@ -102,11 +106,11 @@ class CapturedStep:
         return self.graph.result
 
     def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> List[Tensor]:
-        """The step's output, and what it leaves in the slots, for a ring that stays as it is."""
+        """The step's output and memories, and the slots after it, for a ring that stays as it is."""
         self._copy(ring, encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self.replay(ring.position)
-        return [result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)]]
+        return [result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], self._ring.buffer[:, : len(x_BD)]]
 
     def _copy(self, ring: MemoryRing, encoder: Sequence[EncoderContext]) -> None:
         self._ring.copy_rows(ring)
@@ -117,6 +121,8 @@ class CapturedStep:
         pairs = []
         for own, given in zip(self._encoder, encoder):
             sources, sentences = given.keys_CBHE.shape[:2]
+            own.keys_CBHE[sources:].zero_()  # what is hidden still counts if it is not finite
+            own.values_CBHE[sources:].zero_()
             own.padding_BC.zero_()
             own.padding_BC[:sentences, sources:] = True
             if given.padding_BC is not None:
@@ -124,11 +130,29 @@ class CapturedStep:
             pairs += [(own.keys_CBHE[:sources, :sentences], given.keys_CBHE)]
             pairs += [(own.values_CBHE[:sources, :sentences], given.values_CBHE)]
         copy_all(pairs)
-        self._given = encoder
+        if encoder:
+            self._given = weakref.ref(encoder[0].keys_CBHE)
+
+
+class ThreadGraphs(threading.local):
+    """The graphs of one thread, by shapes; several threads would overwrite each other's results.
+
+    Attributes:
+        last_used: number of the step.
+        steps: number of steps so far.
+        seen: steps by shapes, in this window.
+    """
+
+    def __init__(self):
+        self.graphs: Dict[Tuple, CapturedStep] = {}
+        self.last_used: Dict[Tuple, int] = {}
+        self.steps, self.seen = 0, Counter()
 
 
 class StepGraphs:
-    """The captured steps of a stack, at most ``MAX_GRAPHS``.
+    """The captured steps of a stack, at most ``MAX_GRAPHS`` per thread.
+
+    A graph is replaced only if it was not used for a window of steps: capturing takes as long as many steps.
 
     Args:
         automatic: capture steps only if that is faster and agrees, and choose the kernel (``--step-loop auto``).
@@ -136,10 +160,17 @@ class StepGraphs:
 
     def __init__(self, automatic: bool):
         self.automatic = automatic
-        self.seen: Counter = Counter()  # steps by shapes
-        self.graphs: "OrderedDict[Tuple, CapturedStep]" = OrderedDict()  # the one that was used last is last
         self.rankings: Dict[Tuple, str] = {}
-        self._parameters: List[int] = []
+        self.attempts: Counter = Counter()
+        self._own = ThreadGraphs()
+        self._parameters: List[Tensor] = []
+        self._pointers: List[int] = []
+        fallbacks.owners_of_graphs.add(self)
+
+    @property
+    def graphs(self) -> Dict[Tuple, CapturedStep]:
+        """This thread's graphs."""
+        return self._own.graphs
 
     def __reduce__(self):
         return StepGraphs, (self.automatic,)  # a copy of a model captures its own steps
@@ -161,7 +192,11 @@ class StepGraphs:
         # Autocast keeps casts of weights to itself, and drops them when it ends.
         if torch.is_autocast_enabled(x_BD.device.type) or ring.buffer is None or not len(x_BD):
             return None
-        self._forget_if_moved(stack)
+        self._forget_if_moved(stack, ring)
+        own = self._own
+        own.steps += 1
+        if own.steps % CAPTURE_WINDOW_STEPS == 0:
+            own.seen.clear()
         key = shapes(x_BD, ring, options, encoder)
         graph = self.graphs.get(key)
         if graph is None or (graph.is_held() and graph is not ring.captured):
@@ -172,7 +207,7 @@ class StepGraphs:
             elif ring.steps_without_graph < CAPTURE_AT:
                 return None
         if graph is not None:
-            self.graphs.move_to_end(key)
+            own.last_used[key] = own.steps
             if ring.captured is not graph:
                 graph.attach(ring)
             ring.steps_without_graph = 0
@@ -182,23 +217,26 @@ class StepGraphs:
         """Whether steps can be captured on a device."""
         return (not self.automatic or device.type in fallbacks.GRAPH_DEVICES) and fallbacks.can_capture(device)
 
-    def _forget_if_moved(self, stack) -> None:
+    def _forget_if_moved(self, stack, ring: MemoryRing) -> None:
         """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
-        parameters = [parameter.data_ptr() for parameter in stack.step_parameters()]
-        if parameters != self._parameters:
+        if ring.captured is None:  # (takes much longer than the rest)
+            self._parameters = stack.step_parameters()
+        pointers = [parameter.data_ptr() for parameter in self._parameters]
+        if pointers != self._pointers:
             self.clear()
-            self._parameters = parameters
+            self._pointers = pointers
 
     def clear(self) -> None:
         """Free the graphs and their memory."""
         for graph in self.graphs.values():
             graph.detach()
         self.graphs.clear()
+        self._own.last_used.clear()
 
     def _capture(self, key, stack, x_BD, ring, options, encoder) -> Optional[CapturedStep]:
         """Capture a step if its shapes have come often enough, and a graph is wanted and possible."""
-        self.seen[key] += 1
-        if self.seen[key] < CAPTURE_AT:
+        self._own.seen[key] += 1
+        if self._own.seen[key] < CAPTURE_AT or not self._make_room():
             return None
         if self.automatic:
             choice = self._choice(stack, x_BD, ring, options, encoder)
@@ -209,12 +247,16 @@ class StepGraphs:
             graph = CapturedStep(stack.step, ring, x_BD, options, encoder)
         except Exception as error:  # out of memory; a kernel that does not compile
             fallbacks.disable_capturing(error)
-            self.clear()
             return None
-        while len(self.graphs) >= MAX_GRAPHS:
-            self.graphs.popitem(last=False)[1].detach()
         self.graphs[key] = graph
         return graph
+
+    def _make_room(self) -> bool:
+        """Drop graphs that were not used for a window. Returns whether there is room for another one."""
+        oldest = self._own.steps - CAPTURE_WINDOW_STEPS
+        for key in [key for key in self.graphs if self._own.last_used.get(key, 0) < oldest]:
+            self.graphs.pop(key).detach()
+        return len(self.graphs) < MAX_GRAPHS
 
     def _choice(self, stack, x_BD, ring, options, encoder) -> str:
         """The fastest way to run a step that agrees with the fast loop: ``fast``, ``graph`` or ``graph+triton``."""
@@ -224,11 +266,12 @@ class StepGraphs:
             arguments = (stack, x_BD, ring, options, encoder)
             candidates = {name: partial(repeatable_step, name, *arguments) for name in names}
             title = "step loop auto, decoding, per step"
-            choose = lambda: ranking(title, candidates, x_BD.device, x_BD.dtype)[0]
+            self.attempts[key] += 1
+            choose = lambda: "".join(ranking(title, candidates, x_BD.device, x_BD.dtype)[:1])
             choice = agreed(f"decoding {key}", choose)
-            if choice is None:
+            if choice is None and self.attempts[key] < ATTEMPTS:
                 return "fast"
-            self.rankings[key] = choice
+            self.rankings[key] = choice or "fast"
         return self.rankings[key]
 
 
@@ -240,11 +283,17 @@ def repeatable_step(name: str, stack, x_BD, ring, options, encoder) -> Callable[
         def run() -> list:
             own.copy_rows(ring)
             result = stack.step(x_BD, own, options._replace(kernel="torch"), encoder)
-            return [[result.out_BD, result.memory_KBD]]
+            return [[result.out_BD, result.memory_KBD, own.buffer]]
 
         return run
+    if not fallbacks.can_capture(x_BD.device):
+        raise CaptureError("capturing has failed before")
     options = options._replace(kernel="triton" if name.endswith("triton") else "torch")
-    graph = CapturedStep(stack.step, ring, x_BD, options, encoder)
+    try:
+        graph = CapturedStep(stack.step, ring, x_BD, options, encoder)
+    except CaptureError as error:
+        fallbacks.disable_capturing(error)
+        raise
     return lambda: [graph.try_on(ring, x_BD, encoder)]
 
 
@@ -264,10 +313,9 @@ def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
 
 
 def padded_rows(rows: int, encoder: Sequence[EncoderContext]) -> int:
-    """The number of rows of a captured step: sentences are rounded up to four sizes per power of two."""
+    """The number of rows of a captured step: sentences are rounded up to a power of two."""
     per_sentence = hypotheses(rows, encoder)
-    sentences = rows // per_sentence
-    return per_sentence * round_up(sentences, max(1, 2 ** ((sentences - 1).bit_length() - 3)))
+    return per_sentence * 2 ** (rows // per_sentence - 1).bit_length()
 
 
 def round_up(number: int, multiple: int) -> int:

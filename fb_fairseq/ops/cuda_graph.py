@@ -1,7 +1,8 @@
 """Capture and replay of CUDA graphs."""
 
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+import functools
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -31,19 +32,47 @@ class CudaGraph:
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
         self.graph = torch.cuda.CUDAGraph()
+        self._device = torch.cuda.current_device()
         pool = None if before is None else before.graph.pool()
         current = torch.cuda.current_stream()
         # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
+        modes = dict(pool=pool, stream=capture_stream(self._device), capture_error_mode="thread_local")
         try:
-            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self.graph, **modes):
                 self.result = function()
         except Exception as error:
             torch.cuda.set_stream(current)  # a failed capture leaves its own stream current
+            with suppress(Exception):
+                reset_generator(self._device)
             raise CaptureError(str(error)) from error
+        for x in pytree.tree_flatten(self.result)[0]:
+            if torch.is_tensor(x) and x.is_floating_point():
+                x.fill_(float("nan"))  # nothing has been computed yet: an empty graph would show now
 
     def replay(self) -> None:
         """Launch the graph."""
-        self.graph.replay()
+        with torch.cuda.device(self._device):
+            self.graph.replay()
+
+
+@functools.lru_cache(maxsize=None)
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which graphs of a device are captured. (torch's own belongs to the device that was first used.)"""
+    return torch.cuda.Stream(device)
+
+
+def reset_generator(device: int) -> None:
+    """Give a device's random numbers a state outside of captures: a failed capture may leave the generator in one, and
+    then no dropout mask can be drawn."""
+    generator = torch.cuda.default_generators[device]
+    fresh = torch.Generator(torch.device("cuda", device))
+    fresh.set_state(generator.get_state())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def current_device(device: torch.device) -> ContextManager:
+    """Context in which a graph on a device is captured."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager

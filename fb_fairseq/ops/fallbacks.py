@@ -3,10 +3,13 @@
 import functools
 import importlib.util
 import logging
+import weakref
 from types import ModuleType
-from typing import Optional
+from typing import Any, Optional
 
 import torch
+
+from fb_fairseq.ops.trials import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -20,14 +23,17 @@ def log_once(text: str) -> None:
 
 
 _capturing_failed = False
+# Objects that keep graphs: ``clear()`` frees them. No graph is used after a capture has failed.
+owners_of_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def disable_capturing(error: Exception) -> None:
     """Run without graphs from now on, after a capture has failed: torch may not have cleaned up after it."""
     global _capturing_failed
     _capturing_failed = True
-    text = str(error).strip().splitlines() or [type(error).__name__]
-    log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {text[0]}")
+    log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {first_line(error)}")
+    for owner in list(owners_of_graphs):
+        owner.clear()
 
 
 def can_capture(device: torch.device) -> bool:
@@ -74,5 +80,5 @@ def problem_of_kernels(device: str) -> Optional[str]:
     try:
         difference = triton_attention.largest_error(torch.device(device))
     except Exception as error:  # Triton's are of many types
-        return f"a kernel failed ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+        return f"a kernel failed ({type(error).__name__}: {first_line(error)})"
     return None if difference < 1e-4 else f"a kernel's result is wrong by {difference:.1g}"

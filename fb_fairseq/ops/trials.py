@@ -5,7 +5,9 @@ The results of each candidate are compared with those of the first, the referenc
 
 import hashlib
 import logging
+import math
 import time
+from collections import Counter
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
@@ -25,6 +27,9 @@ TF32_TOLERANCE = 1e-2
 LEAST_NORM = 0.05
 
 
+_asked: Counter = Counter()  # how often this process has asked for a choice
+
+
 class Trial(NamedTuple):
     """What came of a candidate: its time, or the problem for which it is left out."""
 
@@ -39,25 +44,29 @@ Candidate = Callable[[], Callable[[], Any]]
 def ranking(title: str, candidates: Dict[str, Candidate], device: torch.device, dtype: torch.dtype) -> List[str]:
     """The candidates that agree with the first, the fastest first; logged in one line with the figures.
 
+    The first one is always among them. If it fails, or its results are not finite, nothing can be said: the list is
+    empty.
+
     Args:
         title: what is chosen, for the log.
         candidates: by name. Their results are lists of groups of tensors.
         device: on which they run.
         dtype: of the matrix products, which decides how far results may differ.
     """
-    reference, trials = None, {}
+    reference: List[List[Tensor]] = []
+    trials: Dict[str, Trial] = {}
     for name, candidate in candidates.items():
         try:
             run = candidate()
             result = [[x.clone() for x in tensors(group)] for group in run()]
-            if reference is None:
-                reference = result
+            reference = reference or result
             problem = disagreement(result, reference, dtype)
             trials[name] = Trial(None, problem) if problem else Trial(milliseconds(run, device))
         except Exception as error:  # whatever it is, another candidate can run
-            if reference is None:
-                raise
             trials[name] = Trial(None, f"failed: {first_line(error)}")
+        if len(trials) == 1 and trials[name].problem:
+            logger.info(f"{title}: no choice was made, {name} {trials[name].problem}")
+            return []
         run = result = None  # frees its memory before the next one starts
     timed = {name: trial.milliseconds for name, trial in trials.items() if trial.problem is None}
     ranked = sorted(timed, key=timed.__getitem__)
@@ -98,9 +107,10 @@ def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtyp
             continue
         norms = torch.stack([at_least_fp32(x).norm().float() for x in expected])
         errors = torch.stack([(at_least_fp32(a) - at_least_fp32(b)).norm().float() for a, b in zip(ours, expected)])
+        # (The reference itself: a NaN or an infinity in it is no yardstick.)
         relative = (errors / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item()
         if not relative <= tolerance:  # (NaN is not)
-            return f"its results differ by {relative:.1g}"
+            return f"its results differ by {relative:.1g}" if math.isfinite(relative) else "its results are not finite"
     return None
 
 
@@ -118,19 +128,31 @@ def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
     """A choice that all processes of ``torch.distributed`` make alike: that of rank 0.
 
     No process waits for another one, because processes may come here at different blocks: until rank 0 has chosen, the
-    others go on without a choice.
+    others go on without a choice. They ask less and less often, because asking takes time.
 
     Args:
         name: what is chosen; the same on all processes.
-        choose: makes the choice; called on rank 0 only.
+        choose: makes the choice, or returns an empty string; called on rank 0 only.
 
     Returns:
         The choice; None as long as rank 0 has not made it.
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return choose()
-    store = torch.distributed.distributed_c10d._get_default_store()
+        return choose() or None
     key = f"fb_fairseq/{hashlib.sha256(name.encode()).hexdigest()}"
     if torch.distributed.get_rank() == 0:
-        store.set(key, choose())
-    return store.get(key).decode() if store.check([key]) else None
+        choice = choose()
+    else:
+        _asked[key] += 1
+        if _asked[key] & (_asked[key] - 1):  # not a power of two
+            return None
+        choice = ""
+    try:  # (The process that keeps the store may have ended.)
+        store = torch.distributed.distributed_c10d._get_default_store()
+        if choice:
+            store.set(key, choice)
+        elif store.check([key]):
+            choice = store.get(key).decode()
+    except RuntimeError:
+        pass
+    return choice or None

@@ -119,6 +119,7 @@ def fake_gpu() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in pretended.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.object(torch.cuda, "device", lambda device: contextlib.nullcontext()))
         amp = torch.cuda.amp.common
         stack.enter_context(mock.patch.object(amp, "amp_definitely_not_available", lambda: False))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=False))

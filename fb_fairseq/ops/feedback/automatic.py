@@ -20,6 +20,7 @@ from fb_fairseq.ops.feedback.native.loop import choose_run as choose_native_run
 from fb_fairseq.ops.trials import agreed, ranking
 
 TRY_AT = 10  # number of the block on which loops are tried
+ATTEMPTS = 100  # if that fails (the fast loop's results are not finite, say), it is repeated as often
 SEPARATOR = "+"  # between a loop and its kernel, as in graph+triton
 
 
@@ -35,7 +36,8 @@ class FastestLoop:
 
     def __init__(self, graphs: Graphs):
         self.graphs = graphs
-        self.blocks: Counter = Counter()
+        self.blocks: Counter = Counter()  # since the last attempt
+        self.attempts: Counter = Counter()
         self.rankings: Dict[Tuple, List[str]] = {}
 
     def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
@@ -45,10 +47,12 @@ class FastestLoop:
             self.blocks[key] += 1
             if self.blocks[key] < TRY_AT:
                 return BlockRun(keep, "torch")
+            self.attempts[key] += 1
+            self.blocks[key] = 0
             chosen = agreed(str(key), lambda: ",".join(self._try(inputs, keep)))
-            if chosen is None:
+            if chosen is None and self.attempts[key] < ATTEMPTS:
                 return BlockRun(keep, "torch")
-            self.rankings[key] = chosen.split(",")
+            self.rankings[key] = (chosen or "fast").split(",")
         names = self.rankings[key]
         loop, kernel = parse(names[0])
         if loop == "graph":
@@ -56,7 +60,7 @@ class FastestLoop:
             if isinstance(run, GraphRun):
                 return run
         # This block's shapes are too rare for a graph.
-        return BlockRun(keep, next(parse(name)[1] for name in names if parse(name)[0] == "fast"))
+        return BlockRun(keep, next((parse(name)[1] for name in names if parse(name)[0] == "fast"), "torch"))
 
     def _try(self, inputs: BlockInputs, keep: bool) -> List[str]:
         """The loops that agree with the fast one on a block, the fastest first."""
@@ -87,8 +91,12 @@ def passes(loop: str, inputs: BlockInputs, keep: bool) -> Callable[[], list]:
     d_out_TBD = d_out_TBD.to(inputs.x_TBD.dtype)
 
     def both() -> list:
-        results = run.forward(inputs)
-        return [[results], [run.backward(d_out_TBD)]] if keep else [[results]]
+        groups = [[run.forward(inputs)]]
+        if keep:
+            groups.append([run.backward(d_out_TBD)])
+            if loop == "fast":
+                run.block = run.record = None  # as after a backward pass; the next run makes its own
+        return groups
 
     return both
 
@@ -114,8 +122,8 @@ def setting(inputs: BlockInputs, keep: bool) -> Tuple:
     s = block_sizes(inputs)
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
     modes = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    options = inputs.options._replace(kernel="torch")
-    return (keep, s.D, s.L, s.F, s.K, s.I, options, inputs.dtype, inputs.x_TBD.dtype, *kinds, *modes)
+    options = inputs.options._replace(kernel="torch", span=0)  # adaptive spans grow in training
+    return (keep, s.D, s.L, s.E, s.F, s.K, s.I, options, inputs.dtype, inputs.x_TBD.dtype, *kinds, *modes)
 
 
 FASTEST_LOOP = FastestLoop(GRAPHS)

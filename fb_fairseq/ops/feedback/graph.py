@@ -12,8 +12,8 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, reusable_memory
-from fb_fairseq.ops.fallbacks import can_capture, disable_capturing
+from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, current_device, reusable_memory
+from fb_fairseq.ops.fallbacks import can_capture, disable_capturing, owners_of_graphs
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 
@@ -48,9 +48,10 @@ class GraphRun(BlockRun):
         if keep:
             run.backward(self.d_out_TBD)
             run.block = run.record = None  # frees as much memory as the captured passes will take
-        self.forward_graph = CudaGraph(lambda: run.forward(self.own_inputs))
-        if keep:
-            self.backward_graph = CudaGraph(lambda: run.backward(self.d_out_TBD), before=self.forward_graph)
+        with current_device(inputs.x_TBD.device):
+            self.forward_graph = CudaGraph(lambda: run.forward(self.own_inputs))
+            if keep:
+                self.backward_graph = CudaGraph(lambda: run.backward(self.d_out_TBD), before=self.forward_graph)
 
     def _copy(self, inputs: BlockInputs) -> None:
         """Copy what a block reads to the graph's own tensors."""
@@ -92,6 +93,7 @@ class Graphs:
         self.seen: Counter = Counter()  # blocks by shapes, in this window
         self.runs: Dict[Tuple, GraphRun] = {}
         self.last_used: Dict[Tuple, int] = {}  # number of the block
+        owners_of_graphs.add(self)
 
     def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """The graph for a block; or a run operation by operation.
@@ -120,7 +122,6 @@ class Graphs:
             self.runs[key] = GraphRun(inputs, keep)
         except Exception as error:  # out of memory; a kernel that does not compile
             disable_capturing(error)
-            self.clear()
         return self.runs.get(key)
 
     def _make_room(self) -> bool:

@@ -1,5 +1,8 @@
 """``--step-loop auto`` on a GPU, with stand-ins: a CPU that can capture; torch's products in place of the kernels."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -143,6 +146,43 @@ def test_failures_are_left_out(loop, speeds, caplog, monkeypatch, error):
     assert isinstance(loop.chosen, BlockRun) and "graph left out: failed: out of memory" in caplog.text
     assert not loop.fastest.graphs.runs
     assert caplog.text.count("capturing failed") == (error is CaptureError)
+
+
+def test_a_trial_keeps_one_record(loop, speeds, monkeypatch):
+    """Of activations: two would not fit where one hardly does."""
+    alive, most = weakref.WeakSet(), []
+    make = forward.Record.__init__
+
+    def counted(self, *arguments):
+        make(self, *arguments)
+        alive.add(self)
+        gc.collect()
+        most.append(len(alive))
+
+    monkeypatch.setattr(forward.Record, "__init__", counted)
+    speeds[:] = [1.0, 2.0, 3.0, 4.0]
+    monkeypatch.setattr(graph, "CudaGraph", None)  # fails
+    case = small()
+    for _ in range(TRY_AT):
+        loop.chosen = None  # with its record
+        case.run(loop)
+    assert max(most) == 1
+
+
+def test_trials_are_repeated_after_a_nan(loop, speeds, caplog):
+    caplog.set_level("INFO")
+    case = small()
+    with torch.no_grad():
+        good = case.learned["input"].clone()
+        case.learned["input"].fill_(float("nan"))
+    for _ in range(TRY_AT):
+        case.run(loop)
+    assert "no choice was made, fast its results are not finite" in caplog.text
+    with torch.no_grad():
+        case.learned["input"].copy_(good)
+    for _ in range(TRY_AT):
+        case.run(loop)
+    assert description(loop.chosen) == ("GraphRun", "triton")
 
 
 def test_a_choice_holds_for_other_lengths(loop, speeds):
