@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -125,12 +126,8 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
 def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     """50 updates of ``fairseq-train`` in each precision, and with two GPUs in both kinds of distributed training."""
     text, data = folder / "text.txt", folder / "data"
-    if not data.exists():
-        text.write_text(
-            "".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/*.py")))
-        )
-        command = [sys.executable, "-m", "fb_fairseq", "preprocess-bytes", "--text", str(text), "--split", "90,5,5"]
-        subprocess.run([*command, "--destdir", str(data)], check=True, stdout=subprocess.DEVNULL)
+    text.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/*.py"))))
+    prepare = [sys.executable, "-m", "fb_fairseq", "preprocess-bytes", "--text", str(text), "--split", "90,5,5"]
     train = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(data)]
     if not os.path.exists(train[0]):
         train[:1] = [sys.executable, "-m", "fairseq_cli.train"]
@@ -144,7 +141,8 @@ def trainings(cpu: bool, folder: Path) -> List[Measurement]:
         )
     train += f"{sizes} --tokens-per-sample 16 --max-update {5 if cpu else 50}".split()
     chosen = {name: TRAININGS[name] for name in ("fp32", "--amp")} if cpu else TRAININGS
-    found = [
+    found = [Measurement("Data for the trainings", [*prepare, "--destdir", str(data)])]
+    found += [
         Measurement(f"fairseq-train, {name}", [*train, *more, *(["--cpu"] if cpu else [])], logs=True)
         for name, more in chosen.items()
     ]
@@ -160,20 +158,19 @@ def run(measurement: Measurement, folder: Path, limit: float) -> Result:
     """Run a command; its output goes to the folder too."""
     start, problem = time.monotonic(), None
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore"}
+    settings = dict(cwd=REPOSITORY, env=environment, text=True, errors="replace", start_new_session=True)
     try:
-        done = subprocess.run(
-            measurement.command, cwd=REPOSITORY, env=environment, text=True, timeout=max(limit, 1),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        output = done.stdout
-        if done.returncode:
-            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
-            problem = f"failed with status {done.returncode}: {last.strip()}"
-    except subprocess.TimeoutExpired as error:
-        output = (error.stdout or b"").decode(errors="replace")
-        problem = "stopped: the time was up"
+        process = subprocess.Popen(measurement.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
     except OSError as error:
-        output, problem = "", f"failed: {error.strerror}"
+        return Result(measurement, "", 0, f"failed: {error.strerror}")
+    try:
+        output, _ = process.communicate(timeout=max(limit, 1))
+        if process.returncode:
+            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+            problem = f"failed with status {process.returncode}: {last.strip()}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its children too, which would go on using the GPU
+        output, problem = process.communicate()[0], "stopped: the time was up"
     name = re.sub(r"[^a-z0-9]+", "-", measurement.title.lower()).strip("-")
     (folder / f"{name}.log").write_text(output, encoding="utf-8")
     return Result(measurement, output, time.monotonic() - start, problem)

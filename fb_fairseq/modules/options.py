@@ -88,7 +88,7 @@ class TransformerOptions(CheckedOptions):
         "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
         "for blocks whose shapes repeat (not yet benchmarked on a GPU); native: the same in C++, compiled at first use "
         "(on a CPU in fp32; elsewhere the fast loop runs); auto: on a CPU native where it can run, otherwise fast; on "
-        "a GPU fast for some blocks, then whatever of fast and graph, with either kernel, is fastest and computes the "
+        "a GPU fast for some blocks, then whichever of fast and graph is fastest, with either kernel, and computes the "
         f"same (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         STEP_LOOPS,
     )

@@ -119,4 +119,4 @@ def test_what_fits_into_memory(capsys, monkeypatch):
     monkeypatch.setattr(memory, "MODES", {"fp32": memory.MODES["fp32"]})
     monkeypatch.setattr(sys, "argv", ["gpu_memory.py", "--gigabytes", "2"])
     memory.main()
-    assert "| random_walk | fp32 | " in capsys.readouterr().out
+    assert "| `random_walk` | fp32 | " in capsys.readouterr().out

@@ -263,7 +263,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     assert losses["native"] == pytest.approx(losses["reference"], abs=2e-3)
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: auto (native on a CPU in fp32 where it can be compiled, otherwise fast)"],
+        "auto": ["step loop: auto (native on a CPU in fp32 where it can be compiled, otherwise fast;"],
         "native": ["step loop: native (asked for by --step-loop)"],
         "graph": [
             "step loop: graph (asked for by --step-loop)",

@@ -17,8 +17,7 @@ KERNELS = ("torch", "triton")
 WITH_KERNELS = ("fast", "graph")  # loops that take either kernel
 
 REASONS = {
-    "auto": "on a CPU native in fp32 where it can be compiled, otherwise fast; on a GPU the fastest of fast and graph, "
-    "which is tried after some blocks"
+    "auto": "native on a CPU in fp32 where it can be compiled, otherwise fast; on a GPU the loops are tried after some blocks"
 }
 
 
