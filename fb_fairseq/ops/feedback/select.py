@@ -17,7 +17,8 @@ KERNELS = ("torch", "triton")
 WITH_KERNELS = ("fast", "graph")  # loops that take either kernel
 
 REASONS = {
-    "auto": "native on a CPU in fp32 where it can be compiled, otherwise fast; on a GPU the loops are tried after some blocks"
+    "auto": "native on a CPU in fp32 where it can be compiled, otherwise fast; "
+    "on a GPU the loops are tried after some blocks"
 }
 
 
