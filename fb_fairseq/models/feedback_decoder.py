@@ -59,7 +59,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
     align_in_training = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
-        self.options = decoder_options(cfg)
+        self.options, self.memory_storage = decoder_options(cfg), str(cfg.memory_storage)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         # By number: iterating over fairseq's list would drop some (LayerDrop).
         layers = [self.layers[l] for l in range(len(self.layers))]
@@ -188,7 +188,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         """The state of decoding; made at the first step."""
         state = self.get_incremental_state(incremental_state, "feedback")
         if state is None:
-            state = DecoderState(self.stack.new_ring(), encoder_out, self._encoder_contexts)
+            state = DecoderState(self.stack.new_ring(self.memory_storage), encoder_out, self._encoder_contexts)
             self.set_incremental_state(incremental_state, "feedback", state)
         return state
 

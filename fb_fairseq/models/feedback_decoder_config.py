@@ -18,10 +18,12 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.feedback_transformer_lm import FEEDBACK_OPTIONS
 from fb_fairseq.models.initialisation import InitialisationOptions
+from fb_fairseq.models.language_model import AttentionLMConfig
 from fb_fairseq.models.pruning import parse_layers
 from fb_fairseq.modules.options import TransformerOptions
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
+DECODING_OPTIONS = ("memory_storage",)
 GROUPS = ("encoder", "decoder", "quant_noise")  # of options that are nested in TransformerConfig
 LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 
@@ -38,7 +40,7 @@ UNSUPPORTED = (
 )
 
 
-@with_options(described(TransformerOptions, *FEEDBACK_OPTIONS))
+@with_options(described(TransformerOptions, *FEEDBACK_OPTIONS), described(AttentionLMConfig, *DECODING_OPTIONS))
 class FeedbackConfig(TransformerConfig):
     """Options of an encoder-decoder with feedback memory."""
 
@@ -54,7 +56,7 @@ def set_defaults(args: Namespace) -> None:
     Layers to keep become text (``0,2``), as fairseq's models expect them; its command line makes lists.
     """
     defaults = FeedbackDecoderConfig()
-    for name in (*FEEDBACK_OPTIONS, *INITIALISATION_OPTIONS):
+    for name in (*FEEDBACK_OPTIONS, *DECODING_OPTIONS, *INITIALISATION_OPTIONS):
         if getattr(args, name, None) is None:
             setattr(args, name, plain(getattr(defaults, name)))
     for name in LAYERS_TO_KEEP:

@@ -89,11 +89,14 @@ def test_generate(data, trained, changes):
 
 
 def test_batches_and_ensembles_change_nothing(data, trained):
-    """A sentence alone and in a padded batch; an ensemble of the same model twice. With a vanilla one it runs."""
+    """A sentence alone and in a padded batch; vectors as memory; an ensemble of the same model. With a vanilla one it
+    runs."""
     checkpoint = trained[0] / "feedback/checkpoint_best.pt"
     together = hypotheses(generate(data, checkpoint, batch_size=30))
     assert hypotheses(generate(data, checkpoint, batch_size=1)) == together
     assert hypotheses(generate(data, f"{checkpoint}:{checkpoint}")) == together
+    vectors = generate(data, checkpoint, batch_size=30, model_overrides="{'memory_storage': 'vectors'}")
+    assert hypotheses(vectors) == together
     mixed = generate(data, f"{checkpoint}:{trained[0] / 'vanilla/checkpoint_last.pt'}")
     assert len(hypotheses(mixed)) == 30
 

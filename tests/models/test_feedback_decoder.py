@@ -188,6 +188,26 @@ def test_hypotheses_share_their_sentence(changes):
     check(6, 1)
 
 
+@pytest.mark.parametrize("projections,share", [("shared", 0.5), ("per-layer", 1 / 6)])
+def test_vector_storage(projections, share):
+    """v1 §5.3: the same predictions, from half of the bytes, or from 1 / 2L with projections per layer."""
+    found = {}
+    source, target = batch([5, 7, 2]), batch([70, 70, 70])
+    for storage in ("keys-values", "vectors"):
+        torch.manual_seed(0)
+        model, state, steps = build(memory_storage=storage, memory_projections=projections), {}, []
+        encoder_out = model.encoder(source, source.ne(PAD).sum(1))
+        with torch.no_grad():
+            full = model.decoder(target, encoder_out=encoder_out)[0]
+            for t in range(1, 71):
+                steps.append(model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)[0])
+                if t == 30:
+                    model.decoder.reorder_incremental_state(state, torch.tensor([0, 1, 2]))
+        torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-5, rtol=1e-5)
+        found[storage] = model.decoder.state_bytes(state)
+    assert found["vectors"] == share * found["keys-values"]
+
+
 def test_a_captured_step_decodes_the_same(monkeypatch):
     """(Without a GPU, a stand-in for CUDA's graphs.)"""
     made = []
