@@ -140,12 +140,22 @@ def test_language_model_and_criterion(mode):
     assert sum(p.grad is not None for p in model.parameters()) > 20
 
 
+class NoPadding:
+    """False, and for fairseq-fixed's encoder a zero."""
+
+    def __bool__(self):
+        return False
+
+    def type_as(self, x):
+        return x.new_zeros(())
+
+
 @pytest.mark.parametrize("mode", ["amp", "half"])
 def test_translation_model(mode, monkeypatch):
     """Without padding. (fairseq's checks for padding wait for the device, once per batch.)"""
     from tests.models.test_feedback_decoder import build as build_translation_model
 
-    monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: False)
+    monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: NoPadding())
     with torch.device("cuda"), default_dtype(mode):
         model = build_translation_model(dropout=0.1, attention_dropout=0.1, encoder_learned_pos=True,
                                         decoder_learned_pos=True).train()  # fmt: skip
