@@ -101,8 +101,6 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
     found = [Measurement("Environment", [sys.executable, "-m", "fb_fairseq", "env"])]
     if shutil.which("nvidia-smi") and not cpu:
         found.append(Measurement("Driver", ["nvidia-smi"]))
-    if importlib.util.find_spec("fairseq") is None:  # env says what is installed of fairseq
-        found[0] = Measurement("Environment", [sys.executable, "-m", "torch.utils.collect_env"])
     if importlib.util.find_spec("pytest"):
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
         files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]

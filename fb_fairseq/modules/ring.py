@@ -350,7 +350,3 @@ class MemoryRing(StepMemory):
         self.captured, self.buffer = None, self.buffer.clone()
         if self._episodes.age_B is not None:
             self._episodes.age_B = self._episodes.age_B.clone()
-
-    def advance_replayed(self) -> None:
-        """Count a replayed step. (The replay counts the episodes' ages.)"""
-        self.counter.advance()

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.cuda_graph import CaptureError, CudaGraph, cloned, copy_all, current_device, reusable_memory
+from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
+from fb_fairseq.ops.feedback.automatic import loop_and_kernel
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
-from fb_fairseq.ops.trials import agreed, ranking
+from fb_fairseq.ops.trials import Choices, ranking
 
 # A step is captured when this many steps, of any ring, have had its shapes. A capture takes as long as some steps.
 CAPTURE_AT = 8
 MAX_GRAPHS = 8  # each holds the slots of a ring
 CAPTURE_WINDOW_STEPS = 1000
-ATTEMPTS = 100  # to choose, where it fails: the step's results are not finite, say
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 # Runs a step on a ring: (x_BD, ring, options, encoder).
@@ -92,7 +92,7 @@ class CapturedStep:
             self._copy_encoder(encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
         result = self.replay(ring.position)
-        ring.advance_replayed()
+        ring.counter.advance()  # (the replay counts the episodes' ages)
         sources = encoder[0].keys_CBHE.shape[0] if encoder else 0
         aligned_BC = result.aligned_BC
         if aligned_BC is not None:
@@ -160,8 +160,7 @@ class StepGraphs:
 
     def __init__(self, automatic: bool):
         self.automatic = automatic
-        self.rankings: Dict[Tuple, str] = {}
-        self.attempts: Counter = Counter()
+        self.rankings = Choices("decoding step", otherwise="fast")
         self._own = ThreadGraphs()
         self._parameters: List[Tensor] = []
         self._pointers: List[int] = []
@@ -240,9 +239,10 @@ class StepGraphs:
             return None
         if self.automatic:
             choice = self._choice(stack, x_BD, ring, options, encoder)
-            if not choice.startswith("graph"):
+            loop, kernel = loop_and_kernel(choice)
+            if loop != "graph":
                 return None
-            options = options._replace(kernel="triton" if choice.endswith("triton") else "torch")
+            options = options._replace(kernel=kernel)
         try:
             graph = CapturedStep(stack.step, ring, x_BD, options, encoder)
         except Exception as error:  # out of memory; a kernel that does not compile
@@ -261,39 +261,32 @@ class StepGraphs:
     def _choice(self, stack, x_BD, ring, options, encoder) -> str:
         """The fastest way to run a step that agrees with the fast loop: ``fast``, ``graph`` or ``graph+triton``."""
         key = (options._replace(kernel="torch"), bool(encoder), ring.buffer.dtype, x_BD.dtype)
-        if key not in self.rankings:
+
+        def fastest() -> str:
             names = ["fast", "graph", *(["graph+triton"] if fallbacks.have_kernels(x_BD.device) else [])]
             arguments = (stack, x_BD, ring, options, encoder)
             candidates = {name: partial(repeatable_step, name, *arguments) for name in names}
             title = "step loop auto, decoding, per step"
-            self.attempts[key] += 1
-            choose = lambda: "".join(ranking(title, candidates, x_BD.device, x_BD.dtype)[:1])
-            choice = agreed(f"decoding {key}", choose)
-            if choice is None and self.attempts[key] < ATTEMPTS:
-                return "fast"
-            self.rankings[key] = choice or "fast"
-        return self.rankings[key]
+            return "".join(ranking(title, candidates, x_BD.device, x_BD.dtype)[:1])
+
+        return self.rankings.find(key, fastest) or "fast"
 
 
 def repeatable_step(name: str, stack, x_BD, ring, options, encoder) -> Callable[[], list]:
     """What computes the same step again and again, for a trial; the ring stays as it is."""
-    if name == "fast":
+    loop, kernel = loop_and_kernel(name)
+    options = options._replace(kernel=kernel)
+    if loop == "fast":
         own = ring.empty_copy(len(x_BD))
 
         def run() -> list:
             own.copy_rows(ring)
-            result = stack.step(x_BD, own, options._replace(kernel="torch"), encoder)
+            result = stack.step(x_BD, own, options, encoder)
             return [[result.out_BD, result.memory_KBD, own.buffer]]
 
         return run
-    if not fallbacks.can_capture(x_BD.device):
-        raise CaptureError("capturing has failed before")
-    options = options._replace(kernel="triton" if name.endswith("triton") else "torch")
-    try:
+    with fallbacks.trying_to_capture(x_BD.device):
         graph = CapturedStep(stack.step, ring, x_BD, options, encoder)
-    except CaptureError as error:
-        fallbacks.disable_capturing(error)
-        raise
     return lambda: [graph.try_on(ring, x_BD, encoder)]
 
 
@@ -303,8 +296,8 @@ def shapes(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Se
     if encoder:
         keys = encoder[0].keys_CBHE
         source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
-    modes = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    return (padded_rows(len(x_BD), encoder), x_BD.dtype, x_BD.device, options, source, *modes, *ring.shape())
+    rows = padded_rows(len(x_BD), encoder)
+    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *ring.shape())
 
 
 def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:

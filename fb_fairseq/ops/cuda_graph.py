@@ -45,8 +45,8 @@ class CudaGraph:
             with suppress(Exception):
                 reset_generator(self._device)
             raise CaptureError(str(error)) from error
-        for x in pytree.tree_flatten(self.result)[0]:
-            if torch.is_tensor(x) and x.is_floating_point():
+        for x in tensors(self.result):
+            if x.is_floating_point():
                 x.fill_(float("nan"))  # nothing has been computed yet: an empty graph would show now
 
     def replay(self) -> None:
@@ -96,6 +96,16 @@ def copy_all(pairs: Iterable[Tuple[Tensor, Tensor]]) -> None:
             to.copy_(given)
     for same in by_type.values():
         torch._foreach_copy_(*map(list, zip(*same)))
+
+
+def tensors(tree) -> List[Tensor]:
+    """The tensors of a pytree, in order."""
+    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
+
+
+def modes_of_products() -> Tuple[str, bool]:
+    """torch's modes that decide how products are computed, and so what a graph does."""
+    return torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
 
 
 def cloned(tree):

@@ -4,12 +4,13 @@ import functools
 import importlib.util
 import logging
 import weakref
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 
-from fb_fairseq.ops.trials import first_line
+from fb_fairseq.ops.cuda_graph import CaptureError
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,11 @@ KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 def log_once(text: str) -> None:
     """Log a warning, the first time only."""
     logger.warning(text)
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 _capturing_failed = False
@@ -34,6 +40,22 @@ def disable_capturing(error: Exception) -> None:
     log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {first_line(error)}")
     for owner in list(owners_of_graphs):
         owner.clear()
+
+
+@contextmanager
+def trying_to_capture(device: torch.device) -> Iterator[None]:
+    """Context of a capture that may fail: if it does, no other is tried.
+
+    Raises:
+        CaptureError: capturing has failed, now or before.
+    """
+    if not can_capture(device):
+        raise CaptureError("capturing has failed before")
+    try:
+        yield
+    except CaptureError as error:
+        disable_capturing(error)
+        raise
 
 
 def can_capture(device: torch.device) -> bool:

@@ -8,16 +8,18 @@ import logging
 import math
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from fb_fairseq.ops.cuda_graph import tensors
+from fb_fairseq.ops.fallbacks import first_line
 from fb_fairseq.ops.layers import at_least_fp32
 
 logger = logging.getLogger(__name__)
 
+ATTEMPTS = 100  # to choose, where that fails: the reference's results are not finite, say
 REPEATS = 3  # runs that are timed, after a first one whose results are compared
 # How far results may be from the reference, relative to its norm.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
@@ -25,7 +27,6 @@ TF32_TOLERANCE = 1e-2
 # Gradients that should be zero, such as that of a key's bias, are noise. A tensor's error counts relative to this share
 # of the largest norm, if its own norm is less.
 LEAST_NORM = 0.05
-
 
 _asked: Counter = Counter()  # how often this process has asked for a choice
 
@@ -107,21 +108,10 @@ def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtyp
             continue
         norms = torch.stack([at_least_fp32(x).norm().float() for x in expected])
         errors = torch.stack([(at_least_fp32(a) - at_least_fp32(b)).norm().float() for a, b in zip(ours, expected)])
-        # (The reference itself: a NaN or an infinity in it is no yardstick.)
         relative = (errors / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item()
-        if not relative <= tolerance:  # (NaN is not)
+        if not relative <= tolerance:  # (NaN is not: a reference that is not finite disagrees with itself)
             return f"its results differ by {relative:.1g}" if math.isfinite(relative) else "its results are not finite"
     return None
-
-
-def tensors(tree) -> List[Tensor]:
-    """The tensors of a pytree, in order."""
-    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
@@ -156,3 +146,31 @@ def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
     except RuntimeError:
         pass
     return choice or None
+
+
+class Choices(Dict[Tuple, str]):
+    """Choices by setting, the same on all processes; see ``agreed``.
+
+    Args:
+        title: what is chosen.
+        otherwise: what is taken where no choice can be made.
+    """
+
+    def __init__(self, title: str, otherwise: str):
+        super().__init__()
+        self.title, self.otherwise = title, otherwise
+        self._attempts: Counter = Counter()
+
+    def find(self, setting: Tuple, choose: Callable[[], str]) -> Optional[str]:
+        """The choice for a setting; None: there is none yet.
+
+        Args:
+            choose: makes it, or returns an empty string; called again until it succeeds, at most ``ATTEMPTS`` times.
+        """
+        if setting not in self:
+            self._attempts[setting] += 1
+            choice = agreed(f"{self.title} {setting}", choose)
+            if choice is None and self._attempts[setting] < ATTEMPTS:
+                return None
+            self[setting] = choice or self.otherwise
+        return self[setting]

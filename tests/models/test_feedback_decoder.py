@@ -10,8 +10,7 @@ from fairseq.data import Dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.modules import step_graph
-from fb_fairseq.ops import fallbacks
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import capture_on_cpu
 
 PAD = 1
 
@@ -210,10 +209,7 @@ def test_vector_storage(projections, share):
 
 def test_a_captured_step_decodes_the_same(monkeypatch):
     """(Without a GPU, a stand-in for CUDA's graphs.)"""
-    made = []
-    monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    made = capture_on_cpu(monkeypatch, step_graph)
     model = build(step_loop="graph")
     source, target = batch([5, 7, 2]), batch([90, 90, 90])
     encoder_out = model.encoder(source, source.ne(PAD).sum(1))

@@ -5,9 +5,8 @@ import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, step_graph
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.ops import fallbacks
 from tests.modules.options import random_options, randomise
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import capture_on_cpu
 
 T, B = 23, 3
 STARTS = {
@@ -68,10 +67,7 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
     if captured:
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
-        monkeypatch.setattr(step_graph, "CudaGraph", RecordedGraph)
-        monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
-        monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-        monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+        capture_on_cpu(monkeypatch, step_graph, capture_at=3)
     reach_TB = reach()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])

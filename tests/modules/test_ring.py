@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring, step_graph
-from fb_fairseq.ops import fallbacks
 from tests.modules.options import random_options, randomise
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import capture_on_cpu
 
 STEPS, B = 40, 3
 
@@ -17,14 +16,8 @@ STEPS, B = 40, 3
 @pytest.fixture
 def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
-    made = []
-    monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
-    monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
-    fallbacks.log_once.cache_clear()
-    return made
+    return capture_on_cpu(monkeypatch, step_graph, capture_at=3)
 
 
 def stack_and_stream(stack, seed, **changes):

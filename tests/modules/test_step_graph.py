@@ -17,7 +17,7 @@ from fb_fairseq.ops.cuda_graph import CaptureError
 from fb_fairseq.ops.feedback.types import EncoderContext
 from tests.models.test_feedback_decoder import build as build_translation_model
 from tests.modules.options import random_options, randomise
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu
 
 CAPTURE_AT = 3
 D, H, E, LAYERS, B = 24, 3, 8, 2, 4
@@ -26,15 +26,9 @@ D, H, E, LAYERS, B = 24, 3, 8, 2, 4
 @pytest.fixture
 def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
-    made = []
-    monkeypatch.setattr(step_graph, "CudaGraph", lambda function: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
     monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
-    monkeypatch.setattr(step_graph, "CAPTURE_AT", CAPTURE_AT)
-    fallbacks.log_once.cache_clear()
-    return made
+    return capture_on_cpu(monkeypatch, step_graph, CAPTURE_AT)
 
 
 def build(step_loop="graph", seed=1, **changes):

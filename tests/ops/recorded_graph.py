@@ -8,6 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fb_fairseq.ops import fallbacks
+
 # Operations that wait for the device, or copy from the host.
 WAITS = {"lift_fresh", "_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
 
@@ -84,3 +86,20 @@ class RecordedGraph:
                 for old, new in pairs:
                     if torch.is_tensor(old):
                         old.copy_(new)
+
+
+def capture_on_cpu(monkeypatch, module, capture_at=None) -> list:
+    """Have a module capture on a CPU. Returns a list that grows with each graph that it makes.
+
+    Args:
+        module: one that uses ``CudaGraph``.
+        capture_at: after how many times; None: as on a GPU.
+    """
+    made = []
+    monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    if capture_at is not None:
+        monkeypatch.setattr(module, "CAPTURE_AT", capture_at)
+    fallbacks.log_once.cache_clear()
+    return made

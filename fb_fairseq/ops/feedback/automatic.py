@@ -7,20 +7,19 @@ gradients of a made-up loss; see ``fb_fairseq.ops.trials``.
 
 from collections import Counter
 from functools import partial
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, List, Tuple
 
 import torch
 
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.cuda_graph import CaptureError
+from fb_fairseq.ops.cuda_graph import modes_of_products
 from fb_fairseq.ops.feedback.block import BlockInputs, block_sizes
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.graph import GRAPHS, GraphRun, Graphs
 from fb_fairseq.ops.feedback.native.loop import choose_run as choose_native_run
-from fb_fairseq.ops.trials import agreed, ranking
+from fb_fairseq.ops.trials import Choices, ranking
 
 TRY_AT = 10  # number of the block on which loops are tried
-ATTEMPTS = 100  # if that fails (the fast loop's results are not finite, say), it is repeated as often
 SEPARATOR = "+"  # between a loop and its kernel, as in graph+triton
 
 
@@ -31,14 +30,13 @@ class FastestLoop:
         graphs: the captured blocks.
 
     Attributes:
-        rankings: for each setting the loops that agree with the fast one, the fastest first.
+        rankings: for each setting the loops that agree with the fast one, the fastest first, with commas between.
     """
 
     def __init__(self, graphs: Graphs):
         self.graphs = graphs
         self.blocks: Counter = Counter()  # since the last attempt
-        self.attempts: Counter = Counter()
-        self.rankings: Dict[Tuple, List[str]] = {}
+        self.rankings = Choices("step loop", otherwise="fast")
 
     def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """What runs a block: the fast loop until the loops have been tried."""
@@ -47,20 +45,18 @@ class FastestLoop:
             self.blocks[key] += 1
             if self.blocks[key] < TRY_AT:
                 return BlockRun(keep, "torch")
-            self.attempts[key] += 1
             self.blocks[key] = 0
-            chosen = agreed(str(key), lambda: ",".join(self._try(inputs, keep)))
-            if chosen is None and self.attempts[key] < ATTEMPTS:
-                return BlockRun(keep, "torch")
-            self.rankings[key] = (chosen or "fast").split(",")
-        names = self.rankings[key]
-        loop, kernel = parse(names[0])
+        ranked = self.rankings.find(key, lambda: ",".join(self._try(inputs, keep)))
+        if ranked is None:
+            return BlockRun(keep, "torch")
+        loops = [loop_and_kernel(name) for name in ranked.split(",")]
+        loop, kernel = loops[0]
         if loop == "graph":
-            run = self.graphs.choose(with_kernel(inputs, kernel), keep)
+            run = self.graphs.choose(inputs.with_kernel(kernel), keep)
             if isinstance(run, GraphRun):
                 return run
         # This block's shapes are too rare for a graph.
-        return BlockRun(keep, next((parse(name)[1] for name in names if parse(name)[0] == "fast"), "torch"))
+        return BlockRun(keep, next(kernel for loop, kernel in loops if loop == "fast"))
 
     def _try(self, inputs: BlockInputs, keep: bool) -> List[str]:
         """The loops that agree with the fast one on a block, the fastest first."""
@@ -69,7 +65,7 @@ class FastestLoop:
         loops = ["fast", *(["graph"] if fallbacks.can_capture(device) else [])]
         candidates = {
             SEPARATOR.join([loop, kernel][: 1 + (kernel != "torch")]): partial(
-                passes, loop, with_kernel(inputs, kernel), keep
+                passes, loop, inputs.with_kernel(kernel), keep
             )
             for loop in loops
             for kernel in kernels
@@ -78,7 +74,7 @@ class FastestLoop:
         return ranking(title, candidates, device, inputs.dtype)
 
 
-def parse(name: str) -> Tuple[str, str]:
+def loop_and_kernel(name: str) -> Tuple[str, str]:
     """A loop and its kernel: ``graph+triton`` is graph and triton, ``graph`` is graph and torch."""
     loop, _, kernel = name.partition(SEPARATOR)
     return loop, kernel or "torch"
@@ -86,7 +82,11 @@ def parse(name: str) -> Tuple[str, str]:
 
 def passes(loop: str, inputs: BlockInputs, keep: bool) -> Callable[[], list]:
     """What computes a block's results and gradients with a loop, for a gradient of the outputs that is made up."""
-    run = captured(inputs, keep) if loop == "graph" else BlockRun(keep)
+    if loop == "graph":
+        with fallbacks.trying_to_capture(inputs.x_TBD.device):
+            run = GraphRun(inputs, keep)
+    else:
+        run = BlockRun(keep)
     d_out_TBD = torch.arange(inputs.x_TBD.numel(), device=inputs.x_TBD.device).cos().view(inputs.x_TBD.shape)
     d_out_TBD = d_out_TBD.to(inputs.x_TBD.dtype)
 
@@ -101,29 +101,12 @@ def passes(loop: str, inputs: BlockInputs, keep: bool) -> Callable[[], list]:
     return both
 
 
-def captured(inputs: BlockInputs, keep: bool) -> GraphRun:
-    """A block as CUDA graphs; after a capture that fails no other is tried."""
-    if not fallbacks.can_capture(inputs.x_TBD.device):
-        raise CaptureError("capturing has failed before")
-    try:
-        return GraphRun(inputs, keep)
-    except CaptureError as error:
-        fallbacks.disable_capturing(error)
-        raise
-
-
-def with_kernel(inputs: BlockInputs, kernel: str) -> BlockInputs:
-    """The same block with another kernel."""
-    return inputs._replace(options=inputs.options._replace(kernel=kernel))
-
-
 def setting(inputs: BlockInputs, keep: bool) -> Tuple:
     """What a choice depends on. It holds for blocks of other lengths and numbers of streams too."""
     s = block_sizes(inputs)
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
-    modes = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
     options = inputs.options._replace(kernel="torch", span=0)  # adaptive spans grow in training
-    return (keep, s.D, s.L, s.E, s.F, s.K, s.I, options, inputs.dtype, inputs.x_TBD.dtype, *kinds, *modes)
+    return (keep, s.D, s.L, s.E, s.F, s.K, s.I, options, inputs.dtype, inputs.x_TBD.dtype, *kinds, *modes_of_products())
 
 
 FASTEST_LOOP = FastestLoop(GRAPHS)

@@ -51,7 +51,7 @@ class BlockRun:
     def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
         if self.kernel is not None:
-            inputs = inputs._replace(options=inputs.options._replace(kernel=self.kernel))
+            inputs = inputs.with_kernel(self.kernel)
         with self._threads(inputs) as threads:
             block = self.make_block(inputs, threads)
             out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)

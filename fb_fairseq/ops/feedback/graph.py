@@ -12,7 +12,15 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, current_device, reusable_memory
+from fb_fairseq.ops.cuda_graph import (
+    CudaGraph,
+    cloned,
+    copy_all,
+    current_device,
+    modes_of_products,
+    reusable_memory,
+    tensors,
+)
 from fb_fairseq.ops.fallbacks import can_capture, disable_capturing, owners_of_graphs
 from fb_fairseq.ops.feedback.block import BlockInputs
 from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
@@ -138,16 +146,15 @@ class Graphs:
         self.seen.clear()
 
 
-def tensors(tree) -> list:
-    """The tensors of a pytree, in order."""
-    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
-
-
 def graph_key(inputs: BlockInputs, keep: bool) -> Tuple:
     """Everything that a capture depends on, except the values of tensors."""
     leaves, tree = pytree.tree_flatten(inputs)
-    modes = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    return (keep, *modes, str(tree), *((x.shape, x.dtype, x.device) if torch.is_tensor(x) else x for x in leaves))
+    return (
+        keep,
+        *modes_of_products(),
+        str(tree),
+        *((x.shape, x.dtype, x.device) if torch.is_tensor(x) else x for x in leaves),
+    )
 
 
 GRAPHS = Graphs()

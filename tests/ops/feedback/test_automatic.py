@@ -14,7 +14,7 @@ from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.graph import GraphRun, Graphs
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.test_fast import Case, compare
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu
 
 TRY_AT = 3
 
@@ -22,14 +22,10 @@ TRY_AT = 3
 @pytest.fixture
 def loop(monkeypatch):
     """The fast loop with automatic choice; its attribute ``chosen`` says what ran the last block."""
-    monkeypatch.setattr(graph, "CudaGraph", RecordedGraph)
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    capture_on_cpu(monkeypatch, graph, capture_at=1)
     monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
     monkeypatch.setattr(forward, "attention_kernels", lambda kind, device: None)
     monkeypatch.setattr(automatic, "TRY_AT", TRY_AT)
-    monkeypatch.setattr(graph, "CAPTURE_AT", 1)
-    fallbacks.log_once.cache_clear()
     fastest = FastestLoop(Graphs())
 
     def run(*arguments):

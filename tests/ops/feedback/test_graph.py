@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
 from fb_fairseq.ops.feedback.graph import GraphRun, Graphs
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.test_fast import Case, compare
-from tests.ops.recorded_graph import RecordedGraph
+from tests.ops.recorded_graph import capture_on_cpu
 
 CAPTURE_AT = 3
 
@@ -20,11 +20,7 @@ CAPTURE_AT = 3
 @pytest.fixture
 def graphs(monkeypatch):
     """Graphs that work on a CPU."""
-    monkeypatch.setattr(graph, "CudaGraph", RecordedGraph)
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
-    monkeypatch.setattr(graph, "CAPTURE_AT", CAPTURE_AT)
-    fallbacks.log_once.cache_clear()
+    capture_on_cpu(monkeypatch, graph, CAPTURE_AT)
     return Graphs()
 
 
