@@ -52,6 +52,9 @@ class LanguageModelConfig(FairseqDataclass):
         None, "first word of each cluster except the first one, for example 20000,40000"
     )
     adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")
+    adaptive_softmax_bias: bool = option(
+        False, "give the adaptive softmax a bias for each word and cluster, as in the published all-attention code"
+    )
     adaptive_softmax_dropout: float = option(0.0, "dropout of the tail clusters' projections")
     adaptive_softmax_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
     tie_adaptive_weights: bool = option(False, "share the embeddings of adaptive input and softmax")

@@ -24,11 +24,41 @@ class AdaptiveEmbedding(AdaptiveInput):
             return super().forward(tokens)
 
 
+class Bias(nn.Module):
+    """Adds a vector, zero at first.
+
+    Args:
+        size: its size.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., size] with the vector added."""
+        return x + self.bias
+
+
+class BiasedAdaptiveSoftmax(AdaptiveSoftmax):
+    """fairseq's adaptive softmax with a bias for each word and cluster, as the published all-attention code has them.
+
+    The biases are ``head.1.bias`` (the shortlist, then the clusters) and ``tail.{i}.3.bias``.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.head = nn.Sequential(self.head, Bias(self.cutoff[0] + len(self.tail)))
+        for i, tail in enumerate(self.tail):
+            tail.append(Bias(self.cutoff[i + 1] - self.cutoff[i]))
+
+
 def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> None:
     """Give a decoder ``embed_tokens``, ``embed_scale`` and ``output_projection`` or ``adaptive_softmax``.
 
     Untied plain embeddings are N(0, 1), unscaled, and the output layer has a bias, as published for characters. Tied
-    and adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias.
+    and adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias (an adaptive softmax may have
+    biases).
 
     Args:
         cfg: a ``LanguageModelConfig``.
@@ -54,7 +84,8 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_di
         decoder.embed_tokens = nn.Embedding(V, D, padding_idx=dictionary.pad())
     decoder.embed_scale = math.sqrt(D) if tied or cfg.adaptive_input else 1.0
     if cfg.adaptive_softmax_cutoff:
-        decoder.adaptive_softmax = AdaptiveSoftmax(
+        kind = BiasedAdaptiveSoftmax if cfg.adaptive_softmax_bias else AdaptiveSoftmax
+        decoder.adaptive_softmax = kind(
             outputs,
             D,
             cutoffs(cfg, "adaptive_softmax_cutoff", outputs),
@@ -87,6 +118,8 @@ def check_adaptive_options(cfg, inputs: int, outputs: int) -> None:
         raise UserError(
             "--share-decoder-input-output-embed is for plain embeddings; with adaptive ones give --tie-adaptive-weights"
         )
+    if cfg.adaptive_softmax_bias and not cfg.adaptive_softmax_cutoff:
+        raise UserError("--adaptive-softmax-bias: is for an adaptive softmax; give --adaptive-softmax-cutoff too")
     same_clusters = (
         cfg.adaptive_input_cutoff == cfg.adaptive_softmax_cutoff
         and cfg.adaptive_input_factor == cfg.adaptive_softmax_factor

@@ -48,17 +48,18 @@ def word_data(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "tied,arch",
+    "tied,bias,arch",
     [
-        (True, "feedback_transformer_lm"),
-        (False, "feedback_transformer_lm"),
-        (True, "relative_transformer_lm"),
-        (True, "all_attention_lm"),
+        (True, False, "feedback_transformer_lm"),
+        (False, True, "feedback_transformer_lm"),
+        (True, False, "relative_transformer_lm"),
+        (True, True, "all_attention_lm"),
     ],
 )
-def test_loss_is_exact(word_data, tmp_path, arch, tied):
+def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
     """Validation, fairseq-eval-lm's scorer, and the full distribution by hand agree, words of all clusters included."""
     changes = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
+    changes = {**changes, "adaptive_softmax_bias": bias}
     log = train(word_data, tmp_path, arch=arch, max_update=60, valid_streams=2, **changes)
     logged = json_logs(log, "valid")[-1]
     model, task = load(tmp_path / "checkpoint_last.pt", word_data)
@@ -77,6 +78,8 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied):
     assert float(logged["valid_accuracy"]) == pytest.approx(100 * correct / n, abs=0.01)
     first, last = (float(json_logs(log, "train_inner")[i]["loss"]) for i in (0, -1))
     assert last < first - 0.5
+    biases = [p for name, p in model.decoder.adaptive_softmax.named_parameters() if name.endswith("bias")]
+    assert len(biases) == (3 if bias else 0) and all(p.abs().max() > 0 for p in biases)  # they are trained
     out = run(
         "eval-lm",
         word_data,
@@ -98,7 +101,7 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied):
 
 
 def test_generation(word_data, tmp_path):
-    train(word_data, tmp_path, max_update=5, valid_streams=2, **ADAPTIVE)
+    train(word_data, tmp_path, max_update=5, valid_streams=2, adaptive_softmax_bias=True, **ADAPTIVE)
     (tmp_path / "prompts").write_text("w1 w2\nw30\n")
     out = run(
         "interactive",
@@ -128,6 +131,12 @@ def test_generation(word_data, tmp_path):
         (dict(adaptive_input=False), "--adaptive-input and --adaptive-input-cutoff go together"),
         (dict(tie_adaptive_weights=False), "--tie-adaptive-proj needs --tie-adaptive-weights"),
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
+        (
+            dict(
+                adaptive_softmax_cutoff=None, tie_adaptive_weights=False, tie_adaptive_proj=False, adaptive_softmax_bias=True
+            ),
+            "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",
+        ),
         (dict(criterion="cross_entropy"), "--criterion cross_entropy.*--adaptive-softmax-cutoff.*lm_loss"),
         (dict(criterion="adaptive_loss", ddp_backend="legacy_ddp"), "--criterion adaptive_loss.*lm_loss"),
     ],

@@ -141,31 +141,57 @@ def adaptive_losses_by_hand(content, features):
     return -torch.cat(full, -1).gather(-1, content["targets"][..., None])[..., 0]
 
 
-def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
-    """Refused with biases; without them equal to the original's formula, which is checked against its output first."""
-    content = file(shared_data, ADAPTIVE)
-    symbols = [f"w{i}" for i in range(36)]
-    with pytest.raises(SystemExit):
-        convert(tmp_path, content["checkpoint"], symbols)
-    assert "adaptive softmax has output biases" in capsys.readouterr().err.splitlines()[-1]
-    assert not list((tmp_path / "imported").iterdir())
-    zeroed = copy.deepcopy(content["checkpoint"])
+def without_output_biases(checkpoint):
+    zeroed = copy.deepcopy(checkpoint)
     for name, value in zeroed["model"].items():
         if "out_emb" in name and name.endswith("bias"):
             value.zero_()
+    return zeroed
+
+
+def target_losses(model, content):
+    """Negative log-likelihoods of the targets [B, M], from all symbols' log-probabilities; these are complete."""
+    log_probs = log_probabilities(model, content["tokens"], carried_memory(content, ADAPTIVE))
+    assert log_probs.exp().sum(-1).sub(1).abs().max() < 1e-5
+    return -log_probs.gather(-1, content["targets"][..., None])[..., 0]
+
+
+def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
+    """Equal to the original's output; and without biases to its formula, which is checked first."""
+    content = file(shared_data, ADAPTIVE)
+    symbols = [f"w{i}" for i in range(36)]
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
+    assert "--adaptive-softmax-bias" in capsys.readouterr().out
+    torch.testing.assert_close(target_losses(model, content), content["output"], atol=1e-5, rtol=1e-5)
+    zeroed = without_output_biases(content["checkpoint"])
     model, dictionary = load(convert(tmp_path, zeroed, symbols))
+    assert "--adaptive-softmax-bias" not in capsys.readouterr().out
     store = StateStore()
     store.write(0, 12, StreamState(carried_memory(content, ADAPTIVE)))
     with torch.no_grad():
         features = model(content["tokens"], stream=StateHandle(store, (0,), 12))[0]
     torch.testing.assert_close(adaptive_losses_by_hand(content, features), content["output"], atol=1e-5, rtol=1e-5)
-    ours = log_probabilities(model, content["tokens"], carried_memory(content, ADAPTIVE))
     expected = adaptive_losses_by_hand({**content, "checkpoint": zeroed}, features)
-    torch.testing.assert_close(-ours.gather(-1, content["targets"][..., None])[..., 0], expected, atol=1e-5, rtol=1e-5)
-    assert ours.exp().sum(-1).sub(1).abs().max() < 1e-5
+    torch.testing.assert_close(target_losses(model, content), expected, atol=1e-5, rtol=1e-5)
     with pytest.raises(SystemExit):
         convert(tmp_path, zeroed, [f"w{i}" for i in range(40)])
     assert "cannot rule out fairseq's special symbols" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, capsys):
+    """They join the shortlist, and their biases rule them out."""
+    content = file(shared_data, ADAPTIVE)
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], ["<eos>", *(f"w{i}" for i in range(39))]))
+    assert "--adaptive-softmax-cutoff 13,27 " in capsys.readouterr().out
+    places = torch.tensor([dictionary.index("</s>"), *(dictionary.index(f"w{i}") for i in range(39))])
+    moved = {**content, "tokens": places[content["tokens"]], "targets": places[content["targets"]]}
+    torch.testing.assert_close(target_losses(model, moved), content["output"], atol=1e-5, rtol=1e-5)
+    log_probs = log_probabilities(model, moved["tokens"], carried_memory(content, ADAPTIVE))
+    assert log_probs[..., [dictionary.bos(), dictionary.pad(), dictionary.unk()]].max() < -1000
+    rare_eos = [*(f"w{i}" for i in range(39)), "<eos>"]
+    with pytest.raises(SystemExit):
+        convert(tmp_path, content["checkpoint"], rare_eos)
+    assert "would change the clusters of the adaptive softmax" in capsys.readouterr().err.splitlines()[-1]
 
 
 BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py writes them: numbers, and lines

@@ -11,9 +11,12 @@ original                                 fairseq model
 ``out_emb.cluster_proj.weight``          ``out_emb.out_projs.0``; the clusters in reverse order
 ``out_emb.out_projs.{i}``, i > 0         ``decoder.adaptive_softmax.tail.{i - 1}.0.weight``, transposed
 ``out_emb.out_layers.{i}.weight``        ``decoder.adaptive_softmax.tail.{i - 1}.2.weight``
+``out_emb.out_layers.0.bias``, and       ``decoder.adaptive_softmax.head.1.bias``; with biases, the head's weight is
+``out_emb.cluster_proj.bias``            ``head.0.weight``
+``out_emb.out_layers.{i}.bias``          ``decoder.adaptive_softmax.tail.{i - 1}.3.bias``
 =======================================  ===============================================================================
 
-The last five are adaptive embeddings and an adaptive softmax with clusters i.
+All but the first two are adaptive embeddings and an adaptive softmax with clusters i.
 """
 
 import re
@@ -59,7 +62,7 @@ def import_embeddings(source: Source, indices: List[int], dictionary_size: int) 
         UserError: a parameter is missing, or the adaptive softmax cannot be imported.
     """
     if is_adaptive(source):
-        return import_adaptive(source, indices)
+        return import_adaptive(source, indices, dictionary_size)
     return import_plain(source, indices, dictionary_size)
 
 
@@ -82,35 +85,48 @@ def scatter_rows(rows: Tensor, indices: List[int], number: int, fill: float = 0.
     return result
 
 
-def import_adaptive(source: Source, indices: List[int]) -> Imported:
-    """Import adaptive embeddings and an adaptive softmax.
+def import_adaptive(source: Source, indices: List[int], dictionary_size: int) -> Imported:
+    """Import adaptive embeddings and an adaptive softmax, with biases if it has any.
 
     Embeddings and softmax become untied: adaptive-span projects the shortlist too, which fairseq's softmax does not.
-    That projection is multiplied into the weights of the head.
+    That projection is multiplied into the weights of the head. Special symbols that the original does not know join
+    the shortlist, and are never predicted.
 
     Raises:
-        UserError: the output layers have biases, which fairseq's ``AdaptiveSoftmax`` does not support; or a symbol
-            would move to another cluster.
+        UserError: a symbol would move to another cluster, or have to be ruled out without biases.
     """
     tables = [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(cluster_count(source))]
-    cutoffs = [sum(map(len, tables[: i + 1])) for i in range(len(tables))]
-    check_output_biases(source)
-    check_clusters(source, indices, cutoffs)
-    shortlist_order = torch.tensor(indices[: cutoffs[0]]).argsort()
-    parameters = {}
+    layers = range(len(tables))
+    words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
+    projections = [source.take(f"out_emb.out_projs.{i}") for i in layers]
+    biases = [source.take(f"out_emb.out_layers.{i}.bias") for i in layers if f"out_emb.out_layers.{i}.bias" in source]
+    clusters = source.take("out_emb.cluster_proj.weight") if len(tables) > 1 else words[0][:0]
+    cluster_bias = source.take("out_emb.cluster_proj.bias") if len(tables) > 1 and biases else clusters[:, 0]
+    biased = any(bias.abs().max() > 0 for bias in [*biases, cluster_bias] if len(bias))
+    known = sum(map(len, tables))
+    added = dictionary_size - known  # fairseq's special symbols, to the shortlist
+    cutoffs = [added + sum(map(len, tables[: i + 1])) for i in layers]
+    check_clusters(source, indices, cutoffs, biased)
+
+    def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
+        return scatter_rows(rows, indices[: len(tables[0])], cutoffs[0], fill)
+
+    # The original's head has the clusters' logits in reverse order: that of cluster 1 comes last.
+    head = torch.cat([shortlist(words[0]), clusters.flip(0)]) @ projections[0].t()
+    softmax = "decoder.adaptive_softmax"
+    parameters = {f"{softmax}.head.{'0.' if biased else ''}weight": head}
+    if biased:
+        parameters[f"{softmax}.head.1.bias"] = torch.cat([shortlist(biases[0], NEVER), cluster_bias.flip(0)])
     for i, table in enumerate(tables):
-        words = source.take(f"out_emb.out_layers.{i}.weight")
-        projection = source.take(f"out_emb.out_projs.{i}")
-        if i == 0:
-            table, words = table[shortlist_order], words[shortlist_order]
-            # The original's head has the clusters' logits in reverse order: that of cluster 1 comes last.
-            head = torch.cat([words, source.take("out_emb.cluster_proj.weight").flip(0)])
-            parameters["decoder.adaptive_softmax.head.weight"] = head @ projection.t()
-        else:
-            parameters[f"decoder.adaptive_softmax.tail.{i - 1}.0.weight"] = projection.t()
-            parameters[f"decoder.adaptive_softmax.tail.{i - 1}.2.weight"] = words
-        parameters[f"decoder.embed_tokens.embeddings.{i}.0.weight"] = table
-        parameters[f"decoder.embed_tokens.embeddings.{i}.1.weight"] = source.take(f"in_emb.emb_projs.{i}")
+        embedding = f"decoder.embed_tokens.embeddings.{i}"
+        parameters[f"{embedding}.0.weight"] = table if i else shortlist(table)
+        parameters[f"{embedding}.1.weight"] = source.take(f"in_emb.emb_projs.{i}")
+        if i:
+            tail = f"{softmax}.tail.{i - 1}"
+            parameters[f"{tail}.0.weight"] = projections[i].t()
+            parameters[f"{tail}.2.weight"] = words[i]
+            if biased:
+                parameters[f"{tail}.3.bias"] = biases[i]
     width = source.take("in_emb.emb_projs.0").shape[0]
     factor = width / tables[1].shape[1] if len(tables) > 1 else DEFAULT_FACTOR
     cutoff = ",".join(map(str, cutoffs[:-1]))
@@ -118,35 +134,33 @@ def import_adaptive(source: Source, indices: List[int]) -> Imported:
         "adaptive_input": True,
         "adaptive_input_cutoff": cutoff,
         "adaptive_softmax_cutoff": cutoff,
+        "adaptive_softmax_bias": biased,
         "adaptive_input_factor": factor,
         "adaptive_softmax_factor": factor,
     }
     return Imported(options, parameters)
 
 
-def check_output_biases(source: Source) -> None:
-    """Check that all biases of the output layers are zero.
+def check_clusters(source: Source, indices: List[int], cutoffs: List[int], biased: bool) -> None:
+    """Check that only symbols of the shortlist change their place, and that others can be ruled out.
 
-    Raises:
-        UserError: they are not.
-    """
-    biases = [source.take(name) for name in source.state if re.match(r"out_emb\..*\.bias$", name)]
-    if any(bias.abs().max() > 0 for bias in biases):
-        raise UserError(
-            f"{source.path}: its adaptive softmax has output biases, which fairseq's AdaptiveSoftmax does not support; "
-            "it can be imported only if they are zero"
-        )
-
-
-def check_clusters(source: Source, indices: List[int], cutoffs: List[int]) -> None:
-    """Check that the dictionary has no other symbols, and that only symbols of the shortlist change their index.
+    Args:
+        cutoffs: first index after each cluster, in the fairseq dictionary.
+        biased: whether the softmax has biases.
 
     Raises:
         UserError: this does not hold.
     """
     shortlist, symbols = cutoffs[0], cutoffs[-1]
-    if sorted(indices) != list(range(symbols)) or indices[shortlist:] != list(range(shortlist, symbols)):
+    tails = list(range(shortlist, symbols))
+    in_place = indices[len(indices) - len(tails) :] == tails and len(set(indices)) == len(indices)
+    if not in_place or (len(indices) < symbols and not biased):
         raise UserError(
-            f"{source.path}: an adaptive softmax without biases cannot rule out fairseq's special symbols; "
-            "import needs <s>, <pad>, </s> (or <eos>) and <unk> among the most frequent symbols of --dict"
+            f"{source.path}: "
+            + (
+                "an adaptive softmax without biases cannot rule out fairseq's special symbols; "
+                if in_place
+                else "fairseq's special symbols would change the clusters of the adaptive softmax; "
+            )
+            + "import needs <s>, <pad>, </s> (or <eos>) and <unk> among the most frequent symbols of --dict"
         )
