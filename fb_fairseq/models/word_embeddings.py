@@ -57,8 +57,8 @@ def build_word_layers(decoder: nn.Module, cfg, dictionary: Dictionary, output_di
     """Give a decoder ``embed_tokens``, ``embed_scale`` and ``output_projection`` or ``adaptive_softmax``.
 
     Untied plain embeddings are N(0, 1), unscaled, and the output layer has a bias, as published for characters. Tied
-    and adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias (an adaptive softmax may have
-    biases).
+    and adaptive ones are fairseq's: N(0, 1/D), scaled by sqrt(D) at the input, without bias (unless
+    ``adaptive_softmax_bias``).
 
     Args:
         cfg: a ``LanguageModelConfig``.

@@ -133,7 +133,10 @@ def test_generation(word_data, tmp_path):
         (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
         (
             dict(
-                adaptive_softmax_cutoff=None, tie_adaptive_weights=False, tie_adaptive_proj=False, adaptive_softmax_bias=True
+                adaptive_softmax_cutoff=None,
+                tie_adaptive_weights=False,
+                tie_adaptive_proj=False,
+                adaptive_softmax_bias=True,
             ),
             "--adaptive-softmax-bias: .*give --adaptive-softmax-cutoff",
         ),
