@@ -22,7 +22,10 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
-    package_data={"fb_fairseq.ops.feedback.native": ["src/*"]},  # compiled at first use
+    package_data={
+        "fb_fairseq.ops.feedback.native": ["src/*"],  # compiled at first use
+        "fb_fairseq.papers": ["*.json"],
+    },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
     package_dir={"": "."},

@@ -65,6 +65,7 @@ class Row(NamedTuple):
     recipe: str = ""
 
 
+WIKITEXT = "language_modeling/wikitext103"
 FEEDBACK, TRANSFORMER, ALL_ATTENTION = "feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"
 LANGUAGE_MODELS = [
     Row(FEEDBACK, BYTES),
@@ -72,21 +73,21 @@ LANGUAGE_MODELS = [
     Row(f"{FEEDBACK}_char_ptb", 51, "v3 Figures 5, 8 and 9", "language_modeling/char_ptb"),
     Row(f"{FEEDBACK}_enwik8", BYTES, "0.96 bits per byte (v3 Table 4)", "language_modeling/enwik8"),
     Row(f"{FEEDBACK}_text8", 31, "", "language_modeling/text8"),
-    Row(f"{FEEDBACK}_wikitext103_small", WORDS, "", "language_modeling/wikitext103"),
-    Row(f"{FEEDBACK}_wikitext103_large", WORDS, "v3 Table 6", "language_modeling/wikitext103"),
-    Row(
-        f"{FEEDBACK}_wikitext103_large_shared",
-        WORDS,
-        "perplexity 18.3 (126M parameters, adaptive span of up to 2048; v3 Table 3)",
-        "language_modeling/wikitext103",
-    ),
+    Row(f"{FEEDBACK}_wikitext103_small", WORDS, "perplexity 22.4 (44M; v1 Table 4)", WIKITEXT),
+    Row(f"{FEEDBACK}_wikitext103_large", WORDS, "", WIKITEXT),
+    Row(f"{FEEDBACK}_wikitext103_large_span2048", WORDS, "perplexity 18.2 (139M; v1 Table 4)", WIKITEXT),
+    Row(f"{FEEDBACK}_wikitext103_large_shared", WORDS, "", WIKITEXT),
+    Row(f"{FEEDBACK}_wikitext103_large_shared_span2048", WORDS, "perplexity 18.3 (126M; v3 Table 3)", WIKITEXT),
     Row(TRANSFORMER, BYTES),
     Row(f"{TRANSFORMER}_random_walk", 66, "68 % (random walk; v3 Table 1)", "synthetic_tasks"),
     Row(f"{TRANSFORMER}_char_ptb", 51, "v3 Figures 5, 8 and 9", "language_modeling/char_ptb"),
     Row(f"{TRANSFORMER}_enwik8", BYTES, "", "language_modeling/enwik8"),
     Row(f"{TRANSFORMER}_text8", 31, "", "language_modeling/text8"),
-    Row(f"{TRANSFORMER}_wikitext103_small", WORDS, "", "language_modeling/wikitext103"),
-    Row(f"{TRANSFORMER}_wikitext103_large", WORDS, "perplexity 19.9 (v3 Table 3)", "language_modeling/wikitext103"),
+    Row(f"{TRANSFORMER}_wikitext103_small", WORDS, "perplexity 25.2 (44M; v1 Table 4)", WIKITEXT),
+    Row(f"{TRANSFORMER}_wikitext103_large", WORDS, "", WIKITEXT),
+    Row(f"{TRANSFORMER}_wikitext103_large_span2048", WORDS, "perplexity 19.9 (140M; v3 Table 3)", WIKITEXT),
+    Row(f"{TRANSFORMER}_char_small", BYTES, "1.02 (enwik8, 39M), 1.11 (text8)", "language_modeling/enwik8"),
+    Row(f"{TRANSFORMER}_char_large", BYTES, "0.98 (enwik8, 209M), 1.07 (text8)", "language_modeling/enwik8"),
     Row(ALL_ATTENTION, BYTES),
     Row(
         f"{ALL_ATTENTION}_char_small",
@@ -95,7 +96,10 @@ LANGUAGE_MODELS = [
         "language_modeling/enwik8",
     ),
     Row(f"{ALL_ATTENTION}_char_large", BYTES, "0.98 (enwik8), 1.08 (text8)", "language_modeling/enwik8"),
-    Row(f"{ALL_ATTENTION}_wikitext103", WORDS, "perplexity 20.6 (Table 3)", "language_modeling/wikitext103"),
+    Row(f"{ALL_ATTENTION}_wikitext103", WORDS, "perplexity 20.6 (133M; Table 3)", WIKITEXT),
+    Row(
+        f"{ALL_ATTENTION}_wikitext103_3clusters", WORDS, "the same, with clusters of 20k, 40k and 200k words", WIKITEXT
+    ),
     Row("streaming_lstm_lm", BYTES, "the LSTM of the toy tasks", "synthetic_tasks"),
 ]
 DECODERS = [

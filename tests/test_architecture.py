@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "literals": {"errors"},
     "command_line": {"errors"},
     "tensor_files": {"errors", "files"},
+    "papers": set(),
     "ops": set(),
     "modules": {"errors", "option_fields", "ops"},
     "streams": BASE | MATHEMATICS,
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
     # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
     "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams"},
-    "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams", "tasks"},
+    "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "papers", "patches", "streams", "tasks"},
     "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
     "synthetic_tasks": BASE,

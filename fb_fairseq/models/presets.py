@@ -1,10 +1,11 @@
 """Named architectures: the papers' hyperparameters of the models.
 
 ``relative_transformer_lm`` and ``feedback_transformer_lm`` have the same sizes (Feedback Transformer, v3 Table 9); each
-layer has its own key and value projections, except in ``feedback_transformer_lm_wikitext103_large_shared``. What the
-papers say of training (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
+layer has its own key and value projections, except in those whose name has ``_shared``. What the papers say of training
+(learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
 
-``tests/models/test_presets.py`` checks the parameter counts in the comments.
+``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/hyperparameters.json``, and checks the parameter
+counts in the comments.
 """
 
 from typing import Any
@@ -24,6 +25,10 @@ ADAPTIVE_WORDS = dict(
     tie_adaptive_weights=True,
     tie_adaptive_proj=True,
 )
+# All-attention §5.1, read literally: "3 clusters of size 20k, 40k and 200k", of widths d, d/4 and d/16.
+THREE_CLUSTERS = dict(adaptive_input_cutoff="20000,60000", adaptive_softmax_cutoff="20000,60000")
+# v3 §7.6: "the best performance is achieved by extending the attention span to 2048 with adaptive span loss 0.00001"
+EXTENDED_SPAN = dict(attention_span=2048, adaptive_span=True, adaptive_span_loss=1e-5)
 
 
 def transformer(*, layers: int, width: int, ffn: int, heads: int, span: int, dropout: float, **more: Any) -> dict:
@@ -97,7 +102,7 @@ WIKITEXT103_SMALL = transformer(
     **word_dropout(0.1),
     **ADAPTIVE_WORDS,
 )
-# 139M parameters; 124M with shared projections.
+# 139M parameters; 124M with shared projections, for which v3 Table 3 has 126M.
 WIKITEXT103_LARGE = transformer(
     layers=8, width=1024, ffn=4096, heads=8, span=512, dropout=0.3, **word_dropout(0.2), **ADAPTIVE_WORDS
 )
@@ -109,15 +114,36 @@ TRANSFORMERS = {
     "text8": BYTES,
     "wikitext103_small": WIKITEXT103_SMALL,
     "wikitext103_large": WIKITEXT103_LARGE,
+    "wikitext103_large_span2048": {**WIKITEXT103_LARGE, **EXTENDED_SPAN},
 }
+# The baselines of All-attention Tables 1 and 2, "Transformer + adaptive span": post-norm, 39M and 209M parameters. Their
+# sizes, span loss and dropout are those of the published code (Sukhbaatar et al. 2019, arXiv 1905.07799).
+CHAR_TRANSFORMERS = {
+    name: dict(
+        transformer(
+            layers=layers,
+            width=width,
+            ffn=ffn,
+            heads=8,
+            span=8192,
+            dropout=dropout,
+            adaptive_span=True,
+            adaptive_span_loss=5e-7,
+        ),
+        decoder_normalize_before=False,
+    )
+    for name, layers, width, ffn, dropout in (("char_small", 12, 512, 2048, 0.3), ("char_large", 24, 768, 4096, 0.4))
+}
+ALL_ATTENTION_WORDS = all_attention(
+    layers=36, vectors=2048, span=2048, span_loss=5e-7, dropout=0.3, **word_dropout(0.1), **ADAPTIVE_WORDS
+)
 ALL_ATTENTION = {
     # enwik8 and text8: 39M and 114M parameters.
     "char_small": all_attention(layers=18, vectors=1024, span=8192, span_loss=1e-7, dropout=0.3),
     "char_large": all_attention(layers=36, vectors=2048, span=8192, span_loss=1e-7, dropout=0.4),
-    # 132M parameters.
-    "wikitext103": all_attention(
-        layers=36, vectors=2048, span=2048, span_loss=5e-7, dropout=0.3, **word_dropout(0.1), **ADAPTIVE_WORDS
-    ),
+    # 132M and 136M parameters.
+    "wikitext103": ALL_ATTENTION_WORDS,
+    "wikitext103_3clusters": {**ALL_ATTENTION_WORDS, **THREE_CLUSTERS},
 }
 
 
@@ -144,6 +170,10 @@ def register(model: str, name: str, values: dict) -> None:
 for _name, _values in TRANSFORMERS.items():
     register("relative_transformer_lm", _name, _values)
     register("feedback_transformer_lm", _name, {**_values, "memory_projections": "per-layer"})
-register("feedback_transformer_lm", "wikitext103_large_shared", {**WIKITEXT103_LARGE, "memory_projections": "shared"})
+    if _name.startswith("wikitext103_large"):
+        _shared = _name.replace("large", "large_shared")
+        register("feedback_transformer_lm", _shared, {**_values, "memory_projections": "shared"})
+for _name, _values in CHAR_TRANSFORMERS.items():
+    register("relative_transformer_lm", _name, _values)
 for _name, _values in ALL_ATTENTION.items():
     register("all_attention_lm", _name, _values)
