@@ -21,15 +21,16 @@ class Corpus:
     Args:
         dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
         eos: the index of ``</s>``, the input before the first token.
+        omit_eos: leave out the last token of each item.
 
     Attributes:
         ends: where each item ends in the concatenation (exclusive), int64.
     """
 
-    def __init__(self, dataset, eos: int):
+    def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
         self.eos = eos
-        self.ends = np.cumsum(dataset.sizes, dtype=np.int64)
+        self.ends = np.cumsum(dataset.sizes - omit_eos, dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -59,6 +60,19 @@ class Corpus:
         starts = np.linspace(0, max(n - FINGERPRINT_SAMPLE_TOKENS, 0), FINGERPRINT_SAMPLES).astype(int).tolist()
         samples = [self[start : min(start + FINGERPRINT_SAMPLE_TOKENS, n)] for start in starts]
         return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
+
+
+def check_ends(path: str, dataset, eos: int) -> None:
+    """Check that items end in ``</s>``, and have more tokens than that: those of ``--omit-eos``. (Some items are read.)
+
+    Raises:
+        UserError: they do not.
+    """
+    n = len(dataset)
+    if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1}):
+        raise UserError(f"{path}: its lines do not end in </s>; leave out --omit-eos")
+    if int(dataset.sizes.sum()) == n:
+        raise UserError(f"{path}: has no tokens but </s>; leave out --omit-eos")
 
 
 def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False):

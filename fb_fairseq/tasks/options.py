@@ -40,6 +40,11 @@ class StreamingLMConfig(FairseqDataclass):
         "predict the label of each symbol instead of the next symbol: the data consist of inputs and labels "
         "(fairseq-preprocess --source-lang input --target-lang label); the label _ is ignored",
     )
+    omit_eos: bool = option(
+        False,
+        "leave out the </s> at the end of each line: the text is one sequence of words, as in the published Feedback "
+        "Transformers before they were fine-tuned on text with </s>",
+    )
     sample_break_mode: ChoiceEnum(["none", "eos"]) = option(
         "none",
         "none (the default): read the data as streams. eos: each line (document) is a prompt, for fairseq-generate",
@@ -75,6 +80,8 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
         if getattr(cfg, name) < 1:
             raise UserError(f"{flag(name)} {getattr(cfg, name)}: must be at least 1")
     BlockLengths.from_options(cfg)
+    if cfg.labels and cfg.omit_eos:
+        raise UserError("--omit-eos: is for text, which --labels does not have; leave it out")
     if cfg.labels and str(cfg.sample_break_mode) == "eos":
         raise UserError("--sample-break-mode eos: is for prompts, which --labels does not have; leave it out")
 

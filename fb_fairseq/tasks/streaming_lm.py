@@ -14,7 +14,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.span import adaptive_spans
 from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.corpus import Corpus, load_indexed_dataset
+from fb_fairseq.streams.corpus import Corpus, check_ends, load_indexed_dataset
 from fb_fairseq.streams.dataset import StreamDataset
 from fb_fairseq.streams.iterator import StreamBatchIterator
 from fb_fairseq.streams.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
@@ -111,7 +111,9 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         def load(name, dictionary=self.dictionary, **options):
             path = self._path(name, epoch)
             dataset = load_indexed_dataset(path, dictionary, self.args.dataset_impl, **options)
-            return Corpus(dataset, self.dictionary.eos())
+            if self.args.omit_eos:
+                check_ends(path, dataset, self.dictionary.eos())
+            return Corpus(dataset, self.dictionary.eos(), self.args.omit_eos)
 
         if not self.args.labels:
             return load(split, combine=combine)
