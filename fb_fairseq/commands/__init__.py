@@ -32,6 +32,7 @@ COMMANDS = {
         "fb_fairseq.commands.import_original.command", "convert checkpoints of the papers' original code"
     ),
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
+    "compare": Command("fb_fairseq.commands.compare.command", "results of recipes beside the papers' tables"),
     "plot": Command(
         "fb_fairseq.commands.plot.command", "learning curves, layer weights, spans, attention on persistent vectors"
     ),

@@ -116,8 +116,8 @@ TRANSFORMERS = {
     "wikitext103_large": WIKITEXT103_LARGE,
     "wikitext103_large_span2048": {**WIKITEXT103_LARGE, **EXTENDED_SPAN},
 }
-# The baselines of All-attention Tables 1 and 2, "Transformer + adaptive span": post-norm, 39M and 209M parameters. Their
-# sizes, span loss and dropout are those of the published code (Sukhbaatar et al. 2019, arXiv 1905.07799).
+# The baselines of All-attention Tables 1 and 2, "Transformer + adaptive span": post-norm, 39M and 209M parameters.
+# Their sizes, span loss and dropout are those of the published code (Sukhbaatar et al. 2019, arXiv 1905.07799).
 CHAR_TRANSFORMERS = {
     name: dict(
         transformer(

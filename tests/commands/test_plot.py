@@ -27,6 +27,25 @@ def test_json_log(tmp_path, log):
     assert read_log(str(path), "accuracy") == {}
 
 
+def test_hours_of_training(tmp_path):
+    """The seconds since the start, summed up over restarts."""
+    lines = [
+        '{"loss": "7", "num_updates": "10", "wall": "1800"}',
+        '{"loss": "6", "num_updates": "20", "wall": "3600"}',
+        '{"valid_loss": "6.5", "valid_num_updates": "20"}',
+        '{"loss": "5", "num_updates": "30", "wall": "900"}',  # after a restart
+        '{"valid_loss": "5.5", "valid_num_updates": "30"}',
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines) + "\n")
+    curves = read_log(str(path), "loss", "hours")
+    assert curves == {"train_inner": [(0.5, 7), (1, 6), (1.25, 5)], "valid": [(1, 6.5), (1.25, 5.5)]}
+    main(["--curves", str(path), "--x", "hours", "--out", str(tmp_path / "hours.png")])
+    assert (tmp_path / "hours.png").exists()
+    with pytest.raises(SystemExit):
+        main(["--curves", str(tmp_path), "--x", "hours", "--out", str(tmp_path / "x.png")])
+
+
 def test_tensorboard(tmp_path):
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     for tag in ("train_inner", "valid"):

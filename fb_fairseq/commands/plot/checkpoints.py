@@ -19,6 +19,12 @@ def load_checkpoint(path: str) -> dict:
     return tensor_files.load_checkpoint(path)
 
 
+def model_options(saved: dict) -> dict:
+    """The options of a checkpoint's model by name."""
+    options = saved["cfg"]["model"]
+    return options if isinstance(options, dict) else vars(options)  # a Namespace
+
+
 def layer_weights(path: str) -> List[float]:
     """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1).
 
@@ -43,9 +49,7 @@ def adaptive_spans(path: str) -> List[List[float]]:
         UserError: the model was trained without ``--adaptive-span``.
     """
     saved = load_checkpoint(path)
-    model, options = saved["model"], saved["cfg"]["model"]
-    if not isinstance(options, dict):
-        options = vars(options)  # a Namespace
+    model, options = saved["model"], model_options(saved)
     learned = []
     while f"decoder.layers.{len(learned)}.self_attn.adaptive_span.z" in model:
         learned.append(model[f"decoder.layers.{len(learned)}.self_attn.adaptive_span.z"].float())

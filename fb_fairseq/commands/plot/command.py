@@ -18,7 +18,7 @@ from typing import Callable, Dict, List, Tuple
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights, persistent_shares
-from fb_fairseq.commands.plot.logs import Curve, NamedCurves, continued, read_log
+from fb_fairseq.commands.plot.logs import X_AXES, Curve, NamedCurves, continued, read_log
 from fb_fairseq.commands.plot.panels import (
     NamedHeads,
     NamedWeights,
@@ -61,6 +61,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--metric", default="loss", help="metric of --curves: loss, bpb, ppl, accuracy, … (default: %(default)s)"
     )
+    parser.add_argument("--x", choices=X_AXES, default=X_AXES[0], help="x axis of --curves (default: %(default)s)")
     add_paths("--layer-weights", "[NAME=]CHECKPOINT", "draw the layers' weights in the feedback memory")
     add_paths("--spans", "[NAME=]CHECKPOINT", "draw adaptive spans by layer and head")
     add_paths(
@@ -75,13 +76,13 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def read_curves(path: str, metric: str) -> Dict[str, Curve]:
+def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
     """The curves of a log, by tag.
 
     Raises:
-        UserError: the metric is not logged.
+        UserError: the metric is not logged, or not its time.
     """
-    curves = read_log(path, metric)
+    curves = read_log(path, metric, x)
     if not curves:
         raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
     return curves
@@ -98,8 +99,8 @@ def read_panels(args) -> List[Callable]:
     """
     panels: List[Callable] = []
     if args.curves:
-        runs = continued([NamedCurves(name, read_curves(path, args.metric)) for name, path in args.curves])
-        panels.append(partial(draw_curves, runs=runs, metric=args.metric))
+        runs = continued([NamedCurves(name, read_curves(path, args.metric, args.x)) for name, path in args.curves])
+        panels.append(partial(draw_curves, runs=runs, metric=args.metric, x=args.x))
     if args.layer_weights:
         weights = [NamedWeights(name, layer_weights(path)) for name, path in args.layer_weights]
         panels.append(partial(draw_layer_weights, models=weights))

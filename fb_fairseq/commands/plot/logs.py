@@ -4,10 +4,12 @@ import json
 import os
 from typing import Dict, List, NamedTuple, Tuple
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
-Curve = List[Tuple[float, float]]  # (update, value)
+Curve = List[Tuple[float, float]]  # (update or hours of training, value)
 UPDATES = "num_updates"  # key of the x axis in fairseq's JSON logs
+X_AXES = ("updates", "hours")
 
 
 class NamedCurves(NamedTuple):
@@ -22,34 +24,59 @@ class NamedCurves(NamedTuple):
     continues: bool = False
 
 
-def read_log(path: str, metric: str) -> Dict[str, Curve]:
+def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
     """The curves of one metric, by tag (``train_inner``, ``train``, ``valid``, …); empty if it is not logged.
 
     Args:
         path: a JSON log, or a folder of TensorBoard logs.
         metric: its name without the tag, for example ``loss``.
+        x: one of ``X_AXES``.
+
+    Raises:
+        UserError: hours of training are asked of TensorBoard's logs, which do not have them.
     """
-    return read_tensorboard(path, metric) if os.path.isdir(path) else read_json_log(path, metric)
+    if not os.path.isdir(path):
+        return read_json_log(path, metric, x)
+    if x == "hours":
+        raise UserError(f"--x hours: {path} does not have the time of training; give a log of --log-format json")
+    return read_tensorboard(path, metric)
 
 
-def read_json_log(path: str, metric: str) -> Dict[str, Curve]:
+class TrainingTime:
+    """Sums up the time of training over restarts: fairseq's ``wall`` counts the seconds since the last one."""
+
+    def __init__(self):
+        self.before = self.last = 0.0
+
+    def hours(self, values: Dict[str, str]) -> float:
+        """The hours until the newest of the values that are logged; call it with each line's."""
+        wall = float(values.get("wall", self.last))
+        if wall < self.last:
+            self.before += self.last
+        self.last = wall
+        return (self.before + wall) / 3600
+
+
+def read_json_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
     """The curves in a JSON log: the file of ``--log-file``, or saved terminal output.
 
     At the end of an epoch and after a validation fairseq logs its values with the tag as a prefix (``valid_loss``,
     ``valid_num_updates``); within an epoch (``train_inner``) without a prefix.
     """
     curves: Dict[str, Curve] = {}
+    time = TrainingTime()
     with open_text(path) as file:
         for line in file:
             try:
                 values = json.loads(line[line.index("{") :])
             except ValueError:
                 continue  # a line without values; the configuration is logged as a Python dict, which is not JSON
+            hours = time.hours(values)
             for key in values:
                 if key.endswith(UPDATES):
                     prefix = key[: -len(UPDATES)]
                     if prefix + metric in values:
-                        point = float(values[key]), float(values[prefix + metric])
+                        point = hours if x == "hours" else float(values[key]), float(values[prefix + metric])
                         curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
     return curves
 

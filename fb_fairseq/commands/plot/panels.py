@@ -33,8 +33,12 @@ def centred(i: int, number: int) -> float:
     return i - (number - 1) / 2
 
 
-def draw_curves(axes, runs: List[NamedCurves], metric: str) -> None:
-    """Learning curves: training as thin lines, validation with markers, fine-tuning dashed."""
+def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") -> None:
+    """Learning curves: training as thin lines, validation with markers, fine-tuning dashed.
+
+    Args:
+        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
+    """
     colors = {}
     for i, run in enumerate(runs):
         if not run.continues:
@@ -48,7 +52,7 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str) -> None:
             if run.continues:
                 label, style["linestyle"] = None, "dashed"
             axes.plot(*zip(*sorted(curve)), label=label, color=colors[run.name], **style)
-    axes.set_xlabel("updates")
+    axes.set_xlabel("hours of training" if x == "hours" else x)
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     if metric.endswith("ppl"):
         axes.set_yscale("log")

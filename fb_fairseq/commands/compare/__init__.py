@@ -1,0 +1,1 @@
+"""``python -m fb_fairseq compare``: results of recipes beside the papers' tables."""

@@ -1,0 +1,105 @@
+"""``python -m fb_fairseq compare``: means and spreads over seeds, in the papers' tables and in one of all results."""
+
+import json
+import re
+
+import pytest
+
+from fb_fairseq.commands.compare.command import main
+from fb_fairseq.papers import load
+
+
+def write(folder, *runs, **more):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({str(i): {**run, **more} for i, run in enumerate(runs)}))
+
+
+def ptb(model, seed, bits, small=False, **more):
+    run = {"recipe": "char_ptb", "small": small, "model": model, "seed": seed, "finetuned": True}
+    return {**run, "dev_bits_per_token": bits + 0.02, "test_bits_per_token": bits, "seconds": 3600, **more}
+
+
+def compared(capsys, *folders):
+    main([*map(str, folders)])
+    return capsys.readouterr().out
+
+
+def cells(text, start):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_means_and_spreads(tmp_path, capsys):
+    """Over seeds, from several folders; a seed that is in two of them counts once."""
+    feedback = "feedback_transformer_lm_char_ptb"
+    write(
+        tmp_path / "a", ptb(feedback, 1, 1.2, layers=2), ptb(feedback, 2, 1.3, layers=2), ptb(feedback, 1, 9, layers=6)
+    )
+    write(tmp_path / "b", ptb(feedback, 2, 1.3, layers=2), ptb(feedback, 3, 1.4, layers=2))
+    text = compared(capsys, tmp_path / "a", tmp_path / "b")
+    assert "## v1 Table 2 (§4.3): Character-level Penn Treebank" in text and "the paper's setting" in text
+    row = cells(text, "Feedback Transformer, 2 layers (10.7M)")
+    assert row[1:5] == ["1.181", "1.320 ± 0.100", "1.16", "1.300 ± 0.100"]
+    assert row[5:] == [f"{feedback}, 2 layers, fine-tuned", "3"]
+    assert cells(text, "Transformer, 6 layers (10.7M)")[2] == "", "not run"
+    assert cells(text, f"{feedback}, 6 layers, fine-tuned")[1:] == ["9.020", "9.000", "1.00", "1"]
+    assert "v1 Table 5" not in text, "nothing of ours belongs there"
+
+
+def test_small_results_are_not_the_papers(tmp_path, capsys):
+    """They stand in the rows of the same models, and the table says that they are not comparable."""
+    write(tmp_path, ptb("feedback_transformer_lm", 1, 2.1, small=True, layers=2))
+    text = compared(capsys, tmp_path)
+    assert "the recipe's small setting, which is not comparable" in text
+    assert cells(text, "Feedback Transformer, 2 layers")[4] == "2.100" and "## char_ptb, small setting" in text
+
+
+def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
+    run = {"recipe": "algorithmic", "small": False, "model": "streaming_lstm_lm", "layers": 4, "seed": 1}
+    write(tmp_path, {**run, "data": "--variables 5 --train 10000", "accuracy": 40.0})
+    text = compared(capsys, tmp_path)
+    assert cells(text, "LSTM, 5 variables")[1:3] == ["32.1", "40.00"] and cells(text, "LSTM, 3 variables")[2] == ""
+
+
+def test_folders_of_seeds_and_agents(tmp_path, capsys):
+    """The output folder of a sweep has one folder per seed; reinforcement learning lists its runs under "all"."""
+    walk = {"recipe": "random_walk", "small": True, "model": "relative_transformer_lm"}
+    for seed in (1, 2):
+        write(tmp_path / f"walk/seed{seed}", {**walk, "seed": seed, "accuracy": 60.0 + seed})
+    runs = [{"recipe": "maze", "small": True, "agent": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
+    (tmp_path / "maze").mkdir()
+    (tmp_path / "maze/results.json").write_text(json.dumps({"lstm": {"reward": 2.0}, "all": runs}))
+    text = compared(capsys, tmp_path / "walk", tmp_path / "maze")
+    assert cells(text, "Transformer")[1:3] == ["68", "61.50 ± 0.71"]
+    assert cells(text, "lstm")[1:] == ["2.00 ± 1.00", "3"]
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (None, "has no results.json; give the output folder of a recipe"),
+        ("{", "results.json: cannot be read; run the recipe's last step again"),
+        ("[1]", "results.json: cannot be read"),
+        ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
+        ("{}", "its results do not name their recipe"),
+    ],
+)
+def test_bad_folders(tmp_path, capsys, content, message):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+
+
+def test_papers_tables_are_well_formed():
+    """Every row has figures for the table's metrics only, and matches name a model."""
+    for table in load("results"):
+        assert {"table", "where", "title", "recipe", "metrics", "rows"} == set(table)
+        for row in table["rows"]:
+            assert set(row) <= {"name", "parameters", "match", "small", *table["metrics"]}, row
+            for key in ("match", "small"):
+                assert key not in row or "model" in row[key], row
+    names = [(table["table"], table["title"], table["recipe"]) for table in load("results")]
+    assert len(set(names)) == len(names)
