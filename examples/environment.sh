@@ -18,7 +18,7 @@ fail() {
 
 # If run instead of sourced, these files would do nothing, and say nothing.
 case ${0##*/} in
-    environment.sh | printing.sh | steps.sh | recipe.sh | bytes.sh | multi30k.sh)
+    environment.sh | printing.sh | steps.sh | recipe.sh | bytes.sh | words.sh | multi30k.sh)
         fail "$0: not a script of its own; run a recipe, for example bash examples/quickstart.sh"
         ;;
 esac

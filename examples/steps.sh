@@ -152,7 +152,7 @@ parse_options() {
         esac
         case $option in
             steps) option=todo ;;
-            updates | finetune-updates) option=own_${option//-/_} ;;
+            updates | finetune-updates | valid-streams | test-streams) option=own_$option ;;
         esac
         printf -v "${option//-/_}" %s "$2" # (macOS's bash has no declare -g)
         shift 2
@@ -322,6 +322,29 @@ results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
 json.dump(results, open(f"{out}/results.json", "w"), indent=4)
 print(f"{out}/results.json")
 PY
+}
+
+# unique WORDS…: print the words without duplicates.
+unique() {
+    local word all=""
+    for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
+    echo "$all"
+}
+
+# compare OUT: print the results beside the papers', with means and spreads over seeds.
+compare() {
+    comment "compare with the papers' tables"
+    if [ $printing = yes ]; then
+        show "" python -m fb_fairseq compare "$1"
+        return
+    fi
+    python -m fb_fairseq compare "$1"
+}
+
+# draw_against_layers OUT METRIC…: draw the metrics of OUT/results.json against the number of layers, to OUT/layers.png.
+draw_against_layers() {
+    comment "draw the results against the number of layers"
+    run python examples/layers.py "$@"
 }
 
 # draw_curves OUT METRIC: draw the learning curves of all OUT/<model>.log, with their fine-tuning, to OUT/curves.png.

@@ -10,34 +10,54 @@
 #                 function: check the user's copy of the corpus and binarise it; its other files go to DESTDIR, too
 #   full_setting ARCH, small_setting ARCH
 #                 functions: set updates, finetune_updates (0: no fine-tuning), every (updates between validations),
-#                 streams (total number), steps (tokens of a stream per update), valid_streams, lr, and the arrays
-#                 optimisation (options of training and fine-tuning) and warmup (options of training only)
+#                 streams (total number), steps (tokens of a stream per update), valid_streams (in validation),
+#                 test_streams (in the evaluation), lr, and the arrays optimisation (options of training and
+#                 fine-tuning), warmup and bptt_warmup (options of training only)
+#   adjust_setting
+#                 function, if the setting depends on $model: change these variables
 #   shape LAYERS  function, --small only: add the model's size to the array model_options, and set ffn, the feed-forward
 #                 width. All-attention models get ffn persistent vectors, which have as many parameters, unless describe
 #                 sets another number.
+#   full_shape LAYERS
+#                 function, if --layers is for the papers' setting, too: the same, at a constant number of parameters
 #   describe MODEL
-#                 function, if some models are not names of architectures: set model_options, starting with --arch ARCH
+#                 function, if some models are not names of architectures: set model_options, starting with --arch ARCH,
+#                 and if needed variant (options that come after those of the shape), evaluation (options of the
+#                 evaluation), origin (the Transformer whose parameters this model is initialised with) and start (the
+#                 model whose fine-tuned checkpoint this one continues)
 #
 # The steps are prepare, train, finetune, evaluate and generate. Run a recipe again to resume; finished steps are skipped.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
- --models \"NAME …\" --layers \"N …\" (with --small) --updates N --finetune-updates N --update-freq N --seed N\
- --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
+ --models \"NAME …\" --layers \"N …\" --seeds \"N …\" --updates N --finetune-updates N --update-freq N\
+ --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2
 
-# describe MODEL: by default, a model is an architecture.
+# describe MODEL: by default, a model is an architecture, or initialised.
 describe() {
-    check_architecture "$1"
-    model_options=(--arch "$1")
+    if [ "$1" = initialised ]; then
+        describe_initialised
+    else
+        check_architecture "$1"
+        model_options=(--arch "$1")
+    fi
 }
 
-# run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
+# describe_initialised: the Feedback Transformer of full_models or small_models, initialised with the parameters of the
+# Transformer of the same size (v1 §3.2).
+describe_initialised() {
+    local feedback=${full_models%% *}
+    [ $small = no ] || feedback=feedback_transformer_lm
+    model_options=(--arch "$feedback") origin=relative_${feedback#feedback_}
+}
+
+# run_recipe ARGUMENTS…: run the steps that the command line names, for every seed, number of layers and model.
 run_recipe() {
-    local layer model run
+    local layer model seed run suffix
     parse "$@"
     start
     data=$out/data
@@ -45,68 +65,108 @@ run_recipe() {
     [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.txt" ] ||
         fail "$data: no prepared data; run step prepare first"
     find_devices
-    for layer in $layers; do
-        for model in $models; do
-            describe "$model"
-            choose_setting "${model_options[1]}"
-            run=$out/$model
-            if [ $small = yes ]; then
-                run=$out/$model-$layer
-                shape "$layer"
-                # All models have the same number of parameters, but for the 1 + layers memory weights of the Feedback
-                # Transformer.
-                case ${model_options[1]} in
-                    all_attention_lm) model_options=(--persistent-memory-size "$ffn" "${model_options[@]}") ;;
-                    feedback_transformer_lm)
-                        model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
-                        ;;
-                    *) model_options+=(--decoder-ffn-embed-dim "$ffn") ;;
-                esac
-            fi
-            run_steps "$run"
+    for seed in $seeds; do
+        for layer in $layers; do
+            for model in $models; do
+                set_up
+                run_steps "$run"
+            done
         done
     done
     [ "$node_rank" = 0 ] || exit 0
-    if asked evaluate; then collect_results "$out"; fi
     draw_curves "$out" $metric
+    if asked evaluate; then
+        collect_results "$out"
+        case $layers in *" "*) draw_against_layers "$out" "test_$result" ;; esac
+        compare "$out"
+    fi
+}
+
+# set_suffix: set $suffix, which ends the names of runs with $layer and $seed. Those of seed 1 do not have it.
+set_suffix() {
+    suffix=""
+    [ "$layer" = full ] || suffix=-$layer
+    [ "$seed" = 1 ] || suffix+=-seed$seed
+}
+
+# set_up: set everything that depends on $model, $layer and $seed.
+set_up() {
+    set_suffix
+    run=$out/$model$suffix origin="" start="" variant=() evaluation=()
+    describe "$model"
+    choose_setting "${model_options[1]}"
+    if [ $small = yes ]; then
+        shape "$layer"
+        # All models have the same number of parameters, but for the 1 + layers memory weights of the Feedback
+        # Transformer.
+        case ${model_options[1]} in
+            all_attention_lm) model_options=(--persistent-memory-size "$ffn" "${model_options[@]}") ;;
+            feedback_transformer_lm)
+                model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
+                ;;
+            *) model_options+=(--decoder-ffn-embed-dim "$ffn") ;;
+        esac
+    elif [ "$layer" != full ]; then
+        full_shape "$layer"
+    fi
+    model_options+=(${variant[@]+"${variant[@]}"})
 }
 
 # choose_setting ARCH: set the training options of an architecture; the command line overrides them.
 choose_setting() {
-    optimizer=adam
+    optimizer=adam bptt_warmup=()
     if [ $small = yes ]; then small_setting "$1"; else full_setting "$1"; fi
     updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
+    if declare -F adjust_setting >/dev/null; then adjust_setting; fi
+    valid_streams=${own_valid_streams:-$valid_streams} test_streams=${own_test_streams:-$test_streams}
     [ $((streams % (processes * update_freq))) = 0 ] ||
         fail "--update-freq $update_freq: $streams streams cannot be divided among $processes processes x $update_freq"
 }
 
 # parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
-    local model
-    small=no input="" out="" layers="" models="" seed=1 update_freq=1 own_updates="" own_finetune_updates=""
-    nodes="" node_rank="" rendezvous="" todo="prepare train finetune evaluate generate" extra=()
-    parse_options "out steps models node-rank rendezvous" "layers+ updates finetune-updates update-freq seed nodes" "$@"
+    local model layer
+    small=no input="" out="" layers="" models="" seed="" seeds="" update_freq=1 own_updates="" own_finetune_updates=""
+    own_valid_streams="" own_test_streams="" nodes="" node_rank="" rendezvous="" extra=()
+    todo="prepare train finetune evaluate generate"
+    parse_options "out steps models node-rank rendezvous" "layers+ seeds+ seed updates finetune-updates update-freq\
+ valid-streams test-streams nodes" "$@"
     check_names --steps "$todo" "prepare train finetune evaluate generate"
     find_input
     if [ $small = yes ]; then
         out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}
     else
-        [ -z "$layers" ] || fail "--layers: only with --small"
-        out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=full
+        [ -z "$layers" ] || declare -F full_shape >/dev/null || fail "--layers: only with --small"
+        out=${out:-$repository/runs/$corpus} models=${models:-$full_models} layers=${layers:-full}
     fi
-    for model in $models; do describe "$model"; done # stops at an unknown model
+    seeds=$(unique ${seeds:-${seed:-1}}) layers=$(unique $layers)
+    for model in $models; do # stops at an unknown model, or a number of layers that it cannot have
+        for layer in $layers; do
+            origin="" start="" variant=() evaluation=()
+            describe "$model"
+            [ "$small$layer" != "no$layer" ] || [ "$layer" = full ] || full_shape "$layer"
+        done
+    done
     check_out
     find_nodes
 }
 
 # run_steps RUN: run the requested steps for one model.
 run_steps() {
-    local run=$1 step origin
+    local run=$1 step source
     for step in $todo; do
         case $step in
             train)
                 comment "train ${run##*/}"
-                train "$run" "$updates" --lr "$lr" ${warmup[@]+"${warmup[@]}"}
+                if [ -n "$origin" ]; then
+                    have "$out/$origin$suffix/checkpoint_best.pt" "train of the model $origin"
+                    model_options+=(--init-from-transformer "$out/$origin$suffix/checkpoint_best.pt")
+                fi
+                if [ -n "$start" ]; then
+                    have "$out/$start$suffix-finetuned/checkpoint_best.pt" "finetune of the model $start"
+                    model_options+=(--finetune-from-model "$out/$start$suffix-finetuned/checkpoint_best.pt")
+                fi
+                train "$run" "$updates" --lr "$lr" ${warmup[@]+"${warmup[@]}"} ${bptt_warmup[@]+"${bptt_warmup[@]}"}
                 ;;
             finetune)
                 # "The final performances are obtained by finetuning the models with a 10x smaller learning rate"
@@ -119,12 +179,12 @@ run_steps() {
                     finetune "$run"
                     continue
                 fi
-                origin=$(cksum <"$run/checkpoint_best.pt")
-                if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$origin" ]; then
+                source=$(cksum <"$run/checkpoint_best.pt")
+                if [ "$(cat "$run-finetuned.from" 2>/dev/null || true)" != "$source" ]; then
                     renewed=$run-finetuned # any earlier fine-tuning started from another checkpoint
                     if [ "$node_rank" = 0 ]; then
                         rm -rf "$run-finetuned" "$run-finetuned".*
-                        echo "$origin" >"$run-finetuned.from"
+                        echo "$source" >"$run-finetuned.from"
                     fi
                 fi
                 finetune "$run"
@@ -173,25 +233,23 @@ train() {
         --valid-streams "$valid_streams" --optimizer $optimizer "${optimisation[@]}" --keep-interval-updates 1 "$@"
 }
 
-# evaluate RUN: evaluate the best checkpoint on the test split; the results go to RUN.json.
+# evaluate RUN: evaluate the best checkpoint on the validation and test splits; the results go to RUN.json. Streams start
+# with an empty memory: few of them leave more context to each token.
 evaluate() {
-    local run=$1
+    local run=$1 split log
     have "$run/checkpoint_best.pt" train
-    comment "evaluate ${run##*/}"
-    logged evaluation "$run.eval" fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm --gen-subset test \
-        --valid-streams "$valid_streams" --tokens-per-sample "$steps" --softmax-batch 4096 \
-        --path "$run/checkpoint_best.pt" $cpu
+    for split in valid test; do
+        comment "evaluate ${run##*/} on the $split split"
+        log=$run.eval
+        [ $split = test ] || log=$run.valid.eval
+        logged evaluation "$log" fairseq-eval-lm "$data" --user-dir fb_fairseq --task streaming_lm \
+            ${evaluation[@]+"${evaluation[@]}"} --gen-subset $split --valid-streams "$test_streams" \
+            --tokens-per-sample "$steps" --softmax-batch 4096 --path "$run/checkpoint_best.pt" $cpu
+    done
     [ $printing = no ] || return 0
-    python - "$run" "$(parameters_of "$run")" <<'PY'
-import json, os, re, sys
-run, parameters = sys.argv[1], int(sys.argv[2])
-bits = float(re.findall(r"Loss \(base 2\): ([\d.]+),", open(f"{run}.eval").read())[-1])
-seconds = int(open(f"{run}.seconds").read()) if os.path.exists(f"{run}.seconds") else None
-perplexity = round(2**bits, 3)
-result = {"test_bits_per_token": bits, "test_perplexity": perplexity, "parameters": parameters, "seconds": seconds}
-json.dump(result, open(f"{run}.json", "w"))
-print(f"== {os.path.basename(run)}: {bits} bits per token on the test split; {parameters} parameters, {seconds} s")
-PY
+    python "$repository/examples/language_modeling/result.py" "$run" --recipe "$corpus" --small "$small" \
+        --model "$model" --layers "$layer" --seed "$seed" --streams "$test_streams" \
+        --parameters "$(parameters_of "$run")" || fail "$run: the evaluation left no results; see the error above"
 }
 
 # generate RUN: sample a continuation of $prompt from the fine-tuned model, or from the model itself.

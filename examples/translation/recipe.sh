@@ -10,26 +10,31 @@
 #                 function: check the user's copy of the corpus and binarise it; its other files go to DESTDIR, too
 #   full_setting, small_setting
 #                 functions: set updates, tokens (per update), every (updates between validations), averaged (number of
-#                 last checkpoints to average; 1: take the best one), lenpens (length penalties to try), default_layers,
-#                 and the arrays training (options of training) and decoding (options of generation)
+#                 last checkpoints to average; 1: take the best one), lenpens (length penalties to try), lengths
+#                 (lengths of outputs to try, LONGEST:SHORTEST in tokens; empty: fairseq's), default_layers,
+#                 default_projections, and the arrays training (options of training) and decoding (options of generation)
 #   shape LAYERS  function: add the model's size to the array model_options
 #   language      optional: language of the target text (default: the target language)
 #   task_options  optional: array of options of both training and generation
 #
+#   describe MODEL
+#                 optional function, for models of the corpus (more_models): set the array model_options
+#
 # Models: transformer (vanilla), feedback (trained from scratch), initialised (a feedback decoder initialised with the
-# parameters of the vanilla model). The steps are prepare, train, average, tune (the length penalty, on the validation
-# set), generate and score (both on the test set). Finished steps are not repeated.
+# parameters of the vanilla model, by default with per-layer projections, which all have a counterpart there). The steps
+# are prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score (both on the
+# test set). Finished steps are not repeated.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average tune generate score\"\
- --models \"transformer feedback initialised\" --layers \"N …\" --projections per-layer|shared --updates N\
- --update-freq N --seed N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options\
- of fairseq-train"
+ --models \"transformer feedback initialised\" --layers \"N …\" --seeds \"N …\" --projections per-layer|shared\
+ --updates N --update-freq N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
+more_models="" # of the corpus
 
-# run_recipe ARGUMENTS…: run the steps that the command line names, for every model and number of layers.
+# run_recipe ARGUMENTS…: run the steps that the command line names, for every seed, number of layers and model.
 run_recipe() {
-    local layer model run
+    local layer model seed suffix
     parse "$@"
     start
     data=$out/data
@@ -37,43 +42,60 @@ run_recipe() {
     [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.${pair#* }.txt" ] ||
         fail "$data: no prepared data; run step prepare first"
     find_devices
-    for layer in $layers; do
-        for model in $models; do
-            run_steps "$out/$model-$layer"
+    for seed in $seeds; do
+        for layer in $layers; do
+            for model in $models; do
+                suffix=-$layer
+                [ "$seed" = 1 ] || suffix+=-seed$seed # the folder of seed 1 has no seed in its name
+                run_steps "$out/$model$suffix"
+            done
         done
     done
     [ "$node_rank" = 0 ] || exit 0
-    if asked score; then collect_results "$out"; fi
     draw_curves "$out" nll_loss
+    if asked score; then
+        collect_results "$out"
+        case $layers in *" "*) draw_against_layers "$out" "${metric#*:}" decoded_tokens_per_second ;; esac
+        compare "$out"
+    fi
 }
 
 # parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
-    small=no input="" out="" layers="" models="transformer feedback initialised" projections=per-layer seed=1
-    update_freq=1 own_updates="" nodes="" node_rank="" rendezvous="" extra=()
+    small=no input="" out="" layers="" models="transformer feedback initialised" projections="" seed="" seeds=""
+    update_freq=1 own_updates="" nodes="" node_rank="" rendezvous="" extra=() lengths="" default_projections=per-layer
     todo="prepare train average tune generate score"
-    parse_options "out steps models projections node-rank rendezvous" "layers+ updates update-freq seed nodes" "$@"
+    parse_options "out steps models projections node-rank rendezvous" "layers+ seeds+ seed updates update-freq nodes" "$@"
     check_names --steps "$todo" "prepare train average tune generate score"
-    check_names --models "$models" "transformer feedback initialised"
-    check_names --projections "$projections" "per-layer shared"
+    check_names --models "$models" "transformer feedback initialised${more_models:+ $more_models}"
+    [ -z "$projections" ] || check_names --projections "$projections" "per-layer shared"
     find_input
     if [ $small = yes ]; then small_setting; else full_setting; fi
     out=${out:-$repository/runs/$corpus$([ $small = no ] || echo -small)}
     language=${language:-${pair#* }} task_options=(${task_options[@]+"${task_options[@]}"})
-    layers=${layers:-$default_layers} updates=${own_updates:-$updates}
+    layers=$(unique ${layers:-$default_layers}) seeds=$(unique ${seeds:-${seed:-1}}) updates=${own_updates:-$updates}
+    for model in $models; do # stops at a number of layers that a model cannot have
+        for layer in $layers; do
+            case " $more_models " in *" $model "*) describe "$model" ;; esac
+        done
+    done
     check_out
     find_nodes
 }
 
-# run_steps RUN: run the requested steps for $model with $layer decoder layers.
+# run_steps RUN: run the requested steps for $model with $layer decoder layers and $seed.
 run_steps() {
-    local run=$1 step vanilla=$out/transformer-$layer/checkpoint_best.pt
+    local run=$1 step vanilla=$out/transformer$suffix/checkpoint_best.pt own_projections="" length_options
     model_options=()
     shape "$layer"
     case $model in
         transformer) model_options+=(--arch "${architectures% *}") ;;
-        *) model_options+=(--arch "${architectures#* }" --memory-projections "$projections") ;;
+        feedback) own_projections=${projections:-$default_projections} ;;
+        initialised) own_projections=${projections:-per-layer} ;;
+        *) describe "$model" ;;
     esac
+    [ -z "$own_projections" ] ||
+        model_options+=(--arch "${architectures#* }" --memory-projections "$own_projections")
     for step in $todo; do
         case $step in
             train)
@@ -116,48 +138,71 @@ average() {
     fi
 }
 
-# generate RUN SUBSET LENPEN OUT: run fairseq-generate; OUT appears only when all sentences are done.
+# generate RUN SUBSET OUT OPTIONS…: run fairseq-generate; OUT appears only when all sentences are done.
 generate() {
     have "$1.pt" average
-    filtered generation "$4.err" "" "$4" fairseq-generate "$data" --user-dir fb_fairseq --task translation \
+    filtered generation "$3.err" "" "$3" fairseq-generate "$data" --user-dir fb_fairseq --task translation \
         --source-lang "${pair% *}" --target-lang "${pair#* }" ${task_options[@]+"${task_options[@]}"} \
-        --gen-subset "$2" --path "$1.pt" \
-        --lenpen "$3" --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --num-workers 0 $cpu \
-        "${decoding[@]}"
+        --gen-subset "$2" --path "$1.pt" --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 \
+        --num-workers 0 $cpu "${decoding[@]}" "${@:4}"
 }
 
-# tune RUN: write the length penalty with the best $metric on the validation set to RUN.lenpen.
+# set_length_options LENPEN LENGTHS: set the array length_options to the options of generation for a length penalty and
+# LONGEST:SHORTEST, which may be empty.
+set_length_options() {
+    length_options=(--lenpen "$1")
+    [ -z "$2" ] || length_options+=(--max-len-b "${2%:*}" --min-len "${2#*:}")
+}
+
+# tune RUN: find the length penalty with the best $metric on the validation set, and then the best lengths; write the
+# options of generation to RUN.tuned, one per line, and the metric's value to RUN.dev.
 tune() {
-    local lenpen value best="" chosen=1.0
+    local best="" chosen=1.0 first=${lengths%% *} kept tried length_options
     have "$1.pt" average
-    [ $printing = yes ] || [ ! "$1.lenpen" -nt "$1.pt" ] || return 0
-    for lenpen in $lenpens; do
-        comment "tune the length penalty of ${1##*/}: $lenpen"
-        generate "$1" valid "$lenpen" "$1.valid"
-        if [ $printing = yes ]; then
-            show "" python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*}
-            continue
-        fi
-        value=$(python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
-            python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])")
-        echo "== $(basename "$1"): ${metric#*:} $value on the validation set with length penalty $lenpen"
-        if [ -z "$best" ] || python -c "import sys; sys.exit(not $value > $best)"; then
-            best=$value chosen=$lenpen
-        fi
+    [ $printing = yes ] || [ ! "$1.tuned" -nt "$1.pt" ] || return 0
+    kept=$first
+    for tried in $lenpens; do
+        try "$1" "$tried" "$first" && chosen=$tried
     done
-    [ $printing = yes ] || echo "$chosen" >"$1.lenpen"
+    for tried in ${lengths#"$first"}; do
+        try "$1" "$chosen" "$tried" && kept=$tried
+    done
+    [ $printing = no ] || return 0
+    set_length_options "$chosen" "$kept"
+    printf '%s\n' "$best" >"$1.dev"
+    printf '%s\n' "${length_options[@]}" >"$1.tuned"
 }
 
-# generate_test RUN: translate the test set with the tuned length penalty to RUN.test.
+# try RUN LENPEN LENGTHS: translate the validation set. Succeeds, and sets $best, if this is better than $best.
+try() {
+    local value
+    set_length_options "$2" "$3"
+    comment "tune ${1##*/}: ${length_options[*]}"
+    generate "$1" valid "$1.valid" "${length_options[@]}"
+    if [ $printing = yes ]; then
+        show "" python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*}
+        return 1
+    fi
+    value=$(python -m fb_fairseq score --gen "$1.valid" --language "$language" --metrics ${metric%%:*} |
+        python -c "import json, sys; print(json.load(sys.stdin)['${metric#*:}'])") || fail "scoring failed"
+    echo "== $(basename "$1"): ${metric#*:} $value on the validation set with ${length_options[*]}"
+    [ -z "$best" ] || python -c "import sys; sys.exit(not $value > $best)" || return 1
+    best=$value
+}
+
+# generate_test RUN: translate the test set with the tuned options to RUN.test.
 generate_test() {
     have "$1.pt" average
     if [ $printing = yes ]; then
-        comment "generate with ${1##*/} (--lenpen: the best one of tune)"
-        case $lenpens in *" "*) generate "$1" test 1.0 "$1.test" ;; *) generate "$1" test "$lenpens" "$1.test" ;; esac
+        comment "generate with ${1##*/} (length options: the best ones of tune)"
+        set_length_options "$(case $lenpens in *" "*) echo 1.0 ;; *) echo "$lenpens" ;; esac)" "${lengths%% *}"
+        generate "$1" test "$1.test" "${length_options[@]}"
         return
     fi
-    if [ "$1.test" -nt "$1.pt" ] && [ ! "$1.lenpen" -nt "$1.test" ]; then return 0; fi
-    generate "$1" test "$(cat "$1.lenpen" 2>/dev/null || echo 1.0)" "$1.test"
+    if [ "$1.test" -nt "$1.pt" ] && [ ! "$1.tuned" -nt "$1.test" ]; then return 0; fi
+    set_length_options 1.0 "${lengths%% *}"
+    if [ -e "$1.tuned" ]; then length_options=($(cat "$1.tuned")); fi
+    generate "$1" test "$1.test" "${length_options[@]}"
 }
 
 # score RUN: write the scores on the test set to RUN.json.
@@ -172,22 +217,9 @@ score() {
     fi
     python -m fb_fairseq score --gen "$1.test" --language "$language" ${raw[@]+"${raw[@]}"} >"$1.score" ||
         fail "scoring failed; see the error above"
-    python - "$1" "$(parameters_of "$1")" <<'PY'
-import json, os, re, sys
-run = sys.argv[1]
-result = json.load(open(f"{run}.score"))
-result["parameters"] = int(sys.argv[2])
-log = open(f"{run}.log").read()
-result["best_valid_loss"] = min(map(float, re.findall(r'"valid_loss": "([\d.]+)"', log)))
-for name, read in (("seconds", int), ("lenpen", float)):
-    if os.path.exists(f"{run}.{name}"):
-        result[name] = read(open(f"{run}.{name}").read())
-output = open(f"{run}.test.err").read() + open(f"{run}.test").read()
-speeds = re.findall(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)", output)
-result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
-json.dump(result, open(f"{run}.json", "w"))
-print(f"== {os.path.basename(run)}: {json.dumps(result)}")
-PY
+    python "$repository/examples/translation/result.py" "$1" --recipe "$corpus" --small "$small" --model "$model" \
+        --layers "$layer" --seed "$seed" --projections "$own_projections" --parameters "$(parameters_of "$1")" ||
+        fail "$1: its results cannot be read; see the error above"
 }
 
 # tokenise FILE LANGUAGE OUT: split text into tokens with Moses' rules.

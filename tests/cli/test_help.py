@@ -7,7 +7,7 @@ import pytest
 from tests.cli.fairseq_commands import PLUGIN
 from tests.conftest import REPOSITORY
 
-PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "multi30k.sh")  # of scripts
+PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "words.sh", "multi30k.sh")  # of scripts
 SCRIPTS = [
     path.relative_to(REPOSITORY)
     for path in sorted([*REPOSITORY.glob("examples/**/*.sh"), REPOSITORY / "tests/run.sh"])

@@ -12,7 +12,7 @@ from tests.cli.recipes import printed_commands, recipe
 from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
-PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "multi30k.sh", "gpu.sh")
+PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "words.sh", "multi30k.sh", "gpu.sh")
 SCRIPTS = [
     str(path.relative_to(REPOSITORY / "examples"))
     for path in sorted(REPOSITORY.glob("examples/**/*.sh"))
@@ -66,7 +66,7 @@ def test_options():
     arguments = ["--small", "my text.gz", "--models", "relative_transformer_lm N0", "--layers", "1 3", "--updates", 7]
     text = printed("language_modeling/persistent_memory/run.sh", *arguments, "--seed", 5, "--", "--fp16")
     headings = [line for line in text.splitlines() if line.startswith("# train ")]
-    models = ["relative_transformer_lm-1", "N0-1", "relative_transformer_lm-3", "N0-3"]
+    models = [f"{model}-{layers}-seed5" for layers in (1, 3) for model in ("relative_transformer_lm", "N0")]
     assert headings == [f"# train {model}" for model in models]
     trainings = [command for command in printed_commands(text) if command[0] == "fairseq-train"]
     assert len(trainings) == 8, "and fine-tunings"
@@ -74,7 +74,7 @@ def test_options():
         assert "--fp16" in command and command[command.index("--seed") + 1] == "5"
     assert [command[command.index("--max-update") + 1] for command in trainings[:2]] == ["7", "150"]
     assert "my text.gz' >runs/persistent_memory-small/data/text" in text
-    assert programs(text)[-2:] == ["python", "python"], "curves, and the figure"
+    assert programs(text)[-4:] == ["python"] * 4, "curves, results by depth, comparison, and the figure"
     assert "# On this machine, training runs as 1 process on the CPU.\n" in text, "torch is not installed"
 
 
@@ -95,7 +95,7 @@ def test_steps(tmp_path):
     """Those of --steps, whether or not the ones before have been run."""
     translation = "translation/iwslt14_de_en/run.sh"
     text = printed(translation, "--small", "--layers", 1, "--models", "feedback", "--steps", "tune generate score")
-    assert programs(text)[3:-2] == ["fairseq-generate", "python"] * 3 and "--lenpen 1.4" in text
+    assert programs(text)[3:] == ["fairseq-generate", "python"] * 4 + ["python"] and "--lenpen 1.4" in text
     assert not re.search("fairseq-train|preprocess", text)
     text = printed(translation, "--small", "--layers", 1, "--models", "transformer", tmp_path)
     raw = "runs/iwslt14_de_en-small/data/test.raw.en"
@@ -158,5 +158,6 @@ def test_quoting(tmp_path):
     assert train[train.index("--restore-file") :][:3] == own
     assert train[train.index("--batch-size") + 1] == "16", "64 streams / 2 GPUs / --update-freq 2"
     assert (out / "data/train.words").read_text() == "text\n"
-    plot = calls[-1]
+    plot, compare = calls[-2:]
+    assert compare[1:] == ["python", "-m", "fb_fairseq", "compare", str(out)]
     assert f"layer0-2={out}/layer0-2.log" in plot

@@ -214,7 +214,16 @@ def test_bad_out(tmp_path, out, message):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize("part", ["steps.sh", "printing.sh", "language_modeling/bytes.sh", "translation/multi30k.sh"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "steps.sh",
+        "printing.sh",
+        "language_modeling/bytes.sh",
+        "language_modeling/wikitext103/words.sh",
+        "translation/multi30k.sh",
+    ],
+)
 def test_parts_of_recipes_do_not_run(part):
     done = recipe(part)
     assert done.returncode != 0 and re.fullmatch("error: .*: not a script of its own; run a recipe.*\n", done.stderr)

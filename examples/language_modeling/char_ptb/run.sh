@@ -2,17 +2,22 @@
 # Character-level Penn Treebank:
 #   bash examples/language_modeling/char_ptb/run.sh PTB            # the setting of v3 Table 9, for GPUs
 #   bash examples/language_modeling/char_ptb/run.sh --small PTB    # a small model, for a CPU; any text will do
+# --layers "1 2 3 6": depths at a constant number of parameters (v3 Figure 9), drawn to OUT/layers.png.
 # PTB: the folder of the word-level files ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz).
 # --print: print the commands without running them. Options and steps: ../README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
-corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss prompt="t h e _ c o m p a n y _"
+corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss result=bits_per_token prompt="t h e _ c o m p a n y _"
 small_models="feedback_transformer_lm relative_transformer_lm"
 
-# describe MODEL: a model is an architecture or a memory composition of the Feedback Transformer.
+# describe MODEL: a model is an architecture, a memory composition of the Feedback Transformer, or initialised.
 describe() {
     local options
+    if [ "$1" = initialised ]; then
+        describe_initialised
+        return
+    fi
     options=$(composition_options "$1")
     model_options=(--arch "$1")
     if [ -n "$options" ]; then
@@ -22,21 +27,28 @@ describe() {
 }
 
 full_setting() {
-    updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 lr=0.0015
+    updates=15000 finetune_updates=1000 every=250 streams=2048 steps=128 valid_streams=64 test_streams=8
+    lr=0.0015
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
     optimisation=(--clip-norm 1.0 --patience 20)
     warmup=(--lr-scheduler fixed --warmup-updates 1000)
 }
 
 small_setting() {
-    updates=1000 finetune_updates=100 every=250 streams=64 steps=32 valid_streams=64 lr=0.002
+    updates=1000 finetune_updates=100 every=250 streams=64 steps=32 valid_streams=64 test_streams=64 lr=0.002
     optimisation=(--clip-norm 1.0)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
 }
 
 # The papers vary the depth at a constant number of parameters (v3 Figure 9): feed-forward width and head width are
-# inversely proportional to it. 6 layers have F = 384 and heads of width 24, a quarter of Table 9's.
+# inversely proportional to it. With --small, 6 layers have F = 384 and heads of width 24, a quarter of Table 9's.
+full_shape() {
+    [ $((576 % $1)) = 0 ] || fail "--layers $1: give 1, 2, 3, 4, 6, 8, 9 or 12, which divide the widths"
+    model_options+=(--decoder-layers "$1" --decoder-head-dim $((96 * 6 / $1)) --decoder-ffn-embed-dim $((1536 * 6 / $1)))
+}
+
 shape() {
+    [ $((144 % $1)) = 0 ] || fail "--layers $1: give 1, 2, 3, 4, 6, 8, 9 or 12, which divide the widths"
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
         --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1 --activation-dropout 0.1)
     ffn=$((384 * 6 / $1))

@@ -16,7 +16,8 @@ full_setting() {
     updates=50000 tokens=65536 every=1000 averaged=1 lenpens="0.5 1.0 1.5 2.0" default_layers="6 4 2 1"
     architectures="transformer feedback_decoder_cnn_dm"
     training=(--lr 0.0005 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3 --share-all-embeddings)
-    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0 --max-len-b 140 --min-len 20)
+    # "use 3-gram blocking and tune length": the length penalty first, then the longest and shortest output
+    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0) lengths="140:20 100:20 180:20 140:40 140:55"
 }
 
 small_setting() {
@@ -24,7 +25,7 @@ small_setting() {
     architectures="transformer feedback_decoder"
     training=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 100 --dropout 0.1 --clip-norm 1.0
         --share-all-embeddings)
-    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0 --max-len-b 80 --min-len 10)
+    decoding=(--beam 5 --no-repeat-ngram-size 3 --max-len-a 0) lengths="80:10 60:10"
 }
 
 shape() {

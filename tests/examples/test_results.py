@@ -1,0 +1,105 @@
+"""The scripts with which recipes turn logs into results.json and figures."""
+
+import json
+import runpy
+import sys
+
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+EVALUATED = (
+    "2026 | INFO | Evaluated {} tokens in 3.2s (3.00 tokens/s)\n2026 | INFO | Loss (base 2): {}, Perplexity: 9\n"
+)
+
+
+def script(path, *arguments):
+    """Run a script of examples/ in this process."""
+    before = sys.argv
+    sys.argv = [path, *map(str, arguments)]
+    try:
+        return runpy.run_path(str(EXAMPLES / path), run_name="__main__")
+    finally:
+        sys.argv = before
+
+
+def identity(**more):
+    given = {"recipe": "enwik8", "small": "yes", "model": "m", "layers": 2, "seed": 3, "parameters": 1000, **more}
+    return [word for name, value in given.items() for word in (f"--{name}", value)]
+
+
+def language_model(folder, span=10):
+    run = folder / "m-2-finetuned"
+    run.mkdir()
+    torch.save({"model": {}, "cfg": {"model": {"attention_span": span}}}, run / "checkpoint_best.pt")
+    (folder / "m-2-finetuned.eval").write_text(EVALUATED.format("1,000", "2.5"))
+    (folder / "m-2-finetuned.valid.eval").write_text(EVALUATED.format("500", "2.25"))
+    (folder / "m-2-finetuned.seconds").write_text("864\n")
+    return run
+
+
+def test_results_of_a_language_model(tmp_path, capsys):
+    run = language_model(tmp_path)
+    script("language_modeling/result.py", run, *identity(), "--streams", 5)
+    result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
+    assert (
+        result["finetuned"] and result["small"] and (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
+    )
+    assert result["test_bits_per_token"] == 2.5 and result["dev_bits_per_token"] == 2.25
+    assert result["test_perplexity"] == pytest.approx(2**2.5, abs=1e-3) and result["training_days"] == 0.01
+    # each of 5 streams has 200 tokens, of which the first ten see 0, 1, …, 9 of a span of 10
+    assert result["test_context"] == pytest.approx(100 * (200 * 10 - 55) / (200 * 10), abs=0.06)
+    assert "with 97.2 % of the attention span on average" in capsys.readouterr().out
+
+
+def test_a_span_longer_than_the_streams(tmp_path):
+    run = language_model(tmp_path, span=1000)
+    script("language_modeling/result.py", run, *identity(layers="full"), "--streams", 5)
+    result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
+    assert result["test_context"] == pytest.approx(100 * (199 / 2) / 1000, abs=0.06) and result["layers"] is None
+
+
+def test_an_evaluation_without_results(tmp_path):
+    run = language_model(tmp_path)
+    (tmp_path / "m-2-finetuned.eval").write_text("Killed\n")
+    with pytest.raises(SystemExit, match="m-2-finetuned.eval: has no result; run step evaluate again"):
+        script("language_modeling/result.py", run, *identity(), "--streams", 5)
+
+
+def test_results_of_a_translation_model(tmp_path):
+    run = tmp_path / "m-2"
+    (tmp_path / "m-2.score").write_text('{"sacrebleu": 30.5}')
+    (tmp_path / "m-2.log").write_text('{"valid_loss": "4.5"}\n{"valid_loss": "4.25"}\n')
+    (tmp_path / "m-2.tuned").write_text("--lenpen\n1.5\n--max-len-b\n100\n--min-len\n20\n")
+    (tmp_path / "m-2.dev").write_text("31.5\n")
+    (tmp_path / "m-2.test.err").write_text(
+        "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
+    )
+    script("translation/result.py", run, *identity(projections="shared"))
+    result = json.loads((tmp_path / "m-2.json").read_text())
+    assert (result["lenpen"], result["max_len_b"], result["min_len"]) == (1.5, 100, 20)
+    assert (result["sacrebleu"], result["dev_score"], result["best_valid_loss"]) == (30.5, 31.5, 4.25)
+    assert result["decoded_tokens_per_second"] == 71.5 and result["projections"] == "shared"
+    script("translation/result.py", run, *identity(projections=""))
+    assert "projections" not in json.loads((tmp_path / "m-2.json").read_text())
+
+
+def test_figure_against_layers(tmp_path, capsys):
+    runs = [
+        {"recipe": "r", "small": True, "model": model, "layers": layers, "seed": seed, "sacrebleu": 20 + layers + seed}
+        for model in ("feedback", "transformer")
+        for layers in (4, 1, 2)
+        for seed in (1, 2)
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({str(i): run for i, run in enumerate(runs)}))
+    names = script("layers.py", tmp_path, "sacrebleu", "decoded_tokens_per_second")
+    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG") and "layers.png" in capsys.readouterr().out
+    groups = names["grouped"](runs)
+    drawn = names["lines"](groups, "sacrebleu")
+    assert list(drawn) == ["feedback", "transformer"]
+    assert [group.identity["layers"] for group in drawn["feedback"]] == [1, 2, 4]
+    assert drawn["feedback"][0].values("sacrebleu") == [22, 23]
+    with pytest.raises(SystemExit, match="name another metric"):
+        script("layers.py", tmp_path, "rougeL")
