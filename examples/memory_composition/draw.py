@@ -5,13 +5,13 @@ OUT is the output folder of ``run.sh``; runs with another number of layers are l
 
 import json
 import os
-import re
 import statistics
 import sys
 from typing import Dict, List
 
 import matplotlib
 
+from fb_fairseq.commands.compare.runs import grouped, read_runs
 from fb_fairseq.drawing import mean_and_range, save_figure
 
 matplotlib.use("Agg")
@@ -37,16 +37,16 @@ def walk(out: str, layers: int) -> Dict[str, List[float]]:
 
 def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
     """Read the bits per character on the test split by composition, of the fine-tuned model if there is one."""
-    path = os.path.join(out, "char_ptb", "results.json")
-    if not os.path.exists(path):
+    folder = os.path.join(out, "char_ptb")
+    if not os.path.exists(os.path.join(folder, "results.json")):
         return {}
-    with open(path, encoding="utf-8") as file:
-        results = json.load(file)
     bits = {}
-    for run in sorted(results, key=lambda run: run.endswith("-finetuned")):  # the fine-tuned ones replace the others
-        name, depth = re.fullmatch(r"(.*?)(?:-(\d+))?(?:-finetuned)?", run).groups()
-        if depth is None or int(depth) == layers:  # full-size runs all have six layers, and none in their name
-            bits[name.replace("_char_ptb", "")] = [results[run]["test_bits_per_token"]]
+    groups = grouped(read_runs(folder))
+    for group in sorted(
+        groups, key=lambda group: group.identity["finetuned"]
+    ):  # the fine-tuned ones replace the others
+        if group.identity.get("layers", layers) == layers:  # those of the papers' setting have six, and do not say so
+            bits[str(group.identity["model"]).replace("_char_ptb", "")] = group.values("test_bits_per_token")
     return bits
 
 

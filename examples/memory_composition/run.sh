@@ -7,9 +7,9 @@ set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 examples=$repository/examples
-usage="give PTB or --small [PTB], and --out DIR --layers N --print; for the walk --seeds \"N …\" --jobs N\
+usage="give PTB or --small [PTB], and --out DIR --layers N --seeds \"N …\" --print; for the walk --jobs N\
  --walk-updates N; for PTB --updates N --finetune-updates N"
-small=no input="" out="" layers="" seeds="1 2 3" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" extra=()
+small=no input="" out="" layers="" seeds="" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" extra=()
 parse_options "out" "seeds+ layers jobs walk-updates updates finetune-updates" "$@"
 [ ${#extra[@]} = 0 ] || fail "--: this recipe takes no further options; $usage"
 printed=""
@@ -32,7 +32,7 @@ start
 
 models="weighted average same-and-lower relative_transformer_lm"
 for layer in $(seq 0 "$layers"); do models+=" layer$layer"; done
-bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "$seeds" --depths "$layers" \
+bash "$examples/synthetic_tasks/sweep.sh" blocked_random_walk $scale --seeds "${seeds:-1 2 3}" --depths "$layers" \
     --jobs "$jobs" --models "$models" --out "$out/walk" $printed ${walk_updates:+--updates "$walk_updates"}
 if [ -n "$input" ]; then
     shape=()
@@ -42,7 +42,7 @@ if [ -n "$input" ]; then
         models=${models/relative_transformer_lm/relative_transformer_lm_char_ptb}
     fi
     bash "$examples/language_modeling/char_ptb/run.sh" $ptb_scale "$input" --steps "prepare train finetune evaluate" \
-        ${shape[@]+"${shape[@]}"} --models "$models" --out "$out/char_ptb" $printed \
+        ${shape[@]+"${shape[@]}"} --seeds "${seeds:-1}" --models "$models" --out "$out/char_ptb" $printed \
         ${own_updates:+--updates "$own_updates"} ${own_finetune_updates:+--finetune-updates "$own_finetune_updates"}
 fi
 [ -n "$printed" ] || python "$examples/memory_composition/draw.py" "$out" "$layers"

@@ -1,6 +1,7 @@
 """The tables and figures of the examples' scripts: both summary.py, and draw.py of the memory compositions."""
 
 import json
+import runpy
 import subprocess
 import sys
 
@@ -63,22 +64,39 @@ def test_memory_composition(tmp_path):
     (tmp_path / "walk/summary.json").write_text(
         json.dumps([{"model": "weighted", "layers": 3, "runs": runs}, {"model": "average", "layers": 2, "runs": runs}])
     )
-    bits = {
-        "layer1-3": 3.0,
-        "layer1-2-finetuned": 1.0,
-        "layer1-3-finetuned": 2.5,
-        "relative_transformer_lm_char_ptb": 2.75,
-    }
-    results = {name: {"test_bits_per_token": value} for name, value in bits.items()}
+    fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
+    runs = [
+        ("layer1", 3, False, 1, 3.0),
+        ("layer1", 2, True, 1, 1.0),
+        ("layer1", 3, True, 1, 2.5),
+        ("layer1", 3, True, 2, 2.0),
+        ("relative_transformer_lm_char_ptb", None, False, 1, 2.75),
+    ]
+    results = {str(i): {"recipe": "char_ptb", **dict(zip(fields, run))} for i, run in enumerate(runs)}
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
     done = python("memory_composition/draw.py", tmp_path, 3)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:-1] == [
         "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
-        "character-level PTB, layer1: 2.500",
+        "character-level PTB, layer1: 2.250 ([2.5, 2.0])",
         "character-level PTB, relative_transformer_lm: 2.750",
     ]
     assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_persistent_vectors(tmp_path):
+    """The best validation of each seed, fine-tuning included."""
+    runs = {"N0-2": [5, 4], "N0-2-seed2": [6], "N0-2-seed2-finetuned": [3], "N8-2": [2], "attn-split-2": [3]}
+    for run, values in runs.items():
+        size = 8 if run[0] == "a" else run[1]
+        lines = [f"fairseq-train --persistent-memory-size {size}"]
+        lines += [json.dumps({"valid_bpb": str(v), "valid_num_updates": str(i)}) for i, v in enumerate(values)]
+        (tmp_path / f"{run}.log").write_text("\n".join(lines) + "\n")
+    done = python("language_modeling/persistent_memory/draw.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    names = runpy.run_path(str(REPOSITORY / "examples/language_modeling/persistent_memory/draw.py"))
+    assert names["best_of_runs"](str(tmp_path)) == {"N0": [4, 3], "N8": [2], "attn-split": [3]}
 
 
 def test_reinforcement_learning(tmp_path):

@@ -32,10 +32,10 @@ describe() {
             model_options+=(--persistent-memory-variant "$1" --persistent-memory-size $size)
             ;;
         relative_transformer_lm)
-            [ $small = yes ] || fail "--models $1: only with --small"
-            model_options=(--arch "$1")
+            # At full size, the larger baseline of All-attention Table 2.
+            model_options=(--arch "$1$([ $small = yes ] || echo _char_large)")
             ;;
-        *) fail "--models $1: unknown; give N<number>, attn-split, head-split, single-head, ff-attn" ;;
+        *) fail "--models $1: unknown; give N<number>, attn-split, head-split, single-head, ff-attn, relative_transformer_lm" ;;
     esac
 }
 
