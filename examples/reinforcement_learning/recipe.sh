@@ -14,13 +14,6 @@ usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --ou
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
 
-# unique WORDS…: print the words without duplicates.
-unique() {
-    local word all=""
-    for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
-    echo "$all"
-}
-
 # run_agents ARGUMENTS…: parse the arguments of a script, train and evaluate all agents, summarise the results.
 run_agents() {
     local scale=small argument arguments=() default_agents=$agents agent span scale_spans
