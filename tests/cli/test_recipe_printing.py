@@ -96,6 +96,8 @@ def test_seeds_and_spans(tmp_path):
     assert re.findall("# train and evaluate (.*)", agents) == [
         f"{agent}-seed{seed}" for seed in (1, 2) for agent in ("lstm", "feedback")
     ]
+    agents = printed("reinforcement_learning/maze.sh", "--full", "--agents", "lstm")
+    assert re.findall("# train and evaluate (.*)", agents) == [f"lstm-seed{seed}" for seed in range(1, 11)]
 
 
 def test_steps(tmp_path):
