@@ -124,6 +124,13 @@ make_out() {
         fail "--out $out: cannot create this folder or write to it; choose another"
 }
 
+# unique WORDS…: print the words without duplicates.
+unique() {
+    local word all=""
+    for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
+    echo "$all"
+}
+
 # parse_options NAMES NUMBERS ARGUMENTS…: parse the command line. NAMES are the options with any value, NUMBERS those
 # with a number, or with several if their name ends in + here. Sets $small, $input (DATA), the array extra (everything
 # after --), and a variable for each option: $todo for --steps, $own_updates for --updates, $own_finetune_updates for
@@ -322,13 +329,6 @@ results = {os.path.basename(f)[:-5]: json.load(open(f)) for f in files}
 json.dump(results, open(f"{out}/results.json", "w"), indent=4)
 print(f"{out}/results.json")
 PY
-}
-
-# unique WORDS…: print the words without duplicates.
-unique() {
-    local word all=""
-    for word in "$@"; do case " $all " in *" $word "*) ;; *) all+="${all:+ }$word" ;; esac; done
-    echo "$all"
 }
 
 # compare OUT: print the results beside the papers', with means and spreads over seeds.

@@ -4,6 +4,8 @@
 #   agents        names of the agents to train
 #   small_spans, full_spans
 #                 attention spans to compare with --small and --full; empty for the preset's span only
+#   small_seeds, full_seeds
+#                 default of --seeds
 #
 # and calls run_agents "$@". Each run is written to OUT/<agent>[-span<S>]-seed<N>, the results of all to OUT/results.json.
 
@@ -13,10 +15,12 @@ usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --ou
  --spans \"N …\", --jobs N (number of parallel runs), --print, -- options of python -m fb_fairseq rl train"
 agents="feedback transformer lstm"
 small_spans="" full_spans=""
+small_seeds=1 full_seeds="1 2 3 4 5 6 7 8 9 10" # "averaged over 10 trials" (v3 §4.2.2, §6.1)
 
 # run_agents ARGUMENTS…: parse the arguments of a script, train and evaluate all agents, summarise the results.
 run_agents() {
-    local scale=small argument arguments=() default_agents=$agents agent span scale_spans
+    local scale=small argument arguments=() default_agents=$agents agent span
+    local scale_spans scale_seeds
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
@@ -27,8 +31,10 @@ run_agents() {
     parse_options "out agents" "seed seeds+ spans+ jobs" ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: unexpected argument, the environments need no data; $usage"
     check_names --agents "${agents:-$default_agents}" "feedback transformer lstm"
-    agents=$(unique ${agents:-$default_agents}) seeds=$(unique ${seeds:-${seed:-1}})
-    scale_option="" scale_spans=${scale}_spans spans=$(unique ${spans:-${!scale_spans}})
+    [ -z "$seed" ] || [ -z "$seeds" ] || fail "--seed, --seeds: give one of them"
+    scale_option="" scale_spans=${scale}_spans scale_seeds=${scale}_seeds
+    agents=$(unique ${agents:-$default_agents}) spans=$(unique ${spans:-${!scale_spans}})
+    seeds=$(unique ${seeds:-${seed:-${!scale_seeds}}})
     [ $scale = full ] || scale_option=--small
     out=${out:-$repository/runs/$environment-$scale}
     start

@@ -2,9 +2,12 @@
 
 Reads the results OUT/*.json and the logs OUT/*/log.jsonl, and writes
 
-    OUT/results.json  success and reward of each agent at its shortest span, means over seeds; all runs under ``all``
+    OUT/results.json  of each agent at its shortest span, and of each agent and span under ``settings``: success, reward
+                      and training reward, means over seeds, and their standard deviations; all runs under ``all``
     OUT/curves.png    learning curves
     OUT/memory.png    success against memory size (v3 Figure 3), if several spans were compared
+
+The training reward is the papers' measure: the mean over the last 500 episodes of training (v3 §6.1).
 """
 
 import glob
@@ -25,22 +28,28 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 NAMES = {"feedback": "Feedback Transformer", "transformer": "Transformer", "lstm": "LSTM"}
+METRICS = ("success", "reward", "training_reward")
 Setting = Tuple[str, Optional[int]]  # agent and span; None for the preset's span
 
 
 def read_results(out: str) -> Dict[Setting, List[dict]]:
-    """Results by setting, the shortest span of each agent first. Agent, span, seed and run (the run's folder) are added
-    to each result."""
+    """Results by setting, the shortest span of each agent first. Agent, span, seed, training reward (None if no episode
+    has ended) and run (the run's folder) are added to each result."""
     results: Dict[Setting, List[dict]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.json"))):
         match = re.fullmatch(r"(\w+?)(?:-span(\d+))?-seed(\d+)\.json", os.path.basename(path))
         if match:
             agent, span, seed = match[1], match[2] and int(match[2]), int(match[3])
+            run = path[: -len(".json")]
             with open(path) as file:
-                result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": path[: -len(".json")]}
+                result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": run}
+            curve = read_curve(run, "reward")
+            result["training_reward"] = curve[-1][1] if curve else None
             results.setdefault((agent, span), []).append(result)
     if not results:
         sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")
+    for runs in results.values():
+        runs.sort(key=lambda run: run["seed"])
     return dict(sorted(results.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or float("inf"))))
 
 
@@ -50,14 +59,16 @@ def label(setting: Setting) -> str:
     return f"{NAMES[agent]}, span {span}" if span else NAMES[agent]
 
 
-def mean(runs: List[dict], metric: str) -> float:
-    """Mean of a metric over seeds."""
-    return statistics.mean(run[metric] for run in runs)
+def mean(runs: List[dict], metric: str) -> Optional[float]:
+    """Mean of a metric over seeds; None if a run lacks it."""
+    values = [run[metric] for run in runs]
+    return None if None in values else statistics.mean(values)
 
 
-def spread(runs: List[dict], metric: str) -> float:
-    """Standard deviation of a metric over seeds; 0 for a single seed."""
-    return statistics.stdev(run[metric] for run in runs) if len(runs) > 1 else 0.0
+def spread(runs: List[dict], metric: str) -> Optional[float]:
+    """Sample standard deviation of a metric over seeds; None for a single seed, or if a run lacks the metric."""
+    values = [run[metric] for run in runs]
+    return None if None in values or len(values) == 1 else statistics.stdev(values)
 
 
 def draw_memory(results: Dict[Setting, List[dict]], path: str) -> None:
@@ -83,25 +94,31 @@ def draw_memory(results: Dict[Setting, List[dict]], path: str) -> None:
 
 
 def print_results(results: Dict[Setting, List[dict]]) -> None:
-    """Print success and reward of each setting, with their standard deviations."""
+    """Print the metrics of each setting, with their standard deviations if there are several seeds."""
     for setting, runs in results.items():
-        values = [f"{metric} {mean(runs, metric):.2f} ± {spread(runs, metric):.2f}" for metric in ("success", "reward")]
-        print(f"{label(setting)}: {', '.join(values)} ({len(runs)} seeds)")
+        values = []
+        for metric in METRICS:
+            average, deviation = mean(runs, metric), spread(runs, metric)
+            if average is not None:
+                around = "" if deviation is None else f" ± {deviation:.2f}"
+                values.append(f"{metric.replace('_', ' ')} {average:.2f}{around}")
+        print(f"{label(setting)}: {', '.join(values)} ({len(runs)} seed{'s' if len(runs) > 1 else ''})")
+
+
+def summarise(setting: Setting, runs: List[dict]) -> dict:
+    """The entry of a setting in results.json."""
+    means = {metric: mean(runs, metric) for metric in METRICS}
+    spreads = {f"{metric}_spread": spread(runs, metric) for metric in METRICS}
+    return {"agent": setting[0], "span": setting[1], **means, **spreads, "seeds": [run["seed"] for run in runs]}
 
 
 def write_results(results: Dict[Setting, List[dict]], path: str) -> None:
     """Write results.json."""
+    settings = [summarise(setting, runs) for setting, runs in results.items()]
     written: Dict[str, object] = {}
-    for (agent, span), runs in results.items():
-        if agent not in written:  # the shortest span
-            written[agent] = {
-                "success": mean(runs, "success"),
-                "reward": mean(runs, "reward"),
-                "span": span,
-                "success_spread": spread(runs, "success"),
-                "reward_spread": spread(runs, "reward"),
-                "seeds": [run["seed"] for run in runs],
-            }
+    for entry in settings:
+        written.setdefault(entry["agent"], entry)  # the shortest span
+    written["settings"] = settings
     written["all"] = [
         {name: value for name, value in run.items() if name != "run"} for runs in results.values() for run in runs
     ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random walk: the position on a grid of 8 x 8 cells after steps and turns (v3 §4.1.1, §7.1). Small: 4 x 4 cells.
-#   bash examples/synthetic_tasks/random_walk.sh [--small|--full] [--seed N] [--out DIR]
+# Random walk: the position on a grid of 8 x 8 cells after steps and turns (v3 §4.1.2, §7.1). Small: 4 x 4 cells.
+#   bash examples/synthetic_tasks/random_walk.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"

@@ -5,33 +5,56 @@
 #                 functions: set the array sizes (options of synthetic-tasks), and what differs from choose_setting
 #   models        default of --models: architectures, or memory compositions (see composition_options in ../steps.sh)
 #
-# A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json.
+# A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json. Several --seeds are left to sweep.sh.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 data_sizes="train valid test size length test-length longest variables statements highest"
-usage="give --small (the default) or --full, --seed N, --out DIR, --models \"NAME …\", --span N, --fixed-span,\
- --layers N, --updates N, --print, the task's own sizes (among --$(echo "$data_sizes" | sed 's/ /, --/g')), -- options\
- of fairseq-train"
+data_words="conditions blocks" data_switches="nested-assignments free-first-move"
+usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --jobs N, --out DIR, --models \"NAME …\",\
+ --span N, --fixed-span, --layers N, --updates N, --print, the task's own options\
+ (among --$(echo "$data_sizes $data_words $data_switches" | sed 's/ /, --/g')), -- options of fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 first_span=8 # initial length of adaptive spans, in steps
 
-# parse ARGUMENTS…: read the command line. Sets $scale, $fixed, and the variables of parse_options.
+# parse ARGUMENTS…: read the command line. Sets $scale, $fixed, $switches, and the variables of parse_options.
 parse() {
     local argument arguments=() option model
-    scale=small fixed=no
+    scale=small fixed=no switches=""
     for argument in "$@"; do
         case $argument in
             --full | --small) scale=${argument#--} ;;
             --fixed-span) fixed=yes ;;
+            --nested-assignments | --free-first-move) switches+=" $argument" ;;
             *) arguments+=("$argument") ;;
         esac
     done
-    small=no input="" out="" models="" layers="" own_updates="" seed=1 extra=() todo="" span=""
-    for option in $data_sizes; do printf -v "${option//-/_}" %s ""; done
-    parse_options "out models" "seed span layers updates $data_sizes" ${arguments[@]+"${arguments[@]}"}
+    small=no input="" out="" models="" layers="" own_updates="" seed="" seeds="" jobs="" extra=() todo="" span=""
+    for option in $data_sizes $data_words; do printf -v "${option//-/_}" %s ""; done
+    parse_options "out models $data_words" "seed seeds+ jobs span layers updates $data_sizes" \
+        ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: unexpected argument, the data is generated; $usage"
+    [ -z "$seed" ] || [ -z "$seeds" ] || fail "--seed, --seeds: give one of them"
+    seeds=$(unique ${seeds:-${seed:-1}})
+    case $seeds in
+        *\ *) ;;
+        *) [ -z "$jobs" ] || fail "--jobs $jobs: only with several --seeds" ;;
+    esac
     for model in $models; do composition_options "$model" >/dev/null; done # stops at an unknown model
+}
+
+# sweep ARGUMENTS…: let sweep.sh run the task with several seeds. Its options are lists.
+sweep() {
+    local arguments=(--out "$repository/runs/$task-$scale" --models "$models")
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        case $1 in
+            --span) arguments+=(--spans) ;;
+            --layers) arguments+=(--depths) ;;
+            *) arguments+=("$1") ;;
+        esac
+        shift
+    done
+    exec bash "$repository/examples/synthetic_tasks/sweep.sh" "$task" "${arguments[@]}" "$@"
 }
 
 # run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
@@ -39,6 +62,8 @@ run_task() {
     local model task_models=$models own_span
     parse "$@"
     models=${models:-$task_models} own_span=$span
+    case $seeds in *\ *) sweep "$@" ;; esac
+    seed=$seeds
     choose_setting
     out=${out:-$repository/runs/$task-$scale-seed$seed}
     check_out
@@ -86,10 +111,11 @@ choose_setting() {
         fi
     fi
     local option value
-    for option in $data_sizes; do
+    for option in $data_sizes $data_words; do
         value=${option//-/_}
         [ -z "${!value}" ] || sizes+=("--$option" "${!value}")
     done
+    sizes+=($switches)
     depth=${layers:-$depth}
     shape+=(--decoder-layers "$depth")
 }

@@ -38,6 +38,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 (usage=$task_usage; parse --models "$models" ${others[@]+"${others[@]}"}) # stops at what the task's script does not take
+seeds=$(unique $seeds) spans=$(unique $spans) depths=$(unique $depths)
 out=${out:-$repository/runs/$task-sweep}
 check_out
 start

@@ -30,11 +30,13 @@ def check_same_options(saved: dict, current: dict) -> None:
         UserError: an option other than --frames differs.
     """
     theirs, ours = (_fixed_options(state["options"], state["settings"]) for state in (saved, current))
-    for name in ours:
-        if ours[name] != theirs.get(name):
+    for name, value in ours.items():
+        if value != theirs.get(name):
+            made, given = f"{flag(name)} {theirs.get(name)}", value
+            if isinstance(value, bool):  # a pair of options
+                made, given = (flag(name if on else f"no_{name}") for on in (not value, value))
             raise UserError(
-                f"the checkpoint was made with {flag(name)} {theirs.get(name)}, not {ours[name]}; "
-                "give another --out, or the same options"
+                f"the checkpoint was made with {made}, not {given}; give another --out, or the same options"
             )
 
 

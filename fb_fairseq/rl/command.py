@@ -163,6 +163,20 @@ def add_preset_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--heads", type=int, help="number of attention heads (default: the preset's)")
     parser.add_argument("--span", type=int, help="how many steps back attention reaches (default: the preset's)")
+    previous = parser.add_mutually_exclusive_group()
+    previous.add_argument(
+        "--previous-action",
+        action="store_true",
+        default=None,
+        help="let the agent observe its previous action, too (default: the preset's; the papers' settings do not)",
+    )
+    previous.add_argument(
+        "--no-previous-action",
+        dest="previous_action",
+        action="store_false",
+        default=None,
+        help="hide the previous action from the agent (default: the preset's)",
+    )
 
 
 def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: str) -> None:

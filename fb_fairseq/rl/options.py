@@ -40,8 +40,9 @@ class AgentOptions:
         ffn_width: width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
         heads: number of attention heads. Unused by an LSTM.
         span: how many steps back attention reaches. Unused by an LSTM.
-        previous_action: whether the agent observes its previous action. In the corridor it must not: actions have no
-            effect on the way, so the agent could store the colour in them, outside its memory.
+        previous_action: whether the agent observes its previous action, which the papers do not mention. In the
+            corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
+            outside its memory.
 
     Raises:
         UserError: an option is out of range.

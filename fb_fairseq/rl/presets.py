@@ -16,7 +16,8 @@ class Preset(NamedTuple):
 
 
 # The papers do not say how long agents were trained in the mazes; for the corridor there is only the curve of Figure 3.
-FULL_MAZE_AGENT = dict(layers=2, width=256, heads=4, span=200)
+# Previous actions are not among the observations that they list.
+FULL_MAZE_AGENT = dict(layers=2, width=256, heads=4, span=200, previous_action=False)
 FULL: Dict[str, Preset] = {
     "corridor": Preset(
         {"length": 200, "shortest": 1},
@@ -35,7 +36,7 @@ FULL: Dict[str, Preset] = {
     ),
     "water_maze": Preset(
         {},
-        dict(layers=2, width=64, heads=1, span=200),
+        dict(layers=2, width=64, heads=1, span=200, previous_action=False),
         dict(frames=500_000_000, environments=64, block=200, optimizer="rmsprop", lr=3e-4, entropy_cost=1e-4),
     ),
 }

@@ -6,27 +6,44 @@ Statements are
     x ++ ;   x -- ;
     print x ;            the label of x is its value
     if x < y : z ++ ;    comparing, with < or >, two variables, or a variable and a number
+    if x == 4 : z ++ ;   comparing a variable and a number
 
 drawn one after the other from those that are possible. Values stay between 1 and ``highest``.
+
+The paper's text has conditions with ==, its example program (v3 Table 7) has < and >; ``conditions`` chooses. Table 7
+also has an assignment after a condition, ``if z < 5 : y = 7 ;``. It is not executed there, and y is initialised later.
+That is how we read "a variable can only be initialized once": with ``nested_assignments``, a condition may be followed
+by the initialisation of a variable that has no value yet, which leaves it without one unless the condition holds.
 """
 
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 from fb_fairseq.synthetic_tasks.seeded_random import SeededRandom
 from fb_fairseq.synthetic_tasks.sequence import NO_LABEL, LabelledSequence
 
 NAMES = "xyzuvw"
 KINDS = ("initialise", "change", "print", "condition")
+CONDITIONS = ("inequality", "equality", "both")
 
 
-def algorithmic(rng: SeededRandom, variables: int = 3, statements: int = 100, highest: int = 10) -> LabelledSequence:
+def algorithmic(
+    rng: SeededRandom,
+    variables: int = 3,
+    statements: int = 100,
+    highest: int = 10,
+    conditions: str = "inequality",
+    nested_assignments: bool = False,
+) -> LabelledSequence:
     """A program.
 
     Args:
         variables: number of variables, at most ``len(NAMES)``.
         highest: largest value of a variable, at least 2.
+        conditions: one of ``CONDITIONS``; with "both", each kind is equally likely.
+        nested_assignments: whether a condition may be followed by an initialisation, which is then as likely as a
+            change.
     """
-    program = RandomProgram(rng, NAMES[:variables], highest)
+    program = RandomProgram(rng, NAMES[:variables], highest, conditions, nested_assignments)
     inputs: List[str] = []
     labels: List[str] = []
     for _ in range(statements):
@@ -46,10 +63,12 @@ class RandomProgram:
         values: the current value of each variable that has been initialised.
     """
 
-    def __init__(self, rng: SeededRandom, names: str, highest: int):
+    def __init__(self, rng: SeededRandom, names: str, highest: int, conditions: str, nested_assignments: bool):
         self.rng = rng
         self.names = names
         self.highest = highest
+        self.conditions = conditions
+        self.nested_assignments = nested_assignments
         self.values: Dict[str, int] = {}
 
     def next_statement(self) -> List[str]:
@@ -66,15 +85,21 @@ class RandomProgram:
         return self._condition()
 
     def _is_possible(self, kind: str) -> bool:
-        return len(self.values) < len(self.names) if kind == "initialise" else bool(self.values)
+        return bool(self._uninitialised()) if kind == "initialise" else bool(self.values)
 
     def _any_variable(self) -> str:
         return self.rng.choice(sorted(self.values))
 
-    def _initialise(self) -> List[str]:
-        name = self.rng.choice([name for name in self.names if name not in self.values])
-        self.values[name] = self.rng.randint(1, self.highest)
-        return [name, "=", str(self.values[name]), ";"]
+    def _uninitialised(self) -> List[str]:
+        return [name for name in self.names if name not in self.values]
+
+    def _initialise(self, executed: bool = True) -> List[str]:
+        """``x = 5 ;``, where x has no value yet."""
+        name = self.rng.choice(self._uninitialised())
+        value = self.rng.randint(1, self.highest)
+        if executed:
+            self.values[name] = value
+        return [name, "=", str(value), ";"]
 
     def _change(self, executed: bool = True) -> List[str]:
         """``x ++ ;`` or ``x -- ;``. If it is executed, only a sign that keeps the value in its range is drawn."""
@@ -89,6 +114,15 @@ class RandomProgram:
 
     def _condition(self) -> List[str]:
         left = self._any_variable()
+        if self.conditions == "equality" or (self.conditions == "both" and self.rng.randint(0, 1)):
+            sign, value = "==", self.rng.randint(1, self.highest)
+            right, holds = str(value), self.values[left] == value
+        else:
+            right, sign, holds = self._inequality(left)
+        return ["if", left, sign, right, ":", *self._nested(executed=holds)]
+
+    def _inequality(self, left: str) -> Tuple[str, str, bool]:
+        """What to compare a variable with, the sign, and whether the inequality holds."""
         others = [name for name in sorted(self.values) if name != left]
         if others and self.rng.randint(0, 1):
             right = self.rng.choice(others)
@@ -98,5 +132,10 @@ class RandomProgram:
             right = str(right_value)
         sign = self.rng.choice("<>")
         left_value = self.values[left]
-        holds = left_value < right_value if sign == "<" else left_value > right_value
-        return ["if", left, sign, right, ":", *self._change(executed=holds)]
+        return right, sign, left_value < right_value if sign == "<" else left_value > right_value
+
+    def _nested(self, executed: bool) -> List[str]:
+        """The statement after a condition."""
+        if self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1):
+            return self._initialise(executed)
+        return self._change(executed)

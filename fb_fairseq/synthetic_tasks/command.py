@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclud
 
 
 def build_parser() -> CommandParser:
-    """The command line: one subcommand per task, with an option for each of its sizes."""
+    """The command line: one subcommand per task, with its options."""
     parser = CommandParser("synthetic-tasks", description=__doc__)
     commands = parser.add_subparsers(dest="task", required=True)
     for task_name, task in TASKS.items():
@@ -32,38 +32,34 @@ def build_parser() -> CommandParser:
         for split, number in task.sequences._asdict().items():
             text = f"number of sequences in {split}.input (default: %(default)s)"
             command.add_argument(flag(split), type=int, default=number, metavar="N", help=text)
-        for name, size in task.sizes.items():
-            text = f"{size.help} (default: %(default)s)"
-            command.add_argument(flag(name), type=int, default=size.default, metavar="N", help=text)
-            if size.test_name:
-                text = f"{size.help} of the test split (default: as {flag(name)})"
-                command.add_argument(flag(size.test_name), type=int, metavar="N", help=text)
+        for name, option in task.options.items():
+            option.add(command, name)
     return parser
 
 
 def check_options(task: Task, options: Dict[str, Any]) -> None:
-    """Check the numbers of sequences and their sizes.
+    """Check the numbers of sequences and the task's own options.
 
     Raises:
-        UserError: a number is out of range.
+        UserError: a value is wrong, or the options do not fit together.
     """
     for split in Splits._fields:
         if options[split] < 1:
             raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
-    for name, size in task.sizes.items():
-        for option in filter(None, (name, size.test_name)):
-            value = options[option]
-            if value is not None and not size.lowest <= value <= size.highest:
-                raise UserError(f"{flag(option)} {value}: give a number from {size.lowest} to {size.highest}")
+    for name, option in task.options.items():
+        for spelling in filter(None, (name, option.test_name)):
+            if options[spelling] is not None:
+                option.check(spelling, options[spelling])
+    task.check(**{name: options[name] for name in task.options})
 
 
-def sizes_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[str, int]:
-    """The sizes of a split's sequences by name."""
-    sizes = {name: options[name] for name in task.sizes}
-    for name, size in task.sizes.items():
-        if split == "test" and size.test_name and options[size.test_name] is not None:
-            sizes[name] = options[size.test_name]
-    return sizes
+def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[str, Any]:
+    """The task's options by name, for a split's sequences."""
+    chosen = {name: options[name] for name in task.options}
+    for name, option in task.options.items():
+        if split == "test" and option.test_name and options[option.test_name] is not None:
+            chosen[name] = options[option.test_name]
+    return chosen
 
 
 def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
@@ -77,10 +73,10 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
     """
     name, wanted = options["task"], options[split]
     task = TASKS[name]
-    sizes = sizes_of_split(task, options, split)
+    chosen = options_of_split(task, options, split)
     generated = accepted = 0
     while accepted < wanted:
-        sequence = task.generate(SeededRandom(options["seed"], name, split, generated), **sizes)
+        sequence = task.generate(SeededRandom(options["seed"], name, split, generated), **chosen)
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
             accepted += 1

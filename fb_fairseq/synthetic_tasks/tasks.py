@@ -1,29 +1,12 @@
-"""The tasks by name, with the sizes of their sequences and data sets."""
+"""The tasks by name, with their options and the sizes of their data sets."""
 
 from typing import Callable, Dict, NamedTuple
 
-from fb_fairseq.synthetic_tasks.algorithmic import NAMES, algorithmic
+from fb_fairseq.synthetic_tasks.algorithmic import CONDITIONS, NAMES, algorithmic
 from fb_fairseq.synthetic_tasks.copying import copy, counting, reverse
+from fb_fairseq.synthetic_tasks.options import Choice, Letters, Option, Size, Switch
 from fb_fairseq.synthetic_tasks.sequence import LabelledSequence
-from fb_fairseq.synthetic_tasks.walks import blocked_random_walk, random_walk
-
-
-class Size(NamedTuple):
-    """A size of a task's sequences, which is an option of the command line.
-
-    Attributes:
-        default: the papers' value.
-        help: help text of the option.
-        lowest: smallest valid value.
-        highest: largest valid value.
-        test_name: name of an option that overrides the size in the test split; empty if there is no such option.
-    """
-
-    default: int
-    help: str
-    lowest: int = 1
-    highest: int = 1_000_000
-    test_name: str = ""
+from fb_fairseq.synthetic_tasks.walks import BLOCKS, MAZE, blocked_random_walk, check_blocks, random_walk
 
 
 class Splits(NamedTuple):
@@ -34,22 +17,28 @@ class Splits(NamedTuple):
     test: int
 
 
+def anything_fits(**options) -> None:
+    """The ``check`` of tasks whose options fit together in any way."""
+
+
 class Task(NamedTuple):
     """A task.
 
     Attributes:
         help: help text of the task.
-        generate: returns one sequence, given a ``SeededRandom`` and the sizes as keyword arguments.
-        sizes: the sizes of a sequence by name.
+        generate: returns one sequence, given a ``SeededRandom`` and the options as keyword arguments.
+        options: the options by name.
         sequences: the papers' number of sequences.
         disjoint_splits: whether a sequence may occur in one split only.
+        check: called with the options as keyword arguments; raises a ``UserError`` if they do not fit together.
     """
 
     help: str
     generate: Callable[..., LabelledSequence]
-    sizes: Dict[str, Size]
+    options: Dict[str, Option]
     sequences: Splits
     disjoint_splits: bool = True
+    check: Callable[..., None] = anything_fits
 
 
 STEPS = Size(100, "number of actions in a sequence")
@@ -82,10 +71,15 @@ TASKS = {
         Splits(10_000, 1_000, 1_000),
     ),
     "blocked_random_walk": Task(
-        "track an agent on a torus of 3 x 3 cells, two of which are blocked",
+        "track an agent on a torus of 3 x 3 cells, some of which are blocked",
         blocked_random_walk,
-        {"steps": STEPS},
+        {
+            "steps": STEPS,
+            "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
+            "free_first_move": Switch("the first move of a sequence may enter a blocked cell"),
+        },
         Splits(10_000, 1_000, 10_000),
+        check=check_blocks,
     ),
     "algorithmic": Task(
         "predict what a program of assignments, increments and conditions prints",
@@ -94,6 +88,8 @@ TASKS = {
             "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
             "statements": Size(100, "number of statements in a program"),
             "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
+            "conditions": Choice("inequality", "what conditions test", CONDITIONS),
+            "nested_assignments": Switch("statements after a condition may also initialise a variable"),
         },
         Splits(10_000, 1_000, 1_000),
     ),

@@ -85,10 +85,19 @@ def test_seeds_and_spans(tmp_path):
     text = printed("synthetic_tasks/sweep.sh", *sweep, "--out", tmp_path)
     assert programs(text).count("fairseq-train") == 2 * 2 * 2 + 2 * 2
     assert text.count("python -m fb_fairseq evaluate-labels") == 12
+    own = ["--seeds", "2 1 2", "--span", 4, "--layers", 3, "--jobs", 2, "--models", models, "--length", 7]
+    text = printed("synthetic_tasks/copy.sh", *own, "--out", tmp_path, "--", "--fp16")
+    assert re.findall("# == (.*)", text) == ["span4-layers3-seed2", "span4-layers3-seed1"]
+    trainings = [command for command in printed_commands(text) if command[0] == "fairseq-train"]
+    assert len(trainings) == 4 and all("--fp16" in command for command in trainings)
+    assert text.count("--length 8 --train 20000 --valid 200 --test 500 --length 7") == 2
+    assert "mkdir -p runs/copy-full/seed1\n" in printed("synthetic_tasks/copy.sh", "--seeds", "1 2", "--full")
     agents = printed("reinforcement_learning/maze.sh", "--seeds", "1 2", "--agents", "lstm feedback", "--jobs", 2)
     assert re.findall("# train and evaluate (.*)", agents) == [
         f"{agent}-seed{seed}" for seed in (1, 2) for agent in ("lstm", "feedback")
     ]
+    agents = printed("reinforcement_learning/maze.sh", "--full", "--agents", "lstm")
+    assert re.findall("# train and evaluate (.*)", agents) == [f"lstm-seed{seed}" for seed in range(1, 11)]
 
 
 def test_steps(tmp_path):

@@ -23,7 +23,7 @@ def test_scripts(tmp_path, name, scale):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = json.loads((out / "results.json").read_text())
     agents = ["feedback", "transformer"] + ([] if name == "corridor" else ["lstm"])
-    assert list(results) == [*agents, "all"]
+    assert list(results) == [*agents, "settings", "all"]
     assert len(results["all"]) == (8 if name == "corridor" else 6)
     for agent in agents:
         assert 0 <= results[agent]["success"] <= 100 and results[agent]["seeds"] == [1, 2]
@@ -43,6 +43,7 @@ def test_scripts(tmp_path, name, scale):
     [
         (["--seeds", "one"], "error: --seeds one: give a number, 1 or more"),
         (["--spans", "0"], "error: --spans 0: give a number, 1 or more"),
+        (["--seed", "1", "--seeds", "2"], "error: --seed, --seeds: give one of them"),
         (["--epochs", "3"], "error: --epochs: unknown option; give --small"),
         (["data"], "error: data: unexpected argument, the environments need no data; give --small"),
     ],

@@ -60,6 +60,19 @@ def test_resumes(tmp_path):
 
 
 @pytest.mark.slow
+def test_seeds(tmp_path):
+    """Several seeds are a sweep; the task's own options belong to the setting of its data."""
+    arguments = ["--seeds", "1 2", "--out", tmp_path / "out", "--updates", 2, "--models", "layer0"]
+    arguments += [*SMALL, "--train", 300, "--span", 5]
+    run("synthetic_tasks/algorithmic.sh", *arguments, "--conditions", "both", "--nested-assignments")
+    (setting,) = json.loads((tmp_path / "out/summary.json").read_text())
+    assert [run["seed"] for run in setting["runs"]] == [1, 2] and setting["attention_span"] == 5
+    assert " == " in (tmp_path / "out/span5-seed2/data/train.input").read_text()
+    done = recipe("synthetic_tasks/algorithmic.sh", *arguments, "--conditions", "equality")
+    assert re.search(r"other data \(algorithmic --seed 2 .*--conditions both --nested-assignments\)", done.stdout)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["copy", "reverse", "counting", "random_walk", "blocked_random_walk", "algorithmic"])
 @pytest.mark.parametrize("scale", ["--small", "--full"])
 def test_each_task(tmp_path, task, scale):
@@ -143,6 +156,13 @@ def test_memory_composition(tmp_path):
         ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give a number from 1 to 6"),
         ("copy.sh", ["text"], "error: text: unexpected argument, the data is generated; give --small"),
         ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
+        ("random_walk.sh", ["--conditions", "both"], "error: unrecognized arguments: --conditions both"),
+        ("algorithmic.sh", ["--conditions", "or"], "error: --conditions or: unknown; choose from inequality"),
+        ("algorithmic.sh", ["--nested-assignments", "--conditions"], "error: --conditions needs a value"),
+        ("blocked_random_walk.sh", ["--blocks", "c"], 'error: --blocks "c": give one or more of the letters A to I'),
+        ("copy.sh", ["--seeds", "1 x"], "error: --seeds x: give a number, 1 or more"),
+        ("copy.sh", ["--seeds", "1 2", "--seed", "1"], "error: --seed, --seeds: give one of them"),
+        ("copy.sh", ["--seeds", "1 1", "--jobs", "2"], "error: --jobs 2: only with several --seeds"),
         ("copy.sh", ["--seed", "one"], "error: --seed one: give a number, 1 or more"),
         ("sweep.sh", [], "error: the task is missing; give a task"),
         ("sweep.sh", ["recipe"], "error: recipe: unknown task; give a task"),

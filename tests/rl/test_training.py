@@ -13,8 +13,10 @@ pytest.importorskip("gymnasium")
 
 from fb_fairseq.rl.a2c import a2c_loss, discounted_returns  # noqa: E402
 from fb_fairseq.rl.agent import Agent, AgentMemory, ages  # noqa: E402
-from fb_fairseq.rl.command import main  # noqa: E402
+from fb_fairseq.rl.checkpoint import load_checkpoint  # noqa: E402
+from fb_fairseq.rl.command import build_parser, main, options_from_args  # noqa: E402
 from fb_fairseq.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
+from fb_fairseq.rl.presets import FULL  # noqa: E402
 from fb_fairseq.rl.trainer import Trainer  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
@@ -182,6 +184,26 @@ def test_commands(tmp_path, capsys):
     assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
 
 
+@pytest.mark.parametrize("environment", FULL)
+def test_previous_action(environment, tmp_path):
+    """Hidden in the papers' settings and in corridors, visible in small mazes; the command line decides."""
+    parser = build_parser()
+
+    def shown(*arguments):
+        args = parser.parse_args(["train", "--out", "x", "--environment", environment, *arguments])
+        return options_from_args(args, "lstm")[1].previous_action
+
+    assert not shown() and shown("--small") == (environment != "corridor")
+    for scale in [], ["--small"]:
+        assert shown("--previous-action", *scale) and not shown("--no-previous-action", *scale)
+    main(
+        ["train", "--environment", environment, "--small", "--no-previous-action", "--agent", "lstm", "--frames", "6"]
+        + ["--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    )
+    assert "embed_action.weight" not in load_checkpoint(str(tmp_path / "checkpoint.pt"))["agent"]
+    main(["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--episodes", "2", "--cpu"])
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
@@ -194,6 +216,10 @@ def test_commands(tmp_path, capsys):
         (["train", "--lr", "-1"], "--lr -1.0: must be greater than 0"),
         (["train", "--frames", "0"], "--frames 0: give 1 or more"),
         (["train", "--optimizer", "sgd"], "--optimizer sgd: unknown; choose from adam, rmsprop"),
+        (
+            ["train", "--previous-action", "--no-previous-action"],
+            "--no-previous-action: not allowed with argument --prev",
+        ),
         (["train", "--discount", "2"], "--discount 2.0: must be between 0 and 1"),
         (["evaluate", "--path", "/nowhere"], "/nowhere: No such file or directory"),
         (["evaluate", "--path", __file__], "not a checkpoint, or one with objects that are not data"),
@@ -229,6 +255,7 @@ def test_checkpoint_of_other_options(tmp_path, capsys):
         (["--lr", "0.5"], "made with --lr 0.002, not 0.5"),
         (["--length", "9"], "made with --length 30, not 9"),
         (["--environment", "maze"], "made with --environment corridor, not maze"),
+        (["--previous-action"], "made with --no-previous-action, not --previous-action; give another --out"),
     ):
         with pytest.raises(SystemExit):
             main(["train", *arguments, "--frames", "600", *change])

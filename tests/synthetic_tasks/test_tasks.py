@@ -92,6 +92,28 @@ def test_blocked_walks_replayed():
     assert set(itertools.chain(*(cells for _, cells in many(blocked_random_walk)))) == set("ABDEFHI")
 
 
+def test_blocks_by_hand():
+    """Other blocks; both readings of "(except for the initial step)"."""
+    moves = ["east", "up", "west", "west", "down", "up"]
+    assert simulate_blocked_walk(moves, "FI") == ["E", "B", "A", "C", "C", "C"]
+    assert simulate_blocked_walk(moves, "FI", free_first_move=True) == ["F", "C", "B", "A", "D", "A"]
+    assert simulate_blocked_walk(["up", "down", "east", "down", "west"], "E") == ["B", "B", "C", "F", "F"]
+
+
+@pytest.mark.parametrize("blocks,free_first_move", [("E", False), ("BI", False), ("BI", True), ("ABDG", True)])
+def test_blocks(blocks, free_first_move):
+    """Only the first move leads into a block; the moves are those of any other walk with the seed."""
+    walks = many(blocked_random_walk, blocks=blocks, free_first_move=free_first_move)
+    assert [walk.inputs for walk in walks] == [walk.inputs for walk in many(blocked_random_walk)]
+    first = {cells[0] for _, cells in walks}
+    later = {cell for _, cells in walks for here, cell in zip(cells, cells[1:]) if cell != here}
+    assert not later & set(blocks)
+    if free_first_move:
+        assert first == set("BDFH")
+    else:
+        assert first <= (set("BDFH") - set(blocks)) | {"E"}
+
+
 def test_copy_reverse_and_counting():
     for make, expected in ((copy, lambda x: x), (reverse, lambda x: x[::-1])):
         for inputs, labels in many(make, length=7):
@@ -106,7 +128,8 @@ def test_copy_reverse_and_counting():
 
 
 def execute(inputs, labels, highest):
-    """Run a program and return the kinds of its statements; asserts the labels and the range of the values."""
+    """Run a program and return the kinds of its statements; asserts the labels and the range of the values. An
+    assignment that is not executed is "unset"."""
     text = " ".join(inputs)
     labelled = iter(label for label in labels if label != "_")
     values, kinds = {}, []
@@ -122,10 +145,14 @@ def execute(inputs, labels, highest):
             left, sign, right = words[1:4]
             right = values[right] if right.isalpha() else int(right)
             assert left in values and words[3] != left and 1 <= right <= highest
-            assert words[4] == ":" and words[5] in values and words[6] in ("++", "--")
-            if not (values[left] < right if sign == "<" else values[left] > right):
+            assert words[4] == ":" and (words[5] in values) == (words[6] in ("++", "--"))
+            kinds.append(sign)
+            holds = {"<": values[left] < right, ">": values[left] > right, "==": values[left] == right}
+            if not holds[sign]:
+                kinds += ["unset"] * (words[6] == "=")
                 continue
             words = words[5:]
+            kinds += ["nested set"] * (words[1] == "=")
         if words[1] == "=":
             assert words[0] not in values, "initialised once"
             values[words[0]] = int(words[2])
@@ -147,12 +174,38 @@ def test_programs_executed(variables, statements, highest):
             i + 1 for i, symbol in enumerate(inputs) if symbol == "print"
         ]
         kinds = execute(inputs, labels, highest)
-        assert sum(kind != "if" for kind in kinds) + inputs.count("if") >= statements
+        assert inputs.count(";") == statements
         mix.update(kinds)
         names.update(symbol for symbol in inputs if symbol.isalpha() and symbol not in ("print", "if"))
     assert len(names) == variables
     if statements == 100:
         assert 0.2 < mix["print"] / inputs.count(";") / 200 < 0.45 and mix["++"] > 1000 and mix["--"] > 1000
+    assert not mix["=="] and not mix["unset"] and not mix["nested set"]
+
+
+@pytest.mark.parametrize("conditions", ["inequality", "equality", "both"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_other_conditions(conditions, nested):
+    """The kinds of conditions asked for; assignments after them are executed or not, and leave programs valid."""
+    mix, compared = Counter(), Counter()
+    for inputs, labels in many(algorithmic, highest=4, conditions=conditions, nested_assignments=nested):
+        mix.update(execute(inputs, labels, 4))
+        compared.update(zip(inputs, inputs[1:]))
+    assert min(mix["<"], mix[">"]) > 1000 or conditions == "equality" and not mix["<"] + mix[">"]
+    assert mix["=="] > 1000 or conditions == "inequality" and not mix["=="]
+    assert mix["=="] == sum(compared["==", str(value)] for value in range(1, 5)), "with numbers only"
+    if conditions == "both":
+        assert 0.9 < mix["=="] / (mix["<"] + mix[">"]) < 1.1
+    assert (mix["unset"] > 20 and mix["nested set"] > 20) if nested else not mix["unset"] + mix["nested set"]
+
+
+def test_example_of_the_paper():
+    """The beginning of v3 Table 7 is valid as we read it: y is assigned twice, once without effect."""
+    text = """x = 1 ; print x ; x ++ ; print x ; z = 8 ; print z ; print z ; x -- ; if x > z : z -- ; z ++ ; print z ;
+    print x ; print x ; if z < x : z ++ ; x ++ ; z -- ; x -- ; if z > x : z -- ; z ++ ; if x > z : z ++ ;
+    if z < 5 : y = 7 ; print x ; if x > z : z ++ ; x ++ ; y = 7 ; if x > 10 : x -- ; y -- ; x ++ ; z ++ ; print z ;"""
+    kinds = execute(text.split(), "1 2 8 8 9 1 1 1 9".split(), 10)
+    assert kinds.count("unset") == 1 and kinds.count("=") == 3
 
 
 SMALL = ["--train", "30", "--valid", "5", "--test", "6"]
@@ -204,6 +257,23 @@ def test_data_do_not_change(task, tmp_path, capsys):
     assert hashlib.md5(content).hexdigest() == DIGESTS[task]
 
 
+def test_options_of_the_command(tmp_path, capsys):
+    """They change the data, and are applied to all splits."""
+    for task, options, default in (
+        ("algorithmic", ["--conditions", "equality", "--nested-assignments"], ["--conditions", "inequality"]),
+        ("blocked_random_walk", ["--blocks", "DI", "--free-first-move"], ["--blocks", "GC"]),
+    ):
+        for name, own in (("default", default), ("other", options)):
+            main([task, "--out", str(tmp_path / task / name), *own, *SMALL])
+        content = b"".join(file.read_bytes() for file in sorted((tmp_path / task / "default").iterdir()))
+        assert hashlib.md5(content).hexdigest() == DIGESTS[task]
+    for split in ("train", "valid", "test"):
+        programs = (tmp_path / "algorithmic/other" / f"{split}.input").read_text()
+        assert " == " in programs and " < " not in programs
+        cells = (tmp_path / "blocked_random_walk/other" / f"{split}.label").read_text()
+        assert "C" in cells and "I" not in cells
+
+
 def test_longer_tests(tmp_path, capsys):
     main(["reverse", "--out", str(tmp_path), "--length", "4", "--test-length", "40", *SMALL])
     assert {len(line.split()) for line in (tmp_path / "test.input").read_text().splitlines()} == {81}
@@ -219,6 +289,15 @@ def test_longer_tests(tmp_path, capsys):
         (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
         (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),
         (["algorithmic", "--highest", "1"], "--highest 1: give a number from 2 to"),
+        (["algorithmic", "--conditions", "or"], "--conditions or: unknown; choose from inequality, equality, both"),
+        (["blocked_random_walk", "--blocks", "c"], '--blocks "c": give one or more of the letters A to I, each once'),
+        (["blocked_random_walk", "--blocks", "CC"], '--blocks "CC": give one or more of the letters A to I, each once'),
+        (["blocked_random_walk", "--blocks", ""], '--blocks "": give one or more'),
+        (["blocked_random_walk", "--blocks", "HDFBA"], "--blocks HDFBA: the agent could not leave its start, E; leave"),
+        (
+            ["blocked_random_walk", "--free-first-move"],
+            "--free-first-move: has no effect; add one of the start's neigh",
+        ),
         (["copy", "--length", "1"], "too few different sequences"),
         (["swim"], "invalid choice: 'swim'"),
     ],
