@@ -54,7 +54,8 @@ run_agents() {
     done
     [ $printing = yes ] || wait_for_runs "$out/failed" "their logs in $out"
     comment "summarise"
-    run python examples/reinforcement_learning/summary.py "$out"
+    run python examples/reinforcement_learning/summary.py "$out" "$environment" "$scale"
+    compare "$out"
 }
 
 # run_agent AGENT SPAN SEED: train and evaluate one agent; writes OUT/<name>/ and OUT/<name>.json, .gif and .log.

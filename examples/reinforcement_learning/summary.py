@@ -1,4 +1,4 @@
-"""Summarise the runs of one environment: ``summary.py OUT``.
+"""Summarise the runs of one environment: ``summary.py OUT ENVIRONMENT small|full``.
 
 Reads the results OUT/*.json and the logs OUT/*/log.jsonl, and writes
 
@@ -112,25 +112,28 @@ def summarise(setting: Setting, runs: List[dict]) -> dict:
     return {"agent": setting[0], "span": setting[1], **means, **spreads, "seeds": [run["seed"] for run in runs]}
 
 
-def write_results(results: Dict[Setting, List[dict]], path: str) -> None:
+def write_results(results: Dict[Setting, List[dict]], environment: str, scale: str, path: str) -> None:
     """Write results.json."""
+    recipe = {"recipe": environment, "small": scale == "small"}
     settings = [summarise(setting, runs) for setting, runs in results.items()]
     written: Dict[str, object] = {}
     for entry in settings:
         written.setdefault(entry["agent"], entry)  # the shortest span
     written["settings"] = settings
     written["all"] = [
-        {name: value for name, value in run.items() if name != "run"} for runs in results.values() for run in runs
+        {**recipe, **{name: value for name, value in run.items() if name != "run"}}
+        for runs in results.values()
+        for run in runs
     ]
     with open(path, "w") as file:
         json.dump(written, file, indent=4)
 
 
-def main(out: str) -> None:
+def main(out: str, environment: str, scale: str) -> None:
     """Summarise the runs in the folder ``out``."""
     results = read_results(out)
     print_results(results)
-    write_results(results, os.path.join(out, "results.json"))
+    write_results(results, environment, scale, os.path.join(out, "results.json"))
     metric = "success" if any(span for _, span in results) else "reward"
     curves = {}
     for setting, runs in results.items():
@@ -145,6 +148,6 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: summary.py OUT")
-    main(sys.argv[1])
+    if len(sys.argv) != 4:
+        sys.exit("give one folder, its environment and its scale: summary.py OUT ENVIRONMENT small|full")
+    main(*sys.argv[1:])

@@ -76,6 +76,7 @@ run_task() {
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
     draw_curves "$out" accuracy
+    [ -n "${FB_FAIRSEQ_SWEEP:-}" ] || compare "$out"
 }
 
 # choose_setting: set the options of the data, the models and their training; the command line overrides them.
@@ -145,10 +146,15 @@ train_and_evaluate() {
     logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$data" --path "$run/checkpoint_best.pt" \
         $cpu --out "$run.accuracy"
     [ $printing = no ] || return 0
-    python - "$run" "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
-import json, os, sys
-run, (parameters, updates, span, seed, layers) = sys.argv[1], map(int, sys.argv[2:])
-result = json.load(open(f"{run}.accuracy"))
+    python - "$run" "$task" "$scale" "${sizes[*]}" \
+        "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
+import json, os, re, sys
+run, task, scale, sizes = sys.argv[1:5]
+parameters, updates, span, seed, layers = map(int, sys.argv[5:])
+data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts where an option is given twice
+result = {"recipe": task, "small": scale == "small", "model": os.path.basename(run)}
+result["data"] = " ".join(f"{option} {value}".strip() for option, value in data.items())
+result.update(json.load(open(f"{run}.accuracy")))
 seconds = int(open(f"{run}.seconds").read())
 result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=seconds)
 if "lstm" not in os.path.basename(run):

@@ -114,7 +114,7 @@ def test_reinforcement_learning(tmp_path):
         run.with_suffix(".json").write_text(json.dumps({"reward": success / 100, "success": success, "episodes": 9}))
         log = [{"frames": frames, "reward": frames * seed / 100, "success": frames / 100} for frames in (10, 20)]
         (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
-    done = python("reinforcement_learning/summary.py", tmp_path)
+    done = python("reinforcement_learning/summary.py", tmp_path, "corridor", "small")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == [
         "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07, training reward 0.30 ± 0.14 (2 seeds)",
@@ -138,9 +138,13 @@ def test_reinforcement_learning(tmp_path):
 def test_bad_input(tmp_path, script):
     if script.startswith("reinforcement"):
         pytest.importorskip("gymnasium")
+    arguments_of = {
+        "memory_composition/draw.py": [3],
+        "reinforcement_learning/summary.py": ["corridor", "small"],
+    }
     for arguments, message in (
         ([], "give one folder"),
-        ([tmp_path, 3] if "draw" in script else [tmp_path], "; give the "),
+        ([tmp_path, *arguments_of.get(script, [])], "; give the "),
     ):
         done = python(script, *arguments)
         assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
