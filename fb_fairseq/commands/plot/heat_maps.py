@@ -82,7 +82,7 @@ def draw_attention_map(axes, model: NamedMap) -> None:
     """Attention between the tokens of a text: the step that reads a token in a row, those before it in the columns."""
     from matplotlib.colors import PowerNorm
 
-    image = axes.imshow(model.map.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="equal", cmap="viridis")
+    image = axes.imshow(model.map.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto", cmap="viridis")
     number = len(model.labels) - 1
     axes.set_xticks(range(number))
     axes.set_xticklabels(model.labels[:-1], rotation=90, fontsize="x-small")

@@ -160,6 +160,7 @@ def draw_persistent_use(axes, model: NamedHeads) -> None:
     for part in USE_MARKS:
         axes.axhline(100 * part, color="grey", linewidth=0.5)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"most used of each head's {vectors} persistent vectors")
     axes.set_ylabel("their share of attention on all of them (%)")
     axes.set_ylim(0, 101)
