@@ -34,7 +34,7 @@ COMMANDS = {
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
     "compare": Command("fb_fairseq.commands.compare.command", "results of recipes beside the papers' tables"),
     "plot": Command(
-        "fb_fairseq.commands.plot.command", "learning curves, layer weights, spans, attention on persistent vectors"
+        "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),
     "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),

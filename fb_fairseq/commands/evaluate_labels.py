@@ -10,7 +10,7 @@ counting its labels.
 """
 
 import json
-from typing import NamedTuple
+from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -46,14 +46,31 @@ class LabelledStreams(NamedTuple):
         inputs: input symbols [B, T].
         labels: label of each symbol [B, T]; padding where none counts.
         sequences: index in the corpus of the sequence that each symbol belongs to [B, T]; 0 in the padding.
+        positions: position of each symbol in its sequence [B, T]; 0 is ``</s>``, and the padding.
     """
 
     inputs: Tensor
     labels: Tensor
     sequences: Tensor
+    positions: Tensor
 
 
-def cut_into_streams(corpus, pad: int, streams: int, context: int) -> LabelledStreams:
+class Judged(NamedTuple):
+    """The guesses in a block of labelled streams; all [B, T].
+
+    Attributes:
+        is_label: where a label counts.
+        is_right: where the guess equals a label that counts.
+        sequences, positions: see ``LabelledStreams``.
+    """
+
+    is_label: Tensor
+    is_right: Tensor
+    sequences: Tensor
+    positions: Tensor
+
+
+def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: Optional[int] = None) -> LabelledStreams:
     """Cut a corpus into streams with equal numbers of sequences.
 
     Args:
@@ -61,21 +78,23 @@ def cut_into_streams(corpus, pad: int, streams: int, context: int) -> LabelledSt
         pad: padding symbol of inputs and labels.
         streams: number of streams B, at most that of sequences.
         context: number of sequences that a stream reads before its own; their labels are padding.
+        sequences: how many of the corpus's sequences, from its beginning; None: all.
     """
-    ends = np.concatenate([[0], corpus.inputs.ends])
+    ends = np.concatenate([[0], corpus.inputs.ends[:sequences]])
     number = len(ends) - 1
     bounds = [b * number // streams for b in range(streams + 1)]
     ranges = [(max(0, first - context), first, last) for first, last in zip(bounds, bounds[1:])]
     steps = max(int(ends[last] - ends[start]) for start, _, last in ranges)
     inputs, labels = torch.full((2, streams, steps), pad)
-    sequences = torch.zeros(streams, steps, dtype=torch.long)
+    indices, positions = torch.zeros(2, streams, steps, dtype=torch.long)
     for row, (start, first, last) in enumerate(ranges):
         begin, end = int(ends[start]), int(ends[last])
         inputs[row, : end - begin], labels[row, : end - begin] = corpus.block(begin, end)
         labels[row, : ends[first] - begin] = pad
-        lengths = torch.from_numpy(np.diff(ends[start : last + 1]))
-        sequences[row, : end - begin] = torch.arange(start, last).repeat_interleave(lengths)
-    return LabelledStreams(inputs, labels, sequences)
+        lengths = np.diff(ends[start : last + 1])
+        indices[row, : end - begin] = torch.from_numpy(np.repeat(np.arange(start, last), lengths))
+        positions[row, : end - begin] = torch.from_numpy(np.concatenate([np.arange(length) for length in lengths]))
+    return LabelledStreams(inputs, labels, indices, positions)
 
 
 def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
@@ -86,31 +105,44 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
     return adaptive_guess(decoder.adaptive_softmax, outputs.flatten(0, 1)).view(outputs.shape[:2])
 
 
-@torch.no_grad()
+def judged_blocks(
+    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: Optional[int] = None
+) -> Iterator[Judged]:
+    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
+
+    Args:
+        streams, context, sequences: see ``cut_into_streams``; fewer streams if there are fewer sequences.
+        block: number of steps that are computed together.
+    """
+    decoder, state = model.decoder, None
+    number = len(corpus.inputs.ends[:sequences])
+    data = cut_into_streams(corpus, pad, min(streams, number), context, sequences)
+    for first in range(0, data.inputs.shape[1], block):
+        columns = slice(first, first + block)
+        tokens, labels = data.inputs[:, columns].to(device), data.labels[:, columns]
+        with torch.no_grad():
+            features_TBD, state = decoder.stack.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
+            guesses = best_guesses(decoder, features_TBD.transpose(0, 1)).cpu()
+        is_label = labels.ne(pad)
+        is_right = guesses.eq(labels) & is_label
+        yield Judged(is_label, is_right, data.sequences[:, columns], data.positions[:, columns])
+
+
 def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, device) -> Accuracy:
     """Measure the accuracy of a language model of this package on a ``LabelledCorpus``.
 
     Args:
-        streams, context: see ``cut_into_streams``.
-        block: number of steps that are computed together.
+        streams, context, block: see ``judged_blocks``.
 
     Raises:
         UserError: the corpus has no labels that count.
     """
-    decoder, state = model.decoder, None
     sequences = len(corpus.inputs.ends)
-    data = cut_into_streams(corpus, pad, min(streams, sequences), context)
     counted = correct = 0
     wrong = torch.zeros(sequences, dtype=torch.bool)
-    for first in range(0, data.inputs.shape[1], block):
-        columns = slice(first, first + block)
-        tokens, labels = data.inputs[:, columns].to(device), data.labels[:, columns]
-        features_TBD, state = decoder.stack.run_block(decoder.embed(tokens, first).transpose(0, 1), state)
-        guesses = best_guesses(decoder, features_TBD.transpose(0, 1)).cpu()
-        is_label = labels.ne(pad)
-        is_right = guesses.eq(labels) & is_label
-        counted, correct = counted + int(is_label.sum()), correct + int(is_right.sum())
-        wrong[data.sequences[:, columns][is_label & ~is_right]] = True
+    for judged in judged_blocks(model, corpus, pad, streams, context, block, device):
+        counted, correct = counted + int(judged.is_label.sum()), correct + int(judged.is_right.sum())
+        wrong[judged.sequences[judged.is_label & ~judged.is_right]] = True
     if not counted:
         raise UserError(f"{corpus.path}: none of its labels count; give another split with --gen-subset")
     right = sequences - int(wrong.sum())

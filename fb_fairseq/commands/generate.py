@@ -79,8 +79,11 @@ def load(path: str, data: Optional[str]):
     return models[0].eval(), task
 
 
-def encode(prompt: str, dictionary) -> List[int]:
+def encode(prompt: str, dictionary, option: str = "--prompt") -> List[int]:
     """The symbols of a prompt.
+
+    Args:
+        option: the option that gives the prompt.
 
     Raises:
         UserError: an escape is unknown, or a word is not in the dictionary.
@@ -89,13 +92,13 @@ def encode(prompt: str, dictionary) -> List[int]:
         try:
             symbols = byte_codec.encode(byte_codec.unescape(prompt))
         except ValueError as error:
-            raise UserError(f"--{error}") from None
+            raise UserError(f"{option}: {str(error).partition(': ')[2]}") from None
     else:
         symbols = prompt.split()
     for symbol in symbols:
         if symbol not in dictionary:
             raise UserError(
-                f"--prompt: {symbol!r} is not in dict.txt; tokenise the prompt like the training text, and write "
+                f"{option}: {symbol!r} is not in dict.txt; tokenise the text like the training text, and write "
                 f"{dictionary.unk_word} for an unknown word"
             )
     return [dictionary.index(symbol) for symbol in symbols]

@@ -2,10 +2,11 @@
 
 import math
 from functools import partial
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
@@ -14,11 +15,29 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.all_attention.block import AllAttentionWeights, all_attention, persistent_sublayer
-from fb_fairseq.ops.all_attention.persistent import PersistentVectors
-from fb_fairseq.ops.attention import block_attention, step_attention
+from fb_fairseq.ops.all_attention.block import (
+    AllAttentionWeights,
+    all_attention,
+    by_group,
+    persistent_heads,
+    persistent_sublayer,
+)
+from fb_fairseq.ops.all_attention.persistent import PersistentVectors, persistent_scores
+from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
+
+
+class LayerAttention(NamedTuple):
+    """What a layer attends to in a block.
+
+    Attributes:
+        context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
+        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0.
+    """
+
+    context_BHTS: Tensor
+    persistent_UN: Optional[Tensor]
 
 
 class PersistentMemory(nn.Module):
@@ -83,37 +102,50 @@ class AllAttention(RelativeTransformer):
 
     def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
         """See ``RelativeTransformer.run_layer``."""
-        return self._layer_and_share(layer, x_TBD, carried_CBD, reach, reach_TB)[0]
-
-    def _layer_and_share(
-        self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, Optional[Tensor]]:
-        """A layer's output [T, B, D], and the persistent vectors' share of the attention [T, B, H, 1]."""
         o, weights = self.options, layer.weights(reach)
-        T, B, _ = x_TBD.shape
-        # No step of the block attends to its last one.
-        keys, values = project_memory(torch.cat([carried_CBD, x_TBD[:-1]]), layer.projection(), o.context_heads)
+        context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
+        shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
         attend = partial(
             block_attention,
-            k_CBHE=keys,
-            v_CBHE=values,
-            span=reach,
-            positions=self.positions.weights().reaching(reach),
-            mask_BHTS=self.draw(o.attention_dropout, (B, o.context_heads, T, reach), x_TBD),
-            span_mask_HS=weights.span_mask_HS,
+            **context,
+            v_CBHE=values_CBHE,
+            mask_BHTS=self.draw(o.attention_dropout, shape, x_TBD),
             reach_TB=reach_TB,
         )
-        return self._sublayers(x_TBD, attend, weights)
+        return self._sublayers(x_TBD, attend, weights)[0]
 
-    def _sublayers(self, x: Tensor, attend: Callable, weights: AllAttentionWeights) -> Tuple[Tensor, Optional[Tensor]]:
-        """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors."""
+    def _context(
+        self, layer, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
+    ) -> Tuple[Dict[str, Any], Tensor]:
+        """What a layer attends to in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
+        # No step of the block attends to its last one.
+        inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
+        keys_CBHE, values_CBHE = project_memory(inputs_CBD, layer.projection(), self.options.context_heads)
+        positions = self.positions.weights().reaching(reach)
+        context = dict(k_CBHE=keys_CBHE, span=reach, positions=positions, span_mask_HS=weights.span_mask_HS)
+        return context, values_CBHE
+
+    def _sublayers(
+        self,
+        x: Tensor,
+        attend: Callable[..., Tensor],
+        weights: AllAttentionWeights,
+        attend_persistent: Optional[Callable[[Tensor], Tuple[Tensor, Tensor]]] = None,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors.
+
+        Args:
+            attend, attend_persistent: see ``all_attention``.
+        """
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
-        mask_URN = self._draw_persistent(weights, x)
-        attended, share = all_attention(query, attend, weights, mask_URN)
+        if attend_persistent is None:
+            mask_URN = self._draw_persistent(weights, x)
+            attend_persistent = partial(persistent_heads, vectors=weights.persistent, mask_URN=mask_URN)
+        attended, share = all_attention(query, attend, weights, attend_persistent)
         x = attention_residual(x, attended, weights, before, self.draw(o.dropout, x.shape, x))
         if weights.persistent_norm is not None:
-            x = persistent_sublayer(x, weights, before, mask_URN, self.draw(o.dropout, x.shape, x))
+            x = persistent_sublayer(x, weights, before, attend_persistent, self.draw(o.dropout, x.shape, x))
         return x, share
 
     def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Optional[Dropout]:
@@ -144,13 +176,31 @@ class AllAttention(RelativeTransformer):
         ring.push(memory_KBD, weights, options)
         return StepOutput(x_BD, memory_KBD, None)
 
+    # To be looked at: what the layers attend to, without dropout and without gradient.
+
     def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        """Not available: persistent vectors take a share of the same softmax.
+        """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
+
+        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
+        """
+        layers, state = self._watch_block(x_TBD, state)
+        S = self.options.attention_span
+        return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
+
+    def persistent_use(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+        """How much attention each persistent vector gets in a block, averaged over steps and streams.
+
+        Returns:
+            Weights [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they
+            are parts of one softmax over vectors and context, and sum to the vectors' share of it.
 
         Raises:
-            UserError: always; see ``persistent_shares``.
+            UserError: the model has no persistent vectors.
         """
-        raise UserError("memory_attention: not available for all_attention_lm; use persistent_shares")
+        if not self.options.persistent_memory_size:
+            raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
+        layers, state = self._watch_block(x_TBD, state)
+        return torch.stack([seen.persistent_UN for seen in layers]), state
 
     def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         """How much attention the persistent vectors take in a block, averaged over steps and streams.
@@ -159,7 +209,7 @@ class AllAttention(RelativeTransformer):
             Shares [L, H], and the state after the block.
 
         Raises:
-            ValueError: persistent and context vectors do not share a softmax.
+            UserError: persistent and context vectors do not share a softmax.
         """
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
@@ -167,12 +217,38 @@ class AllAttention(RelativeTransformer):
                 f"--persistent-memory-variant {o.persistent_memory_variant}, --persistent-memory-size "
                 f"{o.persistent_memory_size}: persistent vectors share attention with the context in all-attn only"
             )
+        use_LUN, state = self.persistent_use(x_TBD, state)
+        return use_LUN.sum(-1), state
+
+    @torch.no_grad()
+    def _watch_block(self, x_TBD: Tensor, state: Optional[StreamState]) -> Tuple[List[LayerAttention], StreamState]:
+        """What each layer attends to in a block, and the state after it."""
         reaches = self.reaches()
-        state = StreamState.entering(state, len(self.layers), o.attention_span, x_TBD)
-        inputs: List[Tensor] = []
-        shares = []
+        state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
+        inputs, layers = [], []
         for layer, carried_CBD, reach in zip(self.layers, state.memory_KCBD, reaches):
             inputs.append(x_TBD)
-            x_TBD, share_TBH1 = self._layer_and_share(layer, x_TBD, carried_CBD[-reach:], reach)
-            shares.append(share_TBH1.mean((0, 1)).squeeze(-1))
-        return torch.stack(shares), state.extended(torch.stack(inputs), self.carried_steps(reaches))
+            x_TBD, seen = self._watch_layer(layer, x_TBD, carried_CBD[-reach:], reach)
+            layers.append(seen)
+        return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
+
+    def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tuple[Tensor, LayerAttention]:
+        """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to."""
+        weights = layer.weights(reach)
+        context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
+        seen: Dict[str, Tensor] = {}
+
+        def attend(q_TBHE: Tensor, return_lse: bool = False):
+            seen["context_BHTS"] = attention_by_distance(q_TBHE, **context)
+            return block_attention(q_TBHE, **context, v_CBHE=values_CBHE, return_lse=return_lse)
+
+        def attend_persistent(q: Tensor):
+            seen["persistent_URN"] = persistent_scores(by_group(q), weights.persistent).softmax(-1)
+            return persistent_heads(q, weights.persistent)
+
+        x_TBD, share_TBH1 = self._sublayers(x_TBD, attend, weights, attend_persistent)
+        context_BHTS, persistent_URN = seen["context_BHTS"], seen.get("persistent_URN")
+        if share_TBH1 is not None:  # one softmax over both
+            context_BHTS = context_BHTS * (1 - share_TBH1.permute(1, 2, 0, 3))
+            persistent_URN = persistent_URN * by_group(share_TBH1)
+        return x_TBD, LayerAttention(context_BHTS, None if persistent_URN is None else persistent_URN.mean(1))

@@ -261,6 +261,20 @@ def block_attention_weights(
     return weights_BHTC, lse_BHT1
 
 
+def attention_by_distance(
+    q_TBHE: Tensor, k_CBHE: Tensor, span: int, positions: Positions, span_mask_HS: Optional[Tensor] = None
+) -> Tensor:
+    """The weights of ``block_attention``, to be looked at: [B, H, T, S], column d - 1 for distance d.
+
+    They are zero where the slots do not reach that far.
+    """
+    if not len(k_CBHE):
+        T, B, H, _ = q_TBHE.shape
+        return at_least_fp32(q_TBHE.new_zeros(B, H, T, span))
+    weights_BHTC, _ = block_attention_weights(q_TBHE, k_CBHE, span, positions, span_mask_HS)
+    return by_distance(weights_BHTC, span).flip(-1)
+
+
 def reached_slots(reach_TB: Tensor, slots: int) -> Tensor:
     """Which slots of ``block_attention`` each step of a stream may look at: [B, 1, T, C]."""
     T, device = len(reach_TB), reach_TB.device

@@ -5,8 +5,9 @@ import re
 import pytest
 import torch
 
-from fb_fairseq.commands.plot.checkpoints import persistent_shares
+from fb_fairseq.commands.plot.attention import cut_text, persistent_shares, persistent_use
 from fb_fairseq.commands.plot.command import main as plot
+from fb_fairseq.commands.plot.models import load_corpus, load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
@@ -55,11 +56,16 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
     )
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
     path = str(tmp_path / "a/checkpoint_last.pt")
-    shares = persistent_shares(path, str(byte_data), "valid", tokens=99, block=44)
+    loaded = load_model("--persistent-shares", path, str(byte_data), cpu=True)
+    streams = cut_text(load_corpus(loaded, str(byte_data), "valid"), 99, 10)
+    shares = persistent_shares(loaded, *streams, block=44)
     assert len(shares) == 2 and all(0 < share < 1 for layer in shares for share in layer)
-    for layer, other in zip(shares, persistent_shares(path, str(byte_data), "valid", tokens=99, block=11)):
+    for layer, other in zip(shares, persistent_shares(loaded, *streams, block=3)):
         assert layer == pytest.approx(other, rel=1e-3), "where blocks are cut changes nothing"
-    plot(["--persistent-shares", path, "--data", str(byte_data), "--out", str(tmp_path / "shares.png")])
+    for layer in persistent_use(loaded, *streams):
+        assert len(layer) == 24 and layer[-1] == pytest.approx(1) and sorted(layer) == layer and layer[0] > 1 / 24
+    panels = [f"--persistent-{name}={path}" for name in ("shares", "use")] + ["--attention", path]
+    plot([*panels, "--data", str(byte_data), "--tokens", "100", "--cpu", "--out", str(tmp_path / "shares.png")])
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
         plot(["--persistent-shares", path, "--data", str(byte_data), "--split", "no", "--out", "x.png"])

@@ -6,6 +6,9 @@ import json
 import pytest
 
 from fb_fairseq.commands import evaluate_labels
+from fb_fairseq.commands.plot.command import main as plot
+from fb_fairseq.commands.plot.models import load_model
+from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.errors import UserError
 from fb_fairseq.synthetic_tasks.command import main as make_task
 from tests.cli.fairseq_commands import json_logs, run, train
@@ -101,6 +104,35 @@ def test_context(walks, tmp_path, capsys):
     one = evaluate(capsys, *arguments, 1)
     assert evaluate(capsys, *arguments, 40) == evaluate(capsys, *arguments, 7) == one
     assert evaluate(capsys, *arguments, 40, "--context-sequences", 0) != one
+
+
+def test_accuracy_by_position(walks, trained, capsys, tmp_path):
+    """Over all positions it is the accuracy of evaluate-labels; ``</s>`` has no label."""
+    checkpoint = str(trained[0] / "checkpoint_best.pt")
+    found = evaluate(capsys, walks, "--path", checkpoint, "--cpu")
+    loaded = load_model("--position-accuracy", checkpoint, str(walks), cpu=True)
+    labels, correct = accuracy_by_position(loaded, "test", 10**6)
+    assert labels == [0] + [40] * 10
+    assert 100 * sum(correct) / sum(labels) == pytest.approx(found["accuracy"])
+    by_hand = [0] * 11
+    loaded.task.load_dataset("test")
+    corpus = loaded.task.dataset("test").corpus
+    tokens, targets = corpus.block(0, len(corpus))
+    guesses = loaded.model(tokens[None])[0][0].argmax(-1)  # one stream: every sequence with the memory of all before
+    for i, (guess, target) in enumerate(zip(guesses, targets)):
+        by_hand[i % 11] += int(guess == target)
+    one_stream = evaluate(capsys, walks, "--path", checkpoint, "--cpu", "--streams", 1)
+    assert 100 * sum(by_hand) / 400 == pytest.approx(one_stream["accuracy"])
+    # The span is 10 steps, but the memory reaches further: so the number of streams may change a few guesses.
+    assert all(abs(one - other) <= 4 for one, other in zip(by_hand, correct))
+    assert accuracy_by_position(loaded, "test", 30).labels == [0] + [2] * 10, "whole sequences of 11 tokens"
+    assert accuracy_by_position(loaded, "test", 1).labels == [0] + [1] * 10, "at least one"
+    arguments = ["--position-accuracy", f"A={checkpoint}", "--attention", checkpoint, "--split", "test"]
+    plot([*arguments, "--data", str(walks), "--cpu", "--tokens", "200", "--out", str(tmp_path / "positions.png")])
+    assert (tmp_path / "positions.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        plot(["--context-perplexity", checkpoint, "--data", str(walks), "--out", str(tmp_path / "x.png")])
+    assert "was trained with --labels; use --position-accuracy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arch", ["relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"])

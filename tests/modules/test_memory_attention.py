@@ -5,7 +5,9 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
-from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory
+from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
+from fb_fairseq.ops.all_attention import reference
+from fb_fairseq.ops.layers import attention_residual, feed_forward, layer_norm, project_memory, project_query
 from tests.modules.options import random_options, randomise
 
 STACKS = [FeedbackTransformer, RelativeTransformer]
@@ -101,6 +103,99 @@ def test_blocks(stack):
     torch.testing.assert_close(state.memory_KCBD, end.memory_KCBD)
 
 
-def test_all_attention_is_refused():
-    with pytest.raises(UserError, match="persistent_shares"):
-        build(AllAttention, 0).memory_attention(torch.randn(T, B, 14).double())
+def weights_slot_by_slot(model, l, past, x_D):
+    """Layer l's weights at a step by the slot-by-slot reference: of the context by head [H, S], nearest first, and of
+    the persistent vectors by group [U, N].
+
+    Args:
+        past: the layer's inputs at the steps before, oldest first.
+        x_D: what its queries are projected from.
+    """
+    o, layer = model.options, model.layers[l]
+    reach, projection, E = model.reaches()[l], layer.projection(), model.options.head_dim
+    weights = layer.weights(reach)
+    past = [layer_norm(step_D, projection.norm) for step_D in past][-reach:]
+    q_HE = project_query(x_D, weights, o.decoder_attention_heads, o.decoder_normalize_before)
+    N, variant = o.persistent_memory_size, weights.variant
+    context, persistent = [], []
+    for h in range(o.context_heads):
+        slots = reference.context_slots(past, weights, projection, model.positions.weights(), h, E)
+        together = variant == "all-attn" and N
+        every = slots + (reference.vectors(weights, h) if together else [])
+        parts = [slot.mask * torch.exp(q_HE[h] @ slot.key_E / E**0.5) for slot in every]
+        normed = [part / sum(parts) for part in parts]
+        context.append(normed[: len(slots)][::-1] + [torch.zeros(())] * (o.attention_span - len(slots)))
+        if together:
+            persistent.append(normed[len(slots) :])
+    for u in range(0 if variant == "all-attn" or not N else len(weights.persistent.key_UNE)):
+        q_E = {
+            "attn-split": q_HE[u],
+            "head-split": q_HE[len(q_HE) - len(weights.persistent.key_UNE) + u],
+            "single-head": q_HE.flatten(),
+        }.get(variant)
+        if q_E is not None:
+            scores = [q_E @ slot.key_E / len(q_E) ** 0.5 for slot in reference.vectors(weights, u)]
+            persistent.append(torch.stack(scores).softmax(-1))
+    return torch.tensor(context), torch.tensor([list(row) for row in persistent])
+
+
+@pytest.mark.parametrize("variant", PERSISTENT_MEMORY_VARIANTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_all_attention(variant, seed):
+    """Against the slot-by-slot reference; and watching a block changes neither its outputs nor the state after it."""
+    fixed = dict(decoder_attention_heads=2, persistent_memory_size=5, persistent_memory_variant=variant)
+    model = build(AllAttention, seed, **fixed)
+    model.clamp()  # a span below 0 would attend to nothing
+    x_TBD = torch.randn(CARRIED + T, B, model.options.decoder_embed_dim, dtype=torch.double)
+    with torch.no_grad():
+        _, state = model(x_TBD[:CARRIED])
+        _, expected_state = model(x_TBD[CARRIED:], state)
+        weights_LBHTS, after = model.memory_attention(x_TBD[CARRIED:], state)
+        use_LUN, _ = model.persistent_use(x_TBD[CARRIED:], state)
+        torch.testing.assert_close(after.memory_KCBD, expected_state.memory_KCBD)
+        inputs_LTBD = torch.stack(layer_inputs(model, x_TBD))
+    assert use_LUN.shape[::2] == (model.options.decoder_layers, 5)
+    sums = weights_LBHTS.sum(-1)
+    if variant == "all-attn":
+        torch.testing.assert_close(sums.mean((1, 3)) + use_LUN.sum(-1), torch.ones_like(sums.mean((1, 3))))
+        torch.testing.assert_close(model.persistent_shares(x_TBD[CARRIED:], state)[0], use_LUN.sum(-1))
+    else:
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+        torch.testing.assert_close(use_LUN.sum(-1), torch.ones_like(use_LUN.sum(-1)))
+    for l in range(model.options.decoder_layers):
+        found = []
+        for t in range(CARRIED, CARRIED + T):
+            for b in range(B):
+                past = list(inputs_LTBD[l, :t, b])
+                context_HS, persistent_UN = weights_slot_by_slot(model, l, past, inputs_LTBD[l, t, b])
+                torch.testing.assert_close(weights_LBHTS[l, b, :, t - CARRIED], context_HS.double())
+                found.append(persistent_UN)
+        if variant != "ff-attn":  # whose queries are what the first sublayer returns
+            torch.testing.assert_close(use_LUN[l], torch.stack(found).mean(0))
+
+
+def layer_inputs(model, x_TBD):
+    """The inputs [T, B, D] of all layers, from streams without a past."""
+    inputs = []
+    for layer, reach in zip(model.layers, model.reaches()):
+        inputs.append(x_TBD)
+        x_TBD = model.run_layer(layer, x_TBD, x_TBD[:0], reach, None)
+    return inputs
+
+
+def test_softmax_feed_forward_use():
+    """``ff-attn``: queries of the second sublayer, the same for every step where its input is."""
+    fixed = dict(persistent_memory_size=5, persistent_memory_variant="ff-attn", decoder_layers=1)
+    model = build(AllAttention, 1, decoder_normalize_before=True, **fixed)
+    layer, x_TBD = model.layers[0], torch.randn(1, B, model.options.decoder_embed_dim, dtype=torch.double)
+    # The first step of a stream has no context: the first sublayer adds nothing.
+    scores = layer.final_layer_norm(x_TBD[0]) @ layer.persistent_memory.key[0].t()
+    torch.testing.assert_close(model.persistent_use(x_TBD)[0][0, 0], scores.softmax(-1).mean(0).detach())
+
+
+def test_without_persistent_vectors():
+    model = build(AllAttention, 0, persistent_memory_size=0, adaptive_span=False)
+    weights_LBHTS, _ = model.memory_attention(torch.randn(T, B, model.options.decoder_embed_dim).double())
+    torch.testing.assert_close(weights_LBHTS[..., 1:, :].sum(-1), torch.ones_like(weights_LBHTS[..., 1:, 0]))
+    with pytest.raises(UserError, match="--persistent-memory-size 0: the model has no persistent vectors"):
+        model.persistent_use(torch.randn(T, B, model.options.decoder_embed_dim).double())

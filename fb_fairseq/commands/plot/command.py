@@ -1,36 +1,37 @@
-"""Draw learning curves, and what models have learned.
+"""Draw learning curves, what models have learned, and what they attend to.
 
     python -m fb_fairseq plot --curves Feedback=feedback.log LSTM=lstm.log --metric bpb --out curves.png
     python -m fb_fairseq plot --curves A=trained.log A=finetuned.log --out curves.png
     python -m fb_fairseq plot --layer-weights checkpoint_best.pt --spans checkpoint_best.pt --out learned.png
+    python -m fb_fairseq plot --layer-weights-over-training train.log --out weights.png
+    python -m fb_fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
+    python -m fb_fairseq plot --attention-map checkpoint_best.pt --text "to be or not to be" --out map.png
     python -m fb_fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
+    python -m fb_fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
+    python -m fb_fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
 
 Learning curves are read from fairseq's logs (--log-format json --log-file FILE, or --tensorboard-logdir DIR), layer
-weights and adaptive spans from checkpoints. The share of attention on persistent vectors is measured by running a
-checkpoint on a text. A name for the legend may precede a path: Feedback=runs/a/checkpoint_best.pt. With several of
-these options, the panels stand side by side.
+weights and adaptive spans from checkpoints. For the other panels, language models are run on a text. A name for the
+legend may precede a path: Feedback=runs/a/checkpoint_best.pt. With several of these options, the panels stand side by
+side.
 """
 
 import argparse
 import os
-from functools import partial
-from typing import Callable, Dict, List, Tuple
+from typing import List, Tuple
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights, persistent_shares
-from fb_fairseq.commands.plot.logs import X_AXES, Curve, NamedCurves, continued, read_log
-from fb_fairseq.commands.plot.panels import (
-    NamedHeads,
-    NamedWeights,
-    draw_curves,
-    draw_layer_weights,
-    draw_persistent_shares,
-    draw_spans,
-)
+from fb_fairseq.commands.generate import no_log
+from fb_fairseq.commands.plot.assemble import Panel, make_panels, measured_on_data
+from fb_fairseq.commands.plot.context import LONGEST
+from fb_fairseq.commands.plot.logs import X_AXES
 from fb_fairseq.drawing import check_figure, save_figure
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import flag
 
-PANEL_INCHES = (6, 4)  # width and height
+PANELS = (
+    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
+    *("persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
+)
 
 
 def named_path(argument: str) -> Tuple[str, str]:
@@ -50,80 +51,117 @@ def build_parser() -> CommandParser:
     """The command's options."""
     parser = CommandParser("plot", description=__doc__)
 
-    def add_paths(option: str, metavar: str, text: str) -> None:
-        parser.add_argument(option, nargs="+", type=named_path, default=[], metavar=metavar, help=text)
+    def add_paths(group, option: str, metavar: str, text: str) -> None:
+        group.add_argument(option, nargs="+", type=named_path, default=[], metavar=metavar, help=text)
 
+    logs = parser.add_argument_group("panels from logs")
     add_paths(
+        logs,
         "--curves",
         "[NAME=]LOG",
         "draw learning curves from these logs; a second log with the same name continues the first one (fine-tuning)",
     )
-    parser.add_argument(
+    logs.add_argument(
         "--metric", default="loss", help="metric of --curves: loss, bpb, ppl, accuracy, … (default: %(default)s)"
     )
-    parser.add_argument("--x", choices=X_AXES, default=X_AXES[0], help="x axis of --curves (default: %(default)s)")
-    add_paths("--layer-weights", "[NAME=]CHECKPOINT", "draw the layers' weights in the feedback memory")
-    add_paths("--spans", "[NAME=]CHECKPOINT", "draw adaptive spans by layer and head")
+    logs.add_argument("--x", choices=X_AXES, default=X_AXES[0], help="x axis of --curves (default: %(default)s)")
     add_paths(
-        "--persistent-shares",
-        "[NAME=]CHECKPOINT",
-        "draw the share of attention on persistent vectors by layer and head, measured on --data",
+        logs,
+        "--layer-weights-over-training",
+        "[NAME=]LOG",
+        "draw the layers' weights in the feedback memory (Eq. 1) at each validation, one panel for each log",
     )
-    parser.add_argument("--data", help="folder of binarised text, for --persistent-shares")
-    parser.add_argument("--split", default="valid", help="split of --data (default: %(default)s)")
-    parser.add_argument("--title", default="", help="title of the figure")
-    parser.add_argument("--out", required=True, metavar="PNG", help="image file to write")
+    files = parser.add_argument_group("panels from checkpoints alone")
+    add_paths(files, "--layer-weights", "[NAME=]CHECKPOINT", "draw the layers' weights in the feedback memory")
+    add_paths(files, "--spans", "[NAME=]CHECKPOINT", "draw adaptive spans by layer and head")
+    models = parser.add_argument_group("panels for which models are run")
+    for option, text in (
+        (
+            "--attention",
+            "draw the share of attention by layer and distance, mean of all heads, on --data or --text; one panel each",
+        ),
+        ("--attention-map", "draw the attention between the tokens of a short --text; one panel each"),
+        ("--persistent-shares", "draw the share of attention on persistent vectors by layer and head; one panel each"),
+        ("--persistent-use", "draw how few persistent vectors take how much of that attention; one panel each"),
+        (
+            "--context-perplexity",
+            "draw perplexity (of byte models, bits per byte) against the context that is available, for the same "
+            "tokens of --data",
+        ),
+        ("--position-accuracy", "draw the accuracy of models trained with --labels against the position in a sequence"),
+    ):
+        add_paths(models, option, "[NAME=]CHECKPOINT", text)
+    models.add_argument("--data", help="folder of binarised text to run the models on")
+    models.add_argument("--split", default="valid", help="split of --data (default: %(default)s)")
+    models.add_argument(
+        "--tokens",
+        type=int,
+        default=20000,
+        metavar="N",
+        help="how many tokens of --data to measure on, from the beginning (default: %(default)s); --context-perplexity "
+        "reads each of them about 20 times",
+    )
+    models.add_argument(
+        "--text",
+        help="text for --attention and --attention-map; bytes with escapes as in prompts (\\n, \\t, \\\\, \\xHH), or "
+        "words of the dictionary, separated by spaces",
+    )
+    models.add_argument(
+        "--layer", type=int, metavar="N", help="layer of --attention-map (default: the mean of all layers)"
+    )
+    models.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help=f"longest context of --context-perplexity in tokens, a power of two (default: {LONGEST}, or at most half "
+        "of the split)",
+    )
+    models.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    figure = parser.add_argument_group("figure")
+    figure.add_argument("--title", default="", help="title of the figure")
+    figure.add_argument("--out", required=True, metavar="PNG", help="image file to write")
     return parser
 
 
-def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
-    """The curves of a log, by tag.
-
-    Raises:
-        UserError: the metric is not logged, or not its time.
-    """
-    curves = read_log(path, metric, x)
-    if not curves:
-        raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
-    return curves
-
-
-def read_panels(args) -> List[Callable]:
-    """Read the logs and checkpoints that the options name.
-
-    Returns:
-        One function for each panel, which draws it on matplotlib axes.
-
-    Raises:
-        ValueError: a log or checkpoint lacks what is to be drawn.
-    """
-    panels: List[Callable] = []
-    if args.curves:
-        runs = continued([NamedCurves(name, read_curves(path, args.metric, args.x)) for name, path in args.curves])
-        panels.append(partial(draw_curves, runs=runs, metric=args.metric, x=args.x))
-    if args.layer_weights:
-        weights = [NamedWeights(name, layer_weights(path)) for name, path in args.layer_weights]
-        panels.append(partial(draw_layer_weights, models=weights))
-    if args.spans:
-        spans = [NamedHeads(name, adaptive_spans(path)) for name, path in args.spans]
-        panels.append(partial(draw_spans, models=spans))
-    for name, path in args.persistent_shares:
-        shares = NamedHeads(name, persistent_shares(path, args.data, args.split))
-        panels.append(partial(draw_persistent_shares, model=shares))
-    return panels
+def check(parser: CommandParser, args) -> None:
+    """Exit with one line if the options do not go together."""
+    if not any(getattr(args, name) for name in PANELS):
+        names = [flag(name) for name in PANELS]
+        parser.error(f"give {', '.join(names[:-1])} or {names[-1]}, or several of them")
+    if args.tokens < 1:
+        parser.error(f"--tokens {args.tokens}: must be 1 or more")
+    if args.data is None and measured_on_data(args):
+        option = measured_on_data(args)[0]
+        text = ", or a text with --text" if option == "--attention" else ""
+        parser.error(f"{option}: give the folder of binarised text to measure on with --data{text}")
+    if args.attention_map and args.text is None:
+        parser.error("--attention-map: give a short text with --text")
+    for name, users in (
+        ("text", ("attention", "attention_map")),
+        ("layer", ("attention_map",)),
+        ("context", ("context_perplexity",)),
+    ):
+        if getattr(args, name) is not None and not any(getattr(args, user) for user in users):
+            parser.error(f"{flag(name)}: has no effect without {' or '.join(map(flag, users))}; leave it out")
 
 
-def write_figure(panels: List[Callable], title: str, out: str) -> None:
+def write_figure(panels: List[Panel], title: str, out: str) -> None:
     """Draw the panels side by side and write the figure to ``out``."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display is needed
     from matplotlib import pyplot
 
-    width, height = PANEL_INCHES
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(width * len(panels), height), squeeze=False)
-    for axes, draw in zip(all_axes[0], panels):
-        draw(axes)
+    widths, heights = [panel.width for panel in panels], [panel.height for panel in panels]
+    figure, all_axes = pyplot.subplots(
+        1,
+        len(panels),
+        figsize=(sum(widths), max(heights)),
+        squeeze=False,
+        gridspec_kw={"width_ratios": widths},
+    )
+    for axes, panel in zip(all_axes[0], panels):
+        panel.draw(axes)
     if title:
         figure.suptitle(title)
     save_figure(figure, out)
@@ -133,11 +171,8 @@ def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if not (args.curves or args.layer_weights or args.spans or args.persistent_shares):
-        parser.error("give --curves, --layer-weights, --spans or --persistent-shares, or several of them")
-    if args.persistent_shares and not args.data:
-        parser.error("--persistent-shares: give the text to measure them on with --data")
-    with parser.one_line_errors():
+    check(parser, args)
+    with parser.one_line_errors(), no_log():
         check_figure("--out", args.out)
-        write_figure(read_panels(args), args.title, args.out)
+        write_figure(make_panels(args), args.title, args.out)
     print(f"Wrote {args.out}")

@@ -42,6 +42,20 @@ def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
     return read_tensorboard(path, metric)
 
 
+def read_layer_weights(path: str) -> List[Curve]:
+    """The curves of Eq. 1's weights in validation: the embedding's, then each layer's; empty if they are not logged.
+
+    Args:
+        path: see ``read_log``. If the log has several validation splits, the first one's are read: they are the same.
+    """
+    layers: List[Curve] = []
+    while True:
+        curves = read_log(path, f"layer_weight_{len(layers)}")
+        if not curves:
+            return layers
+        layers.append(next(iter(curves.values())))
+
+
 class TrainingTime:
     """Sums up the time of training over restarts: fairseq's ``wall`` counts the seconds since the last one."""
 

@@ -1,12 +1,19 @@
-"""Draw the panels of ``python -m fb_fairseq plot``, each on matplotlib axes of its own."""
+"""Draw the panels of ``python -m fb_fairseq plot`` that are no heat maps, each on matplotlib axes of its own."""
 
-from typing import List, NamedTuple
+import math
+from typing import Any, Dict, List, NamedTuple
 
-from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.logs import Curve, NamedCurves
+from fb_fairseq.commands.plot.positions import PositionCounts
 
 METRIC_LABELS = {"bpb": "bits per byte", "loss": "bits per token", "ppl": "perplexity", "accuracy": "accuracy (%)"}
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
 SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
+ORDERED_COLORS = (0.0, 0.9)  # part of matplotlib's viridis that is dark enough for lines
+LINES_PER_COLUMN = 10  # of a legend
+USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
+MOST_POINTS = 100  # of a line
 
 
 class NamedWeights(NamedTuple):
@@ -17,15 +24,49 @@ class NamedWeights(NamedTuple):
 
 
 class NamedHeads(NamedTuple):
-    """One value per layer and head of a checkpoint."""
+    """Values of each layer of a checkpoint: one per head, or for the use of persistent vectors one per vector."""
 
     name: str
     layers: List[List[float]]
 
 
+class NamedLayerCurves(NamedTuple):
+    """Layer weights over a run: a curve for the embedding, then one for each layer."""
+
+    name: str
+    layers: List[Curve]
+
+
+class NamedLosses(NamedTuple):
+    """Losses of a checkpoint with more and more context."""
+
+    name: str
+    losses: ContextLosses
+
+
+class NamedPositions(NamedTuple):
+    """Labels and correct guesses of a checkpoint by position."""
+
+    name: str
+    counts: PositionCounts
+
+
 def color(i: int) -> str:
     """The i-th colour of matplotlib's cycle of ten."""
     return f"C{i % 10}"
+
+
+def ordered_color(i: int, number: int):
+    """The i-th of ``number`` colours that go from dark to light."""
+    from matplotlib import colormaps
+
+    first, last = ORDERED_COLORS
+    return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
+
+
+def legend_style(lines: int) -> Dict[str, Any]:
+    """Arguments of a legend with about so many lines."""
+    return {"fontsize": "x-small" if lines > LINES_PER_COLUMN else "small", "ncol": 1 + lines // LINES_PER_COLUMN}
 
 
 def centred(i: int, number: int) -> float:
@@ -89,16 +130,79 @@ def draw_spans(axes, models: List[NamedHeads]) -> None:
         axes.legend(fontsize="small")
 
 
-def draw_persistent_shares(axes, model: NamedHeads) -> None:
-    """A heat map of the share of attention on persistent vectors, layers against heads."""
-    image = axes.imshow(model.layers, vmin=0, vmax=1, aspect="auto", origin="lower", cmap="viridis")
-    heads = len(model.layers[0])
-    axes.set_xlabel("head")
-    axes.set_ylabel("layer")
-    axes.set_xticks(range(heads))
-    axes.set_xticklabels(range(1, heads + 1))
-    axes.set_yticks(range(len(model.layers)))
-    axes.set_yticklabels(range(1, len(model.layers) + 1))
+def draw_layer_weights_over_training(axes, run: NamedLayerCurves) -> None:
+    """The layers' shares in the memory against updates, from the embedding (dark) to the top layer (light)."""
+    number = len(run.layers)
+    for l, curve in enumerate(run.layers):
+        label = f"layer {l}" if l else "embedding"
+        axes.plot(*zip(*sorted(curve)), label=label, color=ordered_color(l, number), marker="o", markersize=3)
+    axes.axhline(1 / number, color="grey", linestyle=":", label="equal shares (at initialisation)")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("share of the memory")
+    axes.set_ylim(bottom=0)
+    if run.name:
+        axes.set_title(run.name)
+    axes.grid(alpha=0.3)
+    axes.legend(**legend_style(number))
+
+
+def draw_persistent_use(axes, model: NamedHeads) -> None:
+    """The share of the most used persistent vectors against their number, from the lowest layer (dark) to the top."""
+    number = len(model.layers)
+    vectors = len(model.layers[0])
+    for l, shares in enumerate(model.layers):
+        half, most = (1 + sum(share < part for share in shares) for part in USE_MARKS)
+        label = f"layer {l + 1}: half in {min(half, vectors)}, 90% in {min(most, vectors)}"
+        percent = [100 * share for share in shares]
+        axes.plot(range(1, vectors + 1), percent, label=label, color=ordered_color(l, number))
+    equal = [100 * n / vectors for n in range(1, vectors + 1)]
+    axes.plot(range(1, vectors + 1), equal, color="grey", linestyle=":", label="all used equally")
+    for part in USE_MARKS:
+        axes.axhline(100 * part, color="grey", linewidth=0.5)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"most used of each head's {vectors} persistent vectors")
+    axes.set_ylabel("their share of attention on all of them (%)")
+    axes.set_ylim(0, 101)
     if model.name:
         axes.set_title(model.name)
-    axes.figure.colorbar(image, ax=axes, label="share of attention on persistent vectors")
+    axes.grid(alpha=0.3)
+    axes.legend(**legend_style(number))
+
+
+def draw_context_losses(axes, models: List[NamedLosses]) -> None:
+    """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
+    is_bytes = models[-1].losses.bytes
+    for i, (name, losses) in enumerate(models):
+        middle = [math.sqrt(fewest * most) for fewest, most in losses.bins]
+        values = [nats / math.log(2) if is_bytes else math.exp(nats) for nats in losses.nats]
+        axes.plot(middle, values, label=name or None, color=color(i), marker="o", markersize=4)
+    ticks = [most for _, most in models[-1].losses.bins]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks)
+    axes.set_xticklabels(ticks)
+    axes.set_xlabel(f"context since an empty memory ({'bytes' if is_bytes else 'tokens'})")
+    axes.set_ylabel("bits per byte" if is_bytes else "perplexity")
+    axes.grid(alpha=0.3)
+    if any(model.name for model in models):
+        axes.legend(fontsize="small")
+
+
+def draw_position_accuracy(axes, models: List[NamedPositions]) -> None:
+    """Accuracy against the position in the sequence; of long sequences, means of neighbouring positions."""
+    for i, (name, counts) in enumerate(models):
+        width = math.ceil(len(counts.labels) / MOST_POINTS)
+        points = []
+        for first in range(1, len(counts.labels), width):
+            labels, correct = (sum(values[first : first + width]) for values in counts)
+            if labels:
+                last = min(first + width, len(counts.labels)) - 1
+                points.append(((first + last) / 2, 100 * correct / labels))
+        total = 100 * sum(counts.correct) / sum(counts.labels)
+        label = " ".join(filter(None, [name, f"({total:.1f}% of all labels)"]))
+        axes.plot(*zip(*points), label=label, color=color(i), marker="o", markersize=3)
+    axes.set_xlabel("position in the sequence")
+    axes.set_ylabel("accuracy (%)")
+    axes.set_ylim(0, 101)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")

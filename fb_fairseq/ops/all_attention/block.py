@@ -37,14 +37,15 @@ def all_attention(
     q_TBHE: Tensor,
     attend: Callable[..., Tensor],
     layer: AllAttentionWeights,
-    mask_URN: Optional[Dropout] = None,
+    attend_persistent: Callable[[Tensor], Tuple[Tensor, Tensor]],
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention of the queries of a block [T, B, H, E] or a step [B, H, E] over context and persistent vectors.
 
     Args:
         attend: attention of queries over the context: ``step_attention`` or ``block_attention`` with their other
             arguments bound. It takes ``return_lse``.
-        mask_URN: dropout of the persistent vectors' weights.
+        attend_persistent: attention of queries over the persistent vectors: ``persistent_heads`` with its other
+            arguments bound.
 
     Returns:
         The attention output, in the queries' shape; and with ``all-attn`` the persistent vectors' share of the
@@ -54,41 +55,49 @@ def all_attention(
         return attend(q_TBHE), None
     if layer.variant == "head-split":
         half = q_TBHE.shape[-2] // 2
-        persistent, _ = persistent_heads(q_TBHE[..., half:, :], layer.persistent, mask_URN)
+        persistent, _ = attend_persistent(q_TBHE[..., half:, :])
         return torch.cat([attend(q_TBHE[..., :half, :]), persistent], -2), None
     if layer.variant == "single-head":
-        persistent, _ = persistent_heads(q_TBHE.flatten(-2)[..., None, :], layer.persistent, mask_URN)
+        persistent, _ = attend_persistent(q_TBHE.flatten(-2)[..., None, :])
         return attend(q_TBHE) + persistent.view_as(q_TBHE), None
-    persistent, persistent_lse = persistent_heads(q_TBHE, layer.persistent, mask_URN)
+    persistent, persistent_lse = attend_persistent(q_TBHE)
     if layer.variant == "attn-split":
         return attend(q_TBHE) + persistent, None
     context, context_lse = attend(q_TBHE, return_lse=True)
     return combine(context, context_lse, persistent, persistent_lse)
 
 
-def persistent_heads(q: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout]) -> Tuple[Tensor, Tensor]:
+def persistent_heads(
+    q: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
+) -> Tuple[Tensor, Tensor]:
     """``persistent_attention`` of queries [..., U, E], and the logarithms of its sums [..., U, 1]."""
-    q_URE = q.flatten(0, -3).transpose(0, 1).contiguous()
-    return tuple(x.transpose(0, 1).view(*q.shape[:-1], -1) for x in persistent_attention(q_URE, vectors, mask_URN))
+    found = persistent_attention(by_group(q), vectors, mask_URN)
+    return tuple(x_UR.transpose(0, 1).view(*q.shape[:-1], -1) for x_UR in found)
+
+
+def by_group(q: Tensor) -> Tensor:
+    """Queries [..., U, E] as rows [U, R, E]."""
+    return q.flatten(0, -3).transpose(0, 1).contiguous()
 
 
 def persistent_sublayer(
     x: Tensor,
     layer: AllAttentionWeights,
     normalize_before: bool,
-    mask_URN: Optional[Dropout] = None,
+    attend_persistent: Callable[[Tensor], Tuple[Tensor, Tensor]],
     residual: Optional[Dropout] = None,
 ) -> Tensor:
     """``ff-attn``: a feed-forward sublayer with a softmax in place of its ReLU, and no biases (Eq. 9).
 
     Args:
         x: its input [..., D].
+        attend_persistent: see ``all_attention``.
         residual: dropout of what is added to the input.
 
     Returns:
         Its output [..., D], residual connection and norm included.
     """
     query = layer_norm(x, layer.persistent_norm if normalize_before else None)
-    attended, _ = persistent_heads(query[..., None, :], layer.persistent, mask_URN)
+    attended, _ = attend_persistent(query[..., None, :])
     x = x + dropout(attended.squeeze(-2), residual)
     return x if normalize_before else layer_norm(x, layer.persistent_norm)

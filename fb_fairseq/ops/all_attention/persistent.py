@@ -29,10 +29,15 @@ def persistent_attention_reference(
     q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
 ) -> Tuple[Tensor, Tensor]:
     """Reference implementation of ``persistent_attention``."""
-    scores_URN = at_least_fp32(q_URE @ vectors.key_UNE.transpose(1, 2))
+    scores_URN = persistent_scores(q_URE, vectors)
     weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
     out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
     return out_URE, scores_URN.logsumexp(-1, keepdim=True)
+
+
+def persistent_scores(q_URE: Tensor, vectors: PersistentVectors) -> Tensor:
+    """The score of each vector, before the softmax, [U, R, N]; at least fp32."""
+    return at_least_fp32(q_URE @ vectors.key_UNE.to(q_URE.dtype).transpose(1, 2))
 
 
 def persistent_attention(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fb_fairseq.ops.attention import block_attention_weights, by_distance, cross_attention, step_attention
+from fb_fairseq.ops.attention import attention_by_distance, cross_attention, step_attention
 from fb_fairseq.ops.feedback.types import (
     Context,
     EncoderContext,
@@ -154,11 +154,7 @@ def feedback_attention(
             query_TBHE = project_query(x_TBD, layer, options.heads, options.normalize_before)
             keys_CBHE = contexts[l if len(contexts) > 1 else 0].keys_CBHE.to(query_TBHE.dtype)
             span = options.span if layer.span_mask_HS is None else layer.span_mask_HS.shape[1]
-            if len(keys_CBHE):
-                positions = weights.positions.reaching(span)
-                weights_BHTC, _ = block_attention_weights(query_TBHE, keys_CBHE, span, positions, layer.span_mask_HS)
-                weights_BHTS = by_distance(weights_BHTC, span).flip(-1)
-            else:
-                weights_BHTS = query_TBHE.new_zeros(x_TBD.shape[1], options.heads, len(steps), span)
+            positions = weights.positions.reaching(span)
+            weights_BHTS = attention_by_distance(query_TBHE, keys_CBHE, span, positions, layer.span_mask_HS)
             by_layer.append(F.pad(weights_BHTS, (0, options.span - span)))
         return torch.stack(by_layer), memory_KTBD

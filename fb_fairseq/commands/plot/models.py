@@ -1,0 +1,133 @@
+"""Language models to be looked at, and the texts they are run on.
+
+fairseq is imported only inside functions, so that learning curves can be drawn without it.
+"""
+
+import os
+from typing import Any, Iterable, List, NamedTuple, Optional
+
+from fb_fairseq import byte_codec
+from fb_fairseq.errors import UserError
+
+CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
+
+
+class LoadedModel(NamedTuple):
+    """A language model in evaluation mode.
+
+    Attributes:
+        source: the option and the path that name it, for messages.
+        model, task: fairseq's.
+        device: where it runs.
+    """
+
+    source: str
+    model: Any
+    task: Any
+    device: Any
+
+    @property
+    def stack(self):
+        """The model's layers."""
+        return self.model.decoder.stack
+
+    @property
+    def dictionary(self):
+        """The dictionary of its inputs."""
+        return self.task.source_dictionary
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether it was trained with ``--labels``."""
+        return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
+
+
+def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -> LoadedModel:
+    """Load a language model of this package.
+
+    Args:
+        option: the option that names the checkpoint.
+        data: folder with its dictionary; None: that of its training data.
+        cpu: use the CPU even if there is a GPU.
+
+    Raises:
+        UserError: the checkpoint holds another model, or its dictionary is not found.
+    """
+    import torch
+
+    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+
+    # isort: split
+    from fairseq import checkpoint_utils
+
+    import fb_fairseq.tasks  # noqa: F401  --user-dir does this in fairseq's commands
+    from fb_fairseq.models.language_model import StreamingLanguageModel
+
+    overrides = {} if data is None else {"data": data}
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
+    source = f"{option} {path}"
+    if not isinstance(model, StreamingLanguageModel):
+        raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
+    if model.decoder.embed_positions is not None:
+        raise UserError(f"{source}: its learned positions end; give a checkpoint without --decoder-learned-pos")
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    return LoadedModel(source, model.eval().to(device), task, device)
+
+
+def check_split(data: str, split: str) -> None:
+    """Check that a folder has a split, of text or of labelled sequences.
+
+    Raises:
+        UserError: it has not.
+    """
+    from fb_fairseq.streams.labels import INPUT, file_prefix
+
+    if not any(os.path.exists(os.path.join(data, f"{name}.idx")) for name in (split, file_prefix(split, INPUT))):
+        raise UserError(f"--data {data}: has no binarised {split} split; give another folder, or another --split")
+
+
+def load_corpus(loaded: LoadedModel, data: str, split: str):
+    """The ``Corpus`` of a split; of labelled sequences, that of their inputs.
+
+    Raises:
+        UserError: the split is empty, or of another kind than the model's.
+    """
+    from fb_fairseq.streams.corpus import Corpus, check_ends, load_indexed_dataset
+    from fb_fairseq.streams.labels import INPUT, file_prefix
+
+    path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
+    dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()
+    omit_eos = bool(getattr(loaded.task.args, "omit_eos", False))  # as in training
+    if omit_eos:
+        check_ends(path, dataset, eos)
+    return Corpus(dataset, eos, omit_eos)
+
+
+def encode_text(text: str, loaded: LoadedModel) -> List[int]:
+    """The tokens that a model reads of a text, ``</s>`` first.
+
+    Raises:
+        UserError: the text is empty, or a token is not in the dictionary.
+    """
+    from fb_fairseq.commands.generate import encode
+
+    tokens = encode(text, loaded.dictionary, "--text")
+    if not tokens:
+        raise UserError("--text: is empty; give at least one token")
+    return [loaded.dictionary.eos(), *tokens]
+
+
+def token_labels(tokens: Iterable[int], dictionary) -> List[str]:
+    """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
+    symbols = [dictionary[token] for token in tokens]
+    if byte_codec.is_byte_dictionary(dictionary):
+        written = [byte_codec.escape(byte_codec.decode([symbol])) or symbol for symbol in symbols]
+        symbols = ["\u2423" if label == " " else label for label in written]
+    return [symbol.replace("$", r"\$") for symbol in symbols]  # matplotlib reads $…$ as mathematics
+
+
+def progress(items: Iterable, loaded: LoadedModel) -> Iterable:
+    """The same items, with a progress bar on a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(items, desc=loaded.source, disable=None, leave=False)
