@@ -31,6 +31,10 @@ COMMANDS = {
     "import-original": Command(
         "fb_fairseq.commands.import_original.command", "convert checkpoints of the papers' original code"
     ),
+    "export": Command("fb_fairseq.commands.export", "write a language model for Hugging Face transformers"),
+    "import-transformers": Command(
+        "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
+    ),
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
     "compare": Command("fb_fairseq.commands.compare.command", "results of recipes beside the papers' tables"),
     "plot": Command(

@@ -20,7 +20,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
-from fb_fairseq.models.stack_holder import StackHolder
+from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.models.word_embeddings import build_word_layers, check_dictionary
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions

@@ -1,4 +1,4 @@
-"""How a fairseq decoder owns a stack of layers."""
+"""How a decoder owns a stack of layers."""
 
 import torch.nn as nn
 

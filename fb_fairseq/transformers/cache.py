@@ -1,0 +1,150 @@
+"""The memory of the streams as a transformers ``Cache``: of constant size, however long the text is.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.interface import Stack, StepMemory
+from fb_fairseq.modules.state import StreamState
+
+BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
+
+
+class StreamCache(Cache):
+    """What B streams remember of their past: the state after a block, or the ring of decoding step by step.
+
+    ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
+    long text.
+
+    Args:
+        storage: what the ring keeps of each step; see ``fb_fairseq.modules.ring.STORAGES``.
+
+    Attributes:
+        position: number of tokens read, padding included.
+        age_B: how many of them are not padding; None if there was no padding.
+    """
+
+    is_compileable = False
+
+    def __init__(self, storage: str = "keys-values"):
+        super().__init__(layers=[])
+        self.storage = storage
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next block begins a new text."""
+        self.position = 0
+        self.age_B: Optional[Tensor] = None
+        self._state: Optional[StreamState] = None
+        self._ring: Optional[StepMemory] = None
+
+    @property
+    def state(self) -> Optional[StreamState]:
+        """The state after the last block; None before the first one.
+
+        Raises:
+            UserError: decoding step by step came after it, which keeps no vectors that a block could read.
+        """
+        if self._ring is not None:
+            raise UserError("past_key_values: holds the memory of a decoding, which has no state; use it to decode on")
+        return self._state
+
+    def load_state(self, state: Optional[StreamState], position: int) -> None:
+        """Continue where other streams have stopped, all at the same position."""
+        self.reset()
+        self._state, self.position = state, position
+
+    # Running a stack.
+
+    def run(self, stack: Stack, x_BTD: Tensor, reach_TB: Optional[Tensor]) -> Tensor:
+        """Run the layers over the next T tokens, and remember them.
+
+        Args:
+            reach_TB: how many steps back each stream may look; None: as far as its memory goes.
+
+        Returns:
+            Features [B, T, D].
+        """
+        if self._ring is not None or (x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled()):
+            return self._run_steps(stack, x_BTD)
+        whole = torch.is_grad_enabled()
+        features, first = [], 0
+        for x_BtD in x_BTD.split(x_BTD.shape[1] if whole else BLOCK_STEPS, 1):
+            reach_tB = None if reach_TB is None else reach_TB[first : first + x_BtD.shape[1]]
+            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, reach_tB)
+            features.append(y_TBD)
+            first += x_BtD.shape[1]
+        return torch.cat(features).transpose(0, 1)
+
+    def _run_steps(self, stack: Stack, x_BTD: Tensor) -> Tensor:
+        if self._ring is None:
+            self._ring, self._state = stack.ring_after(self._state, self.storage), None
+            if self.age_B is not None:
+                self._ring.reset(self.age_B)
+        return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
+
+    def count(self, tokens: int, ages: Optional[Tensor]) -> None:
+        """Count the tokens that ``run`` has read.
+
+        Args:
+            ages: see ``age_B``, after them.
+        """
+        self.position += tokens
+        self.age_B = ages
+
+    # What transformers asks of a cache.
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Number of tokens read."""
+        return self.position
+
+    def get_max_length(self, layer_idx: Optional[int] = None) -> int:
+        """There is none: -1."""
+        return -1
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
+        """Length and offset of a mask: attention here is not told by masks, but by streams."""
+        return self.position + query_length, 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Take the streams in another order (beam search)."""
+        if self.age_B is not None:
+            self.age_B = self.age_B[beam_idx.to(self.age_B.device)]
+        if self._ring is not None:
+            self._ring.reorder(beam_idx)
+        elif self._state is not None:
+            self._state = StreamState(self._state.memory_KCBD.index_select(2, beam_idx))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some of the streams."""
+        self.reorder_cache(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each stream."""
+        if self._state is not None:
+            streams = self._state.memory_KCBD.shape[2]
+            order = torch.arange(streams, device=self._state.memory_KCBD.device)
+            self.reorder_cache(order.repeat_interleave(repeats))
+
+    def crop(self, max_length: int) -> None:
+        """Not possible: what a stream has read changes its memory for good."""
+        raise UserError("past_key_values: a memory cannot forget its last steps (assisted decoding is not possible)")
+
+    def nbytes(self) -> int:
+        """Bytes that are kept of the past."""
+        if self._ring is not None:
+            return self._ring.nbytes()
+        memory = None if self._state is None else self._state.memory_KCBD
+        return 0 if memory is None else memory.numel() * memory.element_size()
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(position={self.position}, nbytes={self.nbytes()})"

@@ -1,0 +1,122 @@
+"""Configurations of the language models in Hugging Face transformers."""
+
+from dataclasses import fields
+from typing import Any, ClassVar, Dict, Type
+
+from transformers import PreTrainedConfig
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.interface import Stack
+from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
+from fb_fairseq.modules.ring import STORAGES
+from fb_fairseq.modules.words import WordOptions
+
+# Indices of fairseq's special symbols in every dictionary.
+BOS, PAD, EOS, UNK = range(4)
+
+
+class LanguageModelConfig(PreTrainedConfig):
+    """Base of the configurations: the options of ``fairseq-train``, by their Python names.
+
+    Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are keyword arguments,
+    too.
+
+    Args:
+        vocab_size: number of symbols, fairseq's special ones included.
+        memory_storage: what generation stores for each step; see ``fb_fairseq.modules.ring.STORAGES``.
+
+    Raises:
+        UserError: an option is out of range, or contradicts another one.
+    """
+
+    options_class: ClassVar[Type[CheckedOptions]] = TransformerOptions
+    stack_class: ClassVar[Type[Stack]]
+    attribute_map = {
+        "hidden_size": "decoder_embed_dim",
+        "num_hidden_layers": "decoder_layers",
+        "num_attention_heads": "decoder_attention_heads",
+    }
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    vocab_size: int = 260
+    memory_storage: str = "keys-values"
+    use_cache: bool = True
+    # Models read </s> before a text, and write it after each line or text.
+    bos_token_id: int = EOS
+    eos_token_id: int = EOS
+    pad_token_id: int = PAD
+
+    def __post_init__(self, **options):
+        for standard, own in self.attribute_map.items():
+            if standard in options:
+                options[own] = options.pop(standard)
+        for name, default in self.option_defaults().items():
+            setattr(self, name, options.pop(name, default))
+        options["tie_word_embeddings"] = bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
+        super().__post_init__(**options)
+        if self.memory_storage not in STORAGES:
+            raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
+        self.stack_options()
+        self.word_options()
+
+    @classmethod
+    def option_defaults(cls) -> Dict[str, Any]:
+        """The options that are named in this package, with their defaults."""
+        return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
+
+    def stack_options(self) -> CheckedOptions:
+        """The options of the stack.
+
+        Raises:
+            UserError: one is out of range.
+        """
+        return self._options(self.options_class)
+
+    def word_options(self) -> WordOptions:
+        """The options of embeddings and output layer.
+
+        Raises:
+            UserError: one is out of range, or contradicts another one.
+        """
+        return self._options(WordOptions)
+
+    def _options(self, kind: type):
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
+
+
+class FeedbackTransformerConfig(LanguageModelConfig):
+    """Configuration of ``feedback_transformer_lm`` (arXiv 2002.09402)."""
+
+    model_type = "feedback_transformer_lm"
+    stack_class = FeedbackTransformer
+
+
+class RelativeTransformerConfig(LanguageModelConfig):
+    """Configuration of ``relative_transformer_lm``, the papers' Transformer."""
+
+    model_type = "relative_transformer_lm"
+    stack_class = RelativeTransformer
+
+
+class AllAttentionConfig(LanguageModelConfig):
+    """Configuration of ``all_attention_lm`` (arXiv 1907.01470)."""
+
+    model_type = "all_attention_lm"
+    stack_class = AllAttention
+
+
+class StreamingLSTMConfig(LanguageModelConfig):
+    """Configuration of ``streaming_lstm_lm``, the LSTM that the papers compare with."""
+
+    model_type = "streaming_lstm_lm"
+    stack_class = LSTM
+    options_class = LSTMOptions
+    attribute_map = {"hidden_size": "decoder_embed_dim", "num_hidden_layers": "decoder_layers"}
+
+
+CONFIGS = {
+    config.model_type: config
+    for config in (FeedbackTransformerConfig, RelativeTransformerConfig, AllAttentionConfig, StreamingLSTMConfig)
+}

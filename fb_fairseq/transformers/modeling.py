@@ -1,0 +1,270 @@
+"""The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from dataclasses import replace
+from typing import Any, Optional, Tuple, Union
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.modules.stack_holder import StackHolder
+from fb_fairseq.modules.words import build_word_layers
+from fb_fairseq.ops.adaptive_softmax import adaptive_losses
+from fb_fairseq.ops.layers import dropout
+from fb_fairseq.transformers.cache import StreamCache
+from fb_fairseq.transformers.configuration import (
+    CONFIGS,
+    PAD,
+    AllAttentionConfig,
+    FeedbackTransformerConfig,
+    LanguageModelConfig,
+    RelativeTransformerConfig,
+    StreamingLSTMConfig,
+)
+
+IGNORED = -100  # label of a token that does not count, as everywhere in transformers
+
+
+class Padding:
+    """Which tokens of a batch are padding.
+
+    Args:
+        mask_BT: 0 where the T new tokens are padding.
+        age_B: see ``StreamCache``; None: the streams begin here.
+
+    Attributes:
+        left_B: number of padding tokens at the beginning.
+        right: whether there is padding at an end.
+
+    Raises:
+        UserError: there is padding between tokens, or at the beginning of streams that have begun already.
+    """
+
+    def __init__(self, mask_BT: Tensor, age_B: Optional[Tensor], begun: bool):
+        kept_BT = mask_BT.bool()
+        tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
+        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
+        steps_T = torch.arange(T, device=mask_BT.device)
+        between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
+        if not kept_BT.equal(between):
+            raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
+        if begun and bool((self.left_B > 0).any()):
+            raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
+        self.right = bool((self.left_B + tokens_B < T).any())
+        self.steps_T, self._age_B = steps_T, age_B
+
+    def positions_TB(self) -> Tensor:
+        """The position of each token in its text, from 0; that of padding is 0."""
+        before_B = 0 if self._age_B is None else self._age_B
+        return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
+
+
+class Decoder(StackHolder):
+    """Embedding, a stack of layers, and the output layer; as ``fb_fairseq.models.language_model``'s."""
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__()
+        self.hold(config.stack_class(config.stack_options()))
+        words = build_word_layers(config.word_options(), config.decoder_embed_dim, config.vocab_size, PAD)
+        self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
+        self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
+        self.absolute_positions = getattr(config, "relative_positions", "") == "none"
+
+    def embed(self, tokens_BT: Tensor, start: int, positions_TB: Optional[Tensor]) -> Tensor:
+        """Embeddings [B, T, D].
+
+        Args:
+            start: position of the first token.
+            positions_TB: the positions, where they differ between texts.
+        """
+        x_BTD = self.embed_tokens(tokens_BT) * self.embed_scale
+        if self.absolute_positions:
+            if positions_TB is None:
+                x_BTD = x_BTD + sinusoidal_positions(start, tokens_BT.shape[1], x_BTD[0, 0])
+            else:
+                table = sinusoidal_positions(0, int(positions_TB.max()) + 1, x_BTD[0, 0])
+                x_BTD = x_BTD + table[positions_TB.t()]
+        return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits; those of an adaptive softmax are log-probabilities."""
+        if self.adaptive_softmax is None:
+            return self.output_projection(features)
+        return self.adaptive_softmax.get_log_prob(features, None)
+
+
+class LanguageModel(PreTrainedModel, GenerationMixin):
+    """A language model that reads texts of any length, with a memory of constant size.
+
+    ``model(input_ids, past_key_values=cache)`` continues the streams of a ``StreamCache``. Models predict the first
+    token of a text from ``</s>``, which tokenizers put before it.
+    """
+
+    config_class = LanguageModelConfig
+    base_model_prefix = "decoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    gradient_checkpointing = False
+    _is_stateful = True  # refuses assisted decoding, which would have to forget steps
+    _no_split_modules = ["Decoder"]
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__(config)
+        self.decoder = Decoder(config)
+        self._tied_weights_keys = tied_names(self.decoder, "decoder.")
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Modules have initialised their parameters themselves, as the papers do."""
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # ``forward`` makes the cache
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding."""
+        return self.decoder.embed_tokens
+
+    def get_output_embeddings(self) -> Optional[nn.Module]:
+        """The output layer; None with an adaptive softmax."""
+        return self.decoder.output_projection
+
+    def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
+        """Recompute activations in the backward pass, in the stack's own way."""
+        stack = self.decoder.stack
+        if hasattr(stack.options, "checkpoint_activations"):  # an LSTM has few
+            stack.options = replace(stack.options, checkpoint_activations=enable)
+        self.gradient_checkpointing = enable
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Optional[Tensor] = None,
+        past_key_values: Optional[StreamCache] = None,
+        labels: Optional[Tensor] = None,
+        use_cache: Optional[bool] = None,
+        logits_to_keep: Union[int, Tensor] = 0,
+        shift_labels: Optional[Tensor] = None,
+        num_items_in_batch: Optional[Union[int, Tensor]] = None,
+        return_dict: Optional[bool] = None,
+        **_,
+    ) -> Union[CausalLMOutputWithPast, Tuple]:
+        """Predict the next token at each position.
+
+        Args:
+            input_ids: tokens [B, T].
+            attention_mask: [B, T], or [B, past and T]; 0 for padding, which takes no place in the memory.
+            past_key_values: the streams' memory, which is updated.
+            labels: the tokens themselves [B, T], for the loss; ``-100`` for those that do not count. They are shifted
+                here: the label of a position is the token after it.
+            use_cache: return a memory that continues these texts.
+            logits_to_keep: compute the logits of the last positions only; 0: of all.
+            shift_labels: labels that are shifted already, [B, T]: the token after each position, where ``labels`` would
+                not have that of the last one.
+            num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+
+        Returns:
+            ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
+            ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
+            there are none, because they are large.
+
+        Raises:
+            UserError: padding is not at the beginning of the texts.
+        """
+        cache = past_key_values
+        if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not self.training:
+            cache = StreamCache(self.config.memory_storage)
+        features_BTD = self._features(input_ids, attention_mask, cache)
+        targets_BT = shift_labels
+        if targets_BT is None and labels is not None:
+            targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        loss = None if targets_BT is None else self._loss(features_BTD, targets_BT, num_items_in_batch)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
+        logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
+        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
+        return output if return_dict in (None, True) else output.to_tuple()
+
+    def _features(self, input_ids: Tensor, mask: Optional[Tensor], cache: Optional[StreamCache]) -> Tensor:
+        """Features [B, T, D] of the new tokens; the cache is updated."""
+        T = input_ids.shape[1]
+        start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
+        padding = None
+        if mask is not None and (age_B is not None or not bool(mask[:, -T:].all())):
+            padding = Padding(mask[:, -T:], age_B, start > 0)
+            if padding.right and cache is not None and not self.training:
+                raise UserError("attention_mask: has padding at the end; pad at the beginning (padding_side='left')")
+        reach_TB = positions_TB = None
+        if padding is not None:
+            positions_TB = reach_TB = padding.positions_TB()
+        x_BTD = self.decoder.embed(input_ids, start, positions_TB)
+        if cache is None:
+            y_TBD, _ = self.decoder.stack.run_block(x_BTD.transpose(0, 1), None, reach_TB)
+            return y_TBD.transpose(0, 1)
+        features_BTD = cache.run(self.decoder.stack, x_BTD, reach_TB)
+        cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
+        return features_BTD
+
+    def _loss(self, features_BTD: Tensor, targets_BT: Tensor, number: Optional[Union[int, Tensor]]) -> Tensor:
+        """Mean loss in nats per token, and in training the adaptive spans' penalty."""
+        counted_BT = targets_BT != IGNORED
+        targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
+        if self.decoder.adaptive_softmax is not None:
+            total = adaptive_losses(self.decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
+        else:
+            logits = self.decoder.logits(features_BTD).flatten(0, 1).float()
+            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none")
+            total = (losses * counted_BT.flatten()).sum()
+        penalty = self.decoder.stack.report().penalty if self.training else None
+        if penalty is not None:
+            total = total + counted_BT.sum() * penalty  # the penalty is per token
+        return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+
+
+def tied_names(decoder: Decoder, prefix: str) -> dict:
+    """The parameters that are the same as others, by name; the embedding's names come last."""
+    names: dict = {}
+    for name, parameter in decoder.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    tied = {}
+    for same in names.values():
+        source = next((name for name in same if name.startswith("embed_tokens.")), same[0])
+        tied.update({prefix + name: prefix + source for name in same if name != source})
+    return tied
+
+
+def model_class(config: type, name: str, doc: str) -> type:
+    """A subclass of ``LanguageModel`` for a configuration."""
+    return type(name, (LanguageModel,), {"config_class": config, "__doc__": doc, "__module__": __name__})
+
+
+FeedbackTransformerForCausalLM = model_class(
+    FeedbackTransformerConfig, "FeedbackTransformerForCausalLM", "The Feedback Transformer (arXiv 2002.09402)."
+)
+RelativeTransformerForCausalLM = model_class(
+    RelativeTransformerConfig, "RelativeTransformerForCausalLM", "The papers' Transformer, with carried memory."
+)
+AllAttentionForCausalLM = model_class(
+    AllAttentionConfig, "AllAttentionForCausalLM", "The all-attention network (arXiv 1907.01470)."
+)
+StreamingLSTMForCausalLM = model_class(
+    StreamingLSTMConfig, "StreamingLSTMForCausalLM", "The LSTM that the papers compare with."
+)
+MODELS = {
+    model.config_class.model_type: model
+    for model in (
+        FeedbackTransformerForCausalLM,
+        RelativeTransformerForCausalLM,
+        AllAttentionForCausalLM,
+        StreamingLSTMForCausalLM,
+    )
+}
+assert set(MODELS) == set(CONFIGS)

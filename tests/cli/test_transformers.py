@@ -1,0 +1,206 @@
+"""Export to transformers and back: the same logits, continuations and perplexity as fairseq's commands."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
+
+import fb_fairseq.transformers as ft  # noqa: E402
+from fb_fairseq.commands.export import main as export  # noqa: E402
+from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
+from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
+from tests.cli.test_adaptive_softmax import ADAPTIVE, word_data  # noqa: E402, F401  the fixture
+from tests.cli.test_generation import interactive  # noqa: E402
+from tests.cli.test_training import load  # noqa: E402
+from tests.conftest import REPOSITORY  # noqa: E402
+
+ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
+
+
+def trained(data, folder, arch, **options):
+    options = dict(max_update=40, disable_validation=True, no_epoch_checkpoints=True, **options)
+    if arch == "streaming_lstm_lm":
+        options.update(decoder_ffn_embed_dim=None, decoder_attention_heads=None, attention_span=None)
+    train(data, folder, arch=arch, **options)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def exported(byte_data, tmp_path_factory):
+    """The checkpoint of a byte model of each architecture, and the folder that it is exported to."""
+    result = {}
+    for arch in ARCHITECTURES:
+        folder = tmp_path_factory.mktemp(arch)
+        checkpoint = trained(byte_data, folder, arch)
+        export([str(checkpoint), "--to", str(folder / "model"), "--license", "mit"])
+        result[arch] = checkpoint, folder / "model"
+    return result
+
+
+def load_exported(folder):
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def text_of(byte_data, size=600):
+    return (byte_data / "text").read_bytes()[:size].decode("utf-8", "ignore")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_logits_and_perplexity(exported, byte_data, arch):
+    """Of a whole split, read in blocks of one stream: as fairseq-eval-lm."""
+    checkpoint, folder = exported[arch]
+    model, tokenizer = load_exported(folder)
+    fairseq_model, task = load(checkpoint, byte_data)
+    task.load_dataset("valid")
+    tokens = task.dataset("valid").corpus[-1 : len(task.dataset("valid").corpus)]
+    with torch.no_grad():
+        ours = model(tokens[None, :200]).logits
+        torch.testing.assert_close(ours, fairseq_model(tokens[None, :200])[0], atol=1e-6, rtol=1e-6)
+        cache, nats = None, 0.0
+        for block in tokens[:-1].split(64):
+            output = model(block[None], past_key_values=cache)
+            cache = output.past_key_values
+            start = cache.get_seq_length() - len(block)
+            targets = tokens[start + 1 : start + 1 + len(block)]
+            nats -= output.logits[0].log_softmax(-1).double().gather(1, targets[:, None]).sum().item()
+    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "valid",
+              "--valid-streams", 1, "--tokens-per-sample", 64)  # fmt: skip
+    bits = float(re.search(r"Loss \(base 2\): ([\d.]+)", log).group(1))
+    assert nats / torch.log(torch.tensor(2.0)).item() / (len(tokens) - 1) == pytest.approx(bits, abs=6e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES[:3])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_continuations(exported, byte_data, tmp_path, arch, beam):
+    """Greedy and beam search give the texts of fairseq-interactive."""
+    checkpoint, folder = exported[arch]
+    model, tokenizer = load_exported(folder)
+    prompts = ["def main(", "the", "x = "]
+    theirs = interactive(byte_data, checkpoint, tmp_path, prompts, "--beam", beam, "--max-len-a", 1, "--max-len-b", 20,
+                         "--unnormalized", "--min-len", 60)  # fmt: skip
+    del theirs  # (fairseq's lengths include the prompt's: compared below on token ids)
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    assert batch["input_ids"][:, 0].tolist().count(tokenizer.pad_token_id) == 2, "padded on the left"
+    output = model.generate(**batch, max_new_tokens=20, do_sample=False, num_beams=beam, eos_token_id=-1)
+    fairseq_model, task = load(checkpoint, byte_data)
+    from fairseq.sequence_generator import SequenceGenerator
+
+    generator = SequenceGenerator([fairseq_model], task.target_dictionary, beam_size=beam, max_len_b=10_000)
+    for prompt, ours in zip(prompts, output):
+        tokens = tokenizer(prompt, return_tensors="pt")["input_ids"][0, 1:]
+        generator.max_len_a, generator.max_len_b = 0, len(tokens) + 20
+        generator.min_len = len(tokens) + 20
+        sample = {
+            "net_input": {
+                "src_tokens": torch.cat([torch.tensor([2]), tokens])[None],
+                "src_lengths": torch.tensor([len(tokens) + 1]),
+            }
+        }
+        (hypotheses,) = generator.generate([fairseq_model], sample, prefix_tokens=tokens[None], bos_token=2)
+        expected = hypotheses[0]["tokens"][len(tokens) :][:20]
+        assert ours[-20:].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_there_and_back(exported, byte_data, tmp_path, arch):
+    """The imported checkpoint has the same parameters to the bit; fairseq's commands take it."""
+    checkpoint, folder = exported[arch]
+    import_transformers([str(folder), "--out", str(tmp_path / "back.pt")])
+    before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
+    assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
+    assert (tmp_path / "dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[::2]
+    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "back.pt", "--cpu",
+              "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 64)  # fmt: skip
+    assert "Loss (base 2)" in log
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_words(word_data, tmp_path, tied):  # noqa: F811
+    """With adaptive input and softmax, and a dictionary of words."""
+    options = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
+    checkpoint = trained(word_data, tmp_path, "feedback_transformer_lm", adaptive_softmax_bias=not tied, **options)
+    export([str(checkpoint), "--to", str(tmp_path / "model")])
+    model, tokenizer = load_exported(tmp_path / "model")
+    fairseq_model, task = load(checkpoint, word_data)
+    text = "w1  w2 w70 nonsense w3"
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    assert ids[0].tolist() == [2, *task.source_dictionary.encode_line(text, append_eos=False).tolist()]
+    with torch.no_grad():
+        expected = fairseq_model.get_normalized_probs(fairseq_model(ids), log_probs=True)
+        torch.testing.assert_close(model(ids).logits, expected, atol=1e-6, rtol=1e-6)
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == "w1 w2 w70 w3"
+    import_transformers(
+        [str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")]
+        if (tmp_path / "back").mkdir() is None
+        else []
+    )
+    before, after = parameters(checkpoint), parameters(tmp_path / "back/model.pt")
+    assert all(before[name].equal(after[name]) for name in before)
+
+
+def test_files_and_pipeline(exported):
+    """The folder is a model of transformers like any other; it is loaded without fairseq."""
+    _, folder = exported["feedback_transformer_lm"]
+    names = set(os.listdir(folder))
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} <= names
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "feedback_transformer_lm"
+    card = (folder / "README.md").read_text()
+    assert "license: mit" in card and "import fb_fairseq.transformers" in card
+    generator = pipeline("text-generation", model=str(folder))
+    (result,) = generator("def main(", max_new_tokens=5, do_sample=False)
+    assert result["generated_text"].startswith("def main(")
+    program = (
+        "import sys; sys.modules['fairseq'] = None; import fb_fairseq.transformers; "
+        "from transformers import AutoModelForCausalLM as A, AutoTokenizer as T; "
+        f"t = T.from_pretrained({str(folder)!r}); m = A.from_pretrained({str(folder)!r}); "
+        "print(t.decode(m.generate(**t('def ', return_tensors='pt'), max_new_tokens=4)[0]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0 and "def " in done.stdout, done.stderr[-2000:]
+
+
+def one_line(capsys, command, *arguments):
+    with pytest.raises(SystemExit):
+        command([*map(str, arguments)])
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_bad_input(exported, byte_data, tmp_path, capsys):
+    checkpoint, folder = exported["feedback_transformer_lm"]
+    to = ["--to", tmp_path / "model"]
+    saved = torch.load(checkpoint, weights_only=False)
+
+    def changed(name, **model):
+        content = {**saved, "cfg": {**saved["cfg"], "model": {**vars(saved["cfg"]["model"]), **model}}}
+        torch.save(content, tmp_path / name)
+        return tmp_path / name
+
+    line = one_line(capsys, export, changed("other.pt", _name="transformer_lm", arch="transformer_lm"), *to)
+    assert "transformer_lm cannot be exported; give a checkpoint of feedback_transformer_lm" in line
+    line = one_line(capsys, export, changed("span.pt", attention_span=3), *to)
+    assert "decoder.positions.key: not as its own options say" in line
+    line = one_line(capsys, export, changed("sum.pt", memory_composition="sum"), *to)
+    assert "--memory-composition sum: unknown" in line
+    assert "--dict /nowhere: no such file" in one_line(capsys, export, checkpoint, *to, "--dict", "/nowhere")
+    assert "No such file" in one_line(capsys, export, tmp_path / "none.pt", *to)
+    assert not (tmp_path / "model").exists()
+    out = ["--out", tmp_path / "back.pt"]
+    assert "has no config.json; give a folder" in one_line(capsys, import_transformers, tmp_path, *out)
+    (tmp_path / "weightless").mkdir()
+    (tmp_path / "weightless/config.json").write_text((folder / "config.json").read_text())
+    assert "has no model.safetensors" in one_line(capsys, import_transformers, tmp_path / "weightless", *out)
+    assert not (tmp_path / "back.pt").exists()
+
+
+def test_importing_registers():
+    assert set(ft.CONFIGS) == set(ARCHITECTURES)

@@ -1,0 +1,230 @@
+"""The language models in transformers: blocks, steps, padding, generation, saving, training. fairseq is not needed."""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+import fb_fairseq.transformers as ft  # noqa: E402
+from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.transformers.modeling import MODELS  # noqa: E402
+
+V, SPAN = 30, 7
+SHAPE = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
+ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="8,16", adaptive_softmax_cutoff="8,16")
+# The kinds of models, and options that change how they decode.
+KINDS = {
+    "feedback": ("feedback_transformer_lm", {}),
+    "feedback-per-layer-spans": (
+        "feedback_transformer_lm",
+        dict(memory_projections="per-layer", adaptive_span=True, adaptive_span_init=0.5, adaptive_span_ramp=2),
+    ),
+    "feedback-vectors": ("feedback_transformer_lm", dict(memory_storage="vectors", decoder_normalize_before=True)),
+    "transformer": ("relative_transformer_lm", {}),
+    "transformer-absolute": ("relative_transformer_lm", dict(relative_positions="none")),
+    "all-attention": ("all_attention_lm", dict(persistent_memory_size=5)),
+    "tied": ("feedback_transformer_lm", dict(share_decoder_input_output_embed=True)),
+    "adaptive": ("feedback_transformer_lm", dict(**ADAPTIVE, adaptive_softmax_bias=True)),
+    "adaptive-tied": ("feedback_transformer_lm", dict(**ADAPTIVE, tie_adaptive_weights=True, tie_adaptive_proj=True)),
+    "lstm": ("streaming_lstm_lm", {}),
+}
+LENGTHS = (20, 13, 5)
+
+
+def build(kind, **more):
+    torch.manual_seed(1)
+    name, options = KINDS[kind]
+    shape = SHAPE if name != "streaming_lstm_lm" else {n: SHAPE[n] for n in ("decoder_layers", "decoder_embed_dim")}
+    if name != "streaming_lstm_lm":
+        shape = {**shape, "attention_span": SPAN}
+    return MODELS[name](ft.CONFIGS[name](vocab_size=V, **shape, **options, **more)).eval()
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    return build(request.param)
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(4, V, (3, 20), generator=torch.Generator().manual_seed(2))
+
+
+def padded(ids):
+    """The first tokens of each text, with padding before them; and the mask."""
+    mask = torch.zeros_like(ids)
+    result = torch.full_like(ids, 1)
+    for row, n in enumerate(LENGTHS):
+        result[row, -n:], mask[row, -n:] = ids[row, :n], 1
+    return result, mask
+
+
+def test_blocks_and_steps(model, ids):
+    """past_key_values carries the memory over blocks and steps, of any length; its size is constant."""
+    whole = model(ids, use_cache=False).logits
+    cache, parts, sizes = None, [], []
+    for part in ids.split([6, 3, 1, 1, 5, 4], 1):
+        with torch.no_grad():
+            output = model(part, past_key_values=cache)
+        cache = output.past_key_values
+        parts.append(output.logits)
+        sizes.append(cache.nbytes())
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=2e-5, rtol=1e-5)
+    assert cache.get_seq_length() == 20 and len(set(sizes[3:])) == 1
+
+
+def test_long_prompts_are_read_in_blocks(monkeypatch, ids):
+    model = build("feedback")
+    whole = model(ids).logits
+    monkeypatch.setattr("fb_fairseq.transformers.cache.BLOCK_STEPS", 6)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, whole, atol=1e-5, rtol=1e-5)
+        batch, mask = padded(ids)
+        torch.testing.assert_close(model(batch, attention_mask=mask).logits[0], whole[0], atol=1e-5, rtol=1e-5)
+
+
+def test_padding_takes_no_place(model, ids):
+    """A text in a padded batch gets the logits that it gets alone, in blocks and in steps."""
+    batch, mask = padded(ids)
+    with torch.no_grad():
+        output = model(batch, attention_mask=mask)
+        more = torch.full((3, 1), 9)
+        longer = torch.cat([mask, mask.new_ones(3, 1)], 1)
+        step = model(more, attention_mask=longer, past_key_values=output.past_key_values).logits
+        for row, n in enumerate(LENGTHS):
+            alone = model(ids[row : row + 1, :n])
+            torch.testing.assert_close(output.logits[row, -n:], alone.logits[0], atol=2e-5, rtol=1e-5)
+            next_step = model(more[:1], past_key_values=alone.past_key_values).logits
+            torch.testing.assert_close(step[row], next_step[0], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(num_beams=3), dict(num_beams=2, num_return_sequences=2)])
+def test_generation(model, ids, options):
+    """Padded prompts are continued as alone, and as without a cache."""
+    batch, mask = padded(ids)
+    options = dict(max_new_tokens=12, do_sample=False, pad_token_id=1, **options)
+    together = model.generate(batch, attention_mask=mask, **options)
+    repeats = options.get("num_return_sequences", 1)
+    for row, n in enumerate(LENGTHS):
+        prompt = ids[row : row + 1, :n]
+        alone = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)[:, n:]
+        own = together[row * repeats : (row + 1) * repeats, 20 : 20 + alone.shape[1]]
+        assert own.tolist() == alone.tolist()
+        uncached = model.generate(prompt, attention_mask=torch.ones_like(prompt), use_cache=False, **options)[:, n:]
+        assert uncached.tolist() == alone.tolist()
+
+
+def test_sampling_and_scores(ids):
+    model = build("feedback")
+    torch.manual_seed(3)
+    options = dict(do_sample=True, top_k=5, max_new_tokens=8, return_dict_in_generate=True, output_scores=True)
+    output = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    assert output.sequences.shape == (3, 28) and len(output.scores) == 8
+
+
+def test_one_long_stream(ids):
+    """generate goes on from the memory of an earlier call, given the whole text."""
+    model = build("feedback")
+    prompt, options = ids[:1], dict(max_new_tokens=5, do_sample=False, return_dict_in_generate=True)
+    first = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    text = torch.cat([first.sequences, ids[1:2]], 1)
+    second = model.generate(
+        text, attention_mask=torch.ones_like(text), past_key_values=first.past_key_values, **options
+    )
+    whole = model.generate(text, attention_mask=torch.ones_like(text), **options)
+    assert second.sequences.tolist() == whole.sequences.tolist()
+
+
+def test_saving(model, ids, tmp_path):
+    """The same logits to the bit; tied parameters are saved once, and stay tied."""
+    logits = model(ids).logits
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert again(ids).logits.equal(logits)
+    assert sum(p.numel() for p in again.parameters()) == sum(p.numel() for p in model.parameters())
+    assert type(AutoConfig.from_pretrained(tmp_path)) is type(model.config)
+    half = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert all(p.dtype == torch.bfloat16 for p in half.parameters())
+    with torch.no_grad():
+        assert half(ids).logits.float().sub(logits).abs().max() < 0.1 * logits.abs().max()
+
+
+def test_loss(model, ids):
+    """Mean negative log-likelihood of the next tokens; its gradients reach every parameter."""
+    labels = ids.clone()
+    labels[0, :5] = -100
+    log_probs = model(ids).logits[:, :-1].float().log_softmax(-1)
+    counted = labels[:, 1:] != -100
+    expected = -log_probs.gather(-1, ids[:, 1:, None])[..., 0][counted].mean()
+    torch.testing.assert_close(model(ids, labels=labels).loss, expected, atol=1e-5, rtol=1e-5)
+    halves = model(ids, labels=labels, num_items_in_batch=2 * int(counted.sum())).loss
+    torch.testing.assert_close(halves, expected / 2, atol=1e-5, rtol=1e-5)
+    loss = model.train()(ids, labels=labels).loss
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    for name, p in model.named_parameters():
+        last_memory = "adaptive_span" in name
+        assert last_memory or p.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", ["feedback", "transformer", "all-attention"])
+def test_gradient_checkpointing(kind, ids):
+    """Activations are computed again; gradients stay the same."""
+    gradients = []
+    for checkpointing in (False, True):
+        model = build(kind).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+            assert model.decoder.stack.options.checkpoint_activations and model.is_gradient_checkpointing
+        model(ids, labels=ids).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(*gradients)
+
+
+def test_span_penalty(ids):
+    """In training, the loss includes the adaptive spans' penalty, per token."""
+    spans = dict(adaptive_span=True, adaptive_span_init=0.5)
+    plain = build("feedback", **spans).train()(ids, labels=ids).loss
+    model = build("feedback", **spans, adaptive_span_loss=0.01).train()
+    penalty = 2 * 0.01 * SPAN * 0.5
+    torch.testing.assert_close(model(ids, labels=ids).loss, plain + penalty)
+    torch.testing.assert_close(model.eval()(ids, labels=ids).loss, plain)
+
+
+def test_bad_input(tmp_path, ids):
+    model = build("feedback")
+    gap = torch.ones_like(ids)
+    gap[0, 3] = 0
+    with pytest.raises(UserError, match="attention_mask: has padding between tokens; pad at the beginning"):
+        model(ids, attention_mask=gap)
+    right = torch.ones_like(ids)
+    right[0, -3:] = 0
+    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
+        model(ids, attention_mask=right)
+    assert model(ids, attention_mask=right, use_cache=False).logits.isfinite().all(), "harmless without a memory"
+    cache = model(ids).past_key_values
+    with pytest.raises(UserError, match="past_key_values holds the beginning of these texts"):
+        model(ids, attention_mask=torch.cat([torch.ones_like(ids), 1 - right], 1), past_key_values=cache)
+    with pytest.raises(UserError, match="cannot forget its last steps"):
+        cache.crop(3)
+    with pytest.raises(UserError, match="--memory-composition sum: unknown; choose from weighted"):
+        ft.FeedbackTransformerConfig(memory_composition="sum")
+    with pytest.raises(UserError, match="memory_storage all: unknown; choose from keys-values, vectors"):
+        ft.FeedbackTransformerConfig(memory_storage="all")
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "memory_composition": "layer:9"}))
+    with pytest.raises(UserError, match="--memory-composition layer:9: give layer:0"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_standard_names():
+    """Sizes can be asked for, and given, by transformers' names."""
+    config = ft.FeedbackTransformerConfig(hidden_size=24, num_hidden_layers=3, num_attention_heads=4)
+    assert (config.decoder_embed_dim, config.decoder_layers, config.decoder_attention_heads) == (24, 3, 4)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (24, 3, 4)
+    assert "tie_word_embeddings" in config.to_dict() and not config.tie_word_embeddings
