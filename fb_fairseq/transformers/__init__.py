@@ -1,0 +1,1 @@
+"""Trained language models in Hugging Face transformers. Needs transformers, and no fairseq."""
