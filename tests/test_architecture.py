@@ -47,10 +47,11 @@ MAY_IMPORT = {
     "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
     "synthetic_tasks": BASE,
+    "transformers": BASE | MATHEMATICS,
     "__main__": {"commands"},
     "__init__": set(),
 }
-WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "rl", "synthetic_tasks")
+WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "rl", "synthetic_tasks", "transformers")
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
 # Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.

@@ -1,0 +1,218 @@
+"""The model card of an exported language model: the README.md that the Hugging Face Hub shows."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+FEEDBACK = """@article{fan2020feedback,
+  title = {Addressing Some Limitations of Transformers with Feedback Memory},
+  author = {Fan, Angela and Lavril, Thibaut and Grave, Edouard and Joulin, Armand and Sukhbaatar, Sainbayar},
+  journal = {arXiv preprint arXiv:2002.09402},
+  year = {2020}
+}"""
+ALL_ATTENTION = """@article{sukhbaatar2019augmenting,
+  title = {Augmenting Self-attention with Persistent Memory},
+  author = {Sukhbaatar, Sainbayar and Grave, Edouard and Lample, Guillaume and Jégou, Hervé and Joulin, Armand},
+  journal = {arXiv preprint arXiv:1907.01470},
+  year = {2019}
+}"""
+ADAPTIVE_SPAN = """@inproceedings{sukhbaatar2019adaptive,
+  title = {Adaptive Attention Span in Transformers},
+  author = {Sukhbaatar, Sainbayar and Grave, Edouard and Bojanowski, Piotr and Joulin, Armand},
+  booktitle = {Proceedings of the 57th Annual Meeting of the Association for Computational Linguistics},
+  year = {2019}
+}"""
+PROMPTS = {"bytes": "def main(", "words": "the meaning of", "subwords": "the meaning of"}
+READS = {
+    "bytes": "The model reads bytes of UTF-8, and so any text.",
+    "words": "The model reads words separated by white space. Texts must be tokenised like its training text; unknown "
+    "words become `<unk>`.",
+    "subwords": "The model reads pieces of words, into which the tokenizer splits them as subword-nmt does. Texts must "
+    "be tokenised like its training text.",
+}
+
+
+class Kind(NamedTuple):
+    """What a card says about all models of a kind."""
+
+    tag: str
+    introduction: str
+    paper: Optional[str] = None  # its citation
+
+
+KINDS = {  # by the beginning of --arch
+    "feedback_transformer": Kind(
+        "feedback-transformer",
+        "A Feedback Transformer ([Fan et al. 2020](https://arxiv.org/abs/2002.09402)): each step attends to one memory "
+        "vector per past step, which merges the outputs of all layers.",
+        FEEDBACK,
+    ),
+    "all_attention": Kind(
+        "all-attention",
+        "An all-attention network ([Sukhbaatar et al. 2019](https://arxiv.org/abs/1907.01470)): persistent vectors, to "
+        "which every layer attends, take the place of feed-forward layers.",
+        ALL_ATTENTION,
+    ),
+    "relative_transformer": Kind("transformer", "A Transformer with relative positions and a memory of past steps."),
+    "streaming_lstm": Kind("lstm", "An LSTM."),
+}
+
+
+@dataclass
+class CardFacts:
+    """What is known about a model. Everything but the name and the architecture may be None: it is left out.
+
+    Attributes:
+        name: the model's, for the title, and for ``from_pretrained`` in the example.
+        architecture: value of ``--arch``.
+        width: of the embeddings.
+        span: of the attention, in steps; the maximum if it is adaptive.
+        parameters: number of them.
+        reads: ``bytes``, ``words`` or ``subwords``.
+        vocabulary: number of symbols.
+        data: what the model was trained on, in words.
+        updates: number of updates.
+        valid_bits: loss on the validation split, in bits per token.
+        valid_bpb: the same in bits per byte.
+        license: identifier as on the Hub, such as ``mit``.
+        language: code of the text's language, such as ``en``.
+    """
+
+    name: str
+    architecture: str
+    layers: Optional[int] = None
+    width: Optional[int] = None
+    feed_forward: Optional[int] = None
+    persistent_vectors: Optional[int] = None
+    heads: Optional[int] = None
+    span: Optional[int] = None
+    adaptive_span: bool = False
+    parameters: Optional[int] = None
+    reads: Optional[str] = None
+    vocabulary: Optional[int] = None
+    data: Optional[str] = None
+    updates: Optional[int] = None
+    valid_bits: Optional[float] = None
+    valid_bpb: Optional[float] = None
+    license: Optional[str] = None
+    language: Optional[str] = None
+
+
+def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """Updates and validation loss of a checkpoint's parameters, as far as it says, under ``CardFacts``' names."""
+    figures: Dict[str, Any] = {}
+    history = checkpoint.get("optimizer_history") or [{}]
+    if history[-1].get("num_updates") is not None:
+        figures["updates"] = int(history[-1]["num_updates"])
+    options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
+    loss = (checkpoint.get("extra_state") or {}).get("val_loss")
+    if loss is not None and options.get("best_checkpoint_metric", "loss") == "loss":
+        figures["valid_bits"] = float(loss)
+    return figures
+
+
+def figures_of_log(lines: Iterable[str]) -> Dict[str, Any]:
+    """Updates and validation loss where it was lowest, from a log of ``--log-format json``; empty if it has none."""
+    best: Dict[str, Any] = {}
+    for line in lines:
+        try:
+            entry = json.loads(line[line.index("{") :])
+            figures = {"valid_bits": float(entry["valid_loss"])}
+        except (KeyError, ValueError):
+            continue  # another line
+        for name, key, number in (("valid_bpb", "valid_bpb", float), ("updates", "valid_num_updates", int)):
+            if key in entry:
+                figures[name] = number(entry[key])
+        if not best or figures["valid_bits"] < best["valid_bits"]:
+            best = figures
+    return best
+
+
+def model_card(facts: CardFacts) -> str:
+    """The text of README.md."""
+    sections = [_front_matter(facts), f"# {facts.name}\n\n{_introduction(facts)}"]
+    sections += _table("Model", _sizes(facts)) + _table("Training", _training(facts))
+    sections.append(_usage(facts))
+    papers = _papers(facts)
+    if papers:
+        sections.append("## Citation\n\n```bibtex\n" + "\n".join(papers) + "\n```")
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(facts: CardFacts) -> str:
+    lines = ["library_name: transformers", "pipeline_tag: text-generation"]
+    if facts.license:
+        lines.append(f"license: {json.dumps(facts.license)}")
+    if facts.language:
+        lines.append(f"language: {json.dumps(facts.language)}")
+    tags = ["fb_fairseq", *(kind.tag for kind in _kinds(facts))]
+    lines += ["tags:", *(f"- {tag}" for tag in tags)]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _kinds(facts: CardFacts) -> List[Kind]:
+    """The kind of the model, or none if the architecture is another."""
+    return [kind for beginning, kind in KINDS.items() if facts.architecture.startswith(beginning)]
+
+
+def _introduction(facts: CardFacts) -> str:
+    described = [kind.introduction for kind in _kinds(facts)]
+    return " ".join([*described, "A language model trained with fb_fairseq, a plugin for fairseq."])
+
+
+def _sizes(facts: CardFacts) -> List[Tuple[str, Any]]:
+    adaptive = ", adaptive" if facts.adaptive_span else ""
+    return [
+        ("architecture", f"`{facts.architecture}`"),
+        ("layers", facts.layers),
+        ("width", facts.width),
+        ("feed-forward width", facts.feed_forward),
+        ("persistent vectors", facts.persistent_vectors),
+        ("heads", facts.heads),
+        ("attention span", None if facts.span is None else f"{_shown(facts.span)} steps{adaptive}"),
+        ("parameters", facts.parameters),
+        ("reads", facts.reads),
+        ("vocabulary", facts.vocabulary),
+    ]
+
+
+def _training(facts: CardFacts) -> List[Tuple[str, Any]]:
+    bits, bytewise = facts.valid_bits, facts.valid_bpb
+    return [
+        ("data", facts.data),
+        ("updates", facts.updates),
+        ("validation loss", None if bits is None else f"{bits:.3f} bits per token"),
+        ("validation perplexity", None if bits is None or facts.reads == "bytes" else f"{2**bits:.2f} per token"),
+        ("validation loss per byte", None if bytewise is None else f"{bytewise:.3f} bits per byte"),
+    ]
+
+
+def _shown(value: Any) -> str:
+    """A value in a cell of a table."""
+    if isinstance(value, int):
+        return f"{value:,}" if value >= 10_000 else str(value)
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def _table(title: str, rows: List[Tuple[str, Any]]) -> List[str]:
+    known = [f"| {name} | {_shown(value)} |" for name, value in rows if value is not None]
+    return ["\n".join([f"## {title}\n", "| | |", "|---|---|", *known])] if known else []
+
+
+def _usage(facts: CardFacts) -> str:
+    prompt = PROMPTS.get(facts.reads or "", "the meaning of")
+    code = f"""import fb_fairseq.transformers  # registers the architecture
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({json.dumps(facts.name)})
+model = AutoModelForCausalLM.from_pretrained({json.dumps(facts.name)})
+inputs = tokenizer({json.dumps(prompt)}, return_tensors="pt")
+output = model.generate(**inputs, max_new_tokens=100, do_sample=True, top_k=10)
+print(tokenizer.decode(output[0], skip_special_tokens=True))"""
+    text = f"{READS.get(facts.reads or '', '')} Only the package fb_fairseq knows the architecture.".lstrip()
+    return f"## Use\n\n{text}\n\n```python\n{code}\n```"
+
+
+def _papers(facts: CardFacts) -> List[str]:
+    papers = [kind.paper for kind in _kinds(facts) if kind.paper]
+    return papers + [ADAPTIVE_SPAN] * facts.adaptive_span

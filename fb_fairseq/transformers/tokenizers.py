@@ -1,0 +1,186 @@
+"""fairseq's dictionaries as tokenizers of transformers, with the same indices.
+
+There are three kinds: of bytes (``fb_fairseq.byte_codec``), of words separated by white space, and of subword-nmt's
+pieces (``--bpe subword_nmt``). Each is a standard ``tokenizer.json``: ``AutoTokenizer`` loads it without this package.
+
+As in training, a text begins with ``</s>``, the ``bos_token``. Within a text, special symbols are read as fairseq reads
+them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone.
+"""
+
+import json
+from typing import Dict, List, Optional, Sequence
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from fb_fairseq import byte_codec
+from fb_fairseq.errors import UserError
+from fb_fairseq.transformers.bpe_codes import END_OF_WORD, Merge, read_merges
+
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
+BOS, PAD, EOS, UNK = SPECIAL
+SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
+# What Python, and so fairseq, takes for white space. Rust, and so WhitespaceSplit, has fewer characters.
+WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
+WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
+# What a user of the tokenizer may have set, in tokenizer.json.
+SETTINGS = ("padding", "truncation")
+
+
+def build_tokenizer(symbols: Sequence[str], bpe_codes: Optional[str] = None) -> PreTrainedTokenizerFast:
+    """The tokenizer of a language model.
+
+    - Of the byte codec's symbols: a text becomes its bytes in UTF-8.
+    - Otherwise, without ``bpe_codes``: the words of a text as fairseq reads them. Unknown words become ``<unk>``.
+    - With ``bpe_codes``: the pieces into which ``subword-nmt apply-bpe`` splits the words, without a vocabulary filter
+      and glossaries. Any white space separates words. (For subword-nmt only a space does.)
+
+    Args:
+        symbols: fairseq's dictionary, in the order of the indices: ``<s>``, ``<pad>``, ``</s>``, ``<unk>`` first.
+        bpe_codes: file of subword-nmt's codes, if the model reads them.
+
+    Raises:
+        OSError: the codes cannot be read.
+        UserError: the tokenizer would not give fairseq's indices for every text.
+    """
+    symbols = list(symbols)
+    _check(symbols)
+    if bpe_codes is not None:
+        backend = _subwords(symbols, read_merges(bpe_codes), bpe_codes)
+    else:
+        backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=EOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        unk_token=UNK,
+        padding_side="left",
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def dictionary_symbols(tokenizer) -> List[str]:
+    """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
+
+    Args:
+        tokenizer: of transformers, also one that was saved and loaded.
+
+    Raises:
+        UserError: it is another tokenizer, or one to which tokens were added.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rebuilt = None
+    if isinstance(backend, Tokenizer):
+        names = [backend.id_to_token(index) for index in range(backend.get_vocab_size())]
+        if names[: len(SPECIAL)] == SPECIAL and None not in names:
+            given = _contents(backend)
+            kind, suffix = given["model"]["type"], given["model"].get("end_of_word_suffix")
+            if kind == "WordLevel":
+                symbols, rebuilt = names, _words(names)
+            elif kind == "BPE" and suffix == END_OF_WORD:
+                symbols = [_symbol(name) for name in names]
+                merges = [tuple(merge) for merge in given["model"]["merges"]]
+                rebuilt = _subwords(symbols, merges, "tokenizer.json")
+            elif kind == "BPE":
+                symbols, rebuilt = [*SPECIAL, *byte_codec.SYMBOLS], _bytes()
+    if rebuilt is None or _contents(rebuilt) != given:
+        raise UserError(
+            "the tokenizer was not made from a fairseq dictionary, or has been changed since; give the one that was "
+            "exported with the model"
+        )
+    return symbols
+
+
+def _check(symbols: List[str]) -> None:
+    if symbols[: len(SPECIAL)] != SPECIAL:
+        raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
+    seen = set()
+    for symbol in symbols:
+        if symbol in seen:
+            raise UserError(f"dict.txt: {symbol!r} occurs twice, which a tokenizer cannot express; remove one of them")
+        seen.add(symbol)
+
+
+def _contents(backend: Tokenizer) -> Dict:
+    """What is in tokenizer.json, without the settings of its user."""
+    return {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
+
+
+def _finish(backend: Tokenizer) -> Tokenizer:
+    """Add the special symbols, and ``</s>`` before a text."""
+    backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{EOS} $A", pair=f"{EOS} $A {EOS} $B", special_tokens=[(EOS, SPECIAL.index(EOS))]
+    )
+    return backend
+
+
+def _bytes() -> Tokenizer:
+    """Bytes. In tokenizer.json they have the names that GPT-2 gave them; only with these, broken UTF-8 is decoded."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = sorted(set(range(256)) - set(shown))
+    names = {**{byte: chr(byte) for byte in shown}, **{byte: chr(256 + i) for i, byte in enumerate(hidden)}}
+    vocabulary = {name: index for index, name in enumerate([*SPECIAL, *(names[byte] for byte in range(256))])}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNK))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return _finish(backend)
+
+
+def _between_words() -> pre_tokenizers.PreTokenizer:
+    """The split of a line into words."""
+    return pre_tokenizers.Split(Regex(f"[{WHITE_SPACE}]+"), behavior="removed")
+
+
+def _words(symbols: List[str]) -> Tokenizer:
+    """Words. Without a decoder, they are joined with spaces."""
+    backend = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=UNK))
+    backend.pre_tokenizer = _between_words()
+    return _finish(backend)
+
+
+def _name(symbol: str) -> str:
+    """The name of a dictionary's symbol in codes: ``th`` for ``th@@``, ``th</w>`` for ``th``."""
+    if symbol in SPECIAL:
+        return symbol
+    if symbol.endswith(SEPARATOR) and symbol != SEPARATOR:  # @@ alone is a word
+        return symbol[: -len(SEPARATOR)]
+    return symbol + END_OF_WORD
+
+
+def _symbol(name: str) -> str:
+    """The inverse of ``_name``."""
+    if name in SPECIAL:
+        return name
+    return name[: -len(END_OF_WORD)] if name.endswith(END_OF_WORD) else name + SEPARATOR
+
+
+def _subwords(symbols: List[str], merges: List[Merge], path: str) -> Tokenizer:
+    """Pieces of words. Those that end a word have ``</w>`` at the end of their names."""
+    vocabulary: Dict[str, int] = {}
+    for index, symbol in enumerate(symbols):
+        if vocabulary.setdefault(_name(symbol), index) != index:
+            other = symbols[vocabulary[_name(symbol)]]
+            raise UserError(f"dict.txt: {symbol!r} and {other!r} are the same piece in {path}; remove one of them")
+    pieces = {piece for left, right in merges for piece in (left, right, left + right)}
+    missing = sorted(pieces - vocabulary.keys())
+    if missing:
+        raise UserError(
+            f"{path}: {len(missing)} of its {len(pieces)} pieces, such as {_symbol(missing[0])!r}, are missing from "
+            "dict.txt or are special symbols there, and a tokenizer cannot read them as <unk>; export without the "
+            "codes, and split texts with subword-nmt apply-bpe"
+        )
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=UNK, end_of_word_suffix=END_OF_WORD))
+    backend.pre_tokenizer = _between_words()
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace(Regex(f"{END_OF_WORD}$"), " "),
+            *(decoders.Replace(Regex(f"^{symbol}$"), f"{symbol} ") for symbol in SPECIAL),
+            decoders.Fuse(),
+            decoders.Strip(" ", 0, 1),
+        ]
+    )
+    return _finish(backend)

@@ -1,0 +1,121 @@
+"""The model card: what is known stands in it, what is not known is left out."""
+
+import json
+
+import pytest
+
+from fb_fairseq.transformers.card import CardFacts, figures_of_checkpoint, figures_of_log, model_card
+
+FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN = "2002.09402", "1907.01470", "Adaptive Attention Span"
+KNOWN = CardFacts(
+    name="someone/feedback-wikitext",
+    architecture="feedback_transformer_lm",
+    layers=4,
+    width=512,
+    feed_forward=2048,
+    heads=8,
+    span=512,
+    parameters=44_123_456,
+    reads="words",
+    vocabulary=267_744,
+    data="WikiText-103 | tokenised\nas published",
+    updates=200_000,
+    valid_bits=4.5,
+    valid_bpb=1.0,
+    license="mit",
+    language="en",
+)
+
+
+def front_matter(card):
+    """The lines between the dashes, and what follows."""
+    before, lines, text = card.split("---\n", 2)
+    assert not before
+    return lines.splitlines(), text
+
+
+def test_everything_that_is_known():
+    lines, text = front_matter(model_card(KNOWN))
+    assert lines == [
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        'license: "mit"',
+        'language: "en"',
+        "tags:",
+        "- fb_fairseq",
+        "- feedback-transformer",
+    ]
+    for row in (
+        "| architecture | `feedback_transformer_lm` |",
+        "| layers | 4 |",
+        "| attention span | 512 steps |",
+        "| parameters | 44,123,456 |",
+        "| data | WikiText-103 \\| tokenised as published |",
+        "| updates | 200,000 |",
+        "| validation loss | 4.500 bits per token |",
+        "| validation perplexity | 22.63 per token |",
+        "| validation loss per byte | 1.000 bits per byte |",
+    ):
+        assert row in text.splitlines()
+    assert 'from_pretrained("someone/feedback-wikitext")' in text and "import fb_fairseq.transformers" in text
+    assert FEEDBACK in text and "None" not in text
+
+
+def test_what_is_unknown_is_left_out():
+    lines, text = front_matter(model_card(CardFacts("name", "feedback_transformer_lm")))
+    assert not any(line.startswith(("license", "language")) for line in lines)
+    assert text.count("|---|---|") == 1 and "## Training" not in text
+    assert not any(word in text for word in ("None", "span", "parameters", "perplexity", "bits"))
+
+
+@pytest.mark.parametrize(
+    "architecture, adaptive, papers",
+    [
+        ("feedback_transformer_lm_enwik8", True, [FEEDBACK, ADAPTIVE_SPAN]),
+        ("all_attention_lm_char_small", False, [ALL_ATTENTION]),
+        ("relative_transformer_lm", True, [ADAPTIVE_SPAN]),
+        ("streaming_lstm_lm", False, []),
+        ("another", False, []),
+    ],
+)
+def test_papers(architecture, adaptive, papers):
+    text = model_card(CardFacts("name", architecture, span=8192, adaptive_span=adaptive, reads="bytes", valid_bits=1.0))
+    citation = text.partition("## Citation")[2]
+    assert [paper for paper in (FEEDBACK, ALL_ATTENTION, ADAPTIVE_SPAN) if paper in citation] == papers
+    assert bool(citation) == bool(papers)
+    assert ("8192 steps, adaptive" in text) == adaptive and "perplexity" not in text
+
+
+def test_example_is_a_program():
+    for reads in ("bytes", "words", "subwords", None):
+        card = model_card(CardFacts('a "name"', "feedback_transformer_lm", reads=reads))
+        compile(card.partition("```python\n")[2].partition("```")[0], "README.md", "exec")
+
+
+def test_front_matter_is_yaml():
+    yaml = pytest.importorskip("yaml")
+    lines, _ = front_matter(model_card(KNOWN))
+    assert yaml.safe_load("\n".join(lines))["tags"] == ["fb_fairseq", "feedback-transformer"]
+
+
+def test_figures_of_a_checkpoint():
+    checkpoint = {
+        "optimizer_history": [{"num_updates": 10}, {"num_updates": 600}],
+        "extra_state": {"val_loss": 2.25, "best": 2.0},
+        "cfg": {"checkpoint": {"best_checkpoint_metric": "loss"}},
+    }
+    assert figures_of_checkpoint(checkpoint) == {"updates": 600, "valid_bits": 2.25}
+    checkpoint["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accuracy"
+    assert figures_of_checkpoint(checkpoint) == {"updates": 600}
+    for empty in ({}, {"optimizer_history": [], "extra_state": None, "cfg": None}, {"extra_state": {"val_loss": None}}):
+        assert figures_of_checkpoint(empty) == {}
+
+
+def test_figures_of_a_log():
+    entries = [(100, "3.5", "3.6"), (200, "2.5", "2.6"), (300, "2.75", "2.8")]
+    lines = ["2024-01-01 | INFO | fairseq_cli.train | {not json", 'x | {"loss": "1.0", "num_updates": "5"}', ""]
+    for updates, loss, bpb in entries:
+        entry = {"epoch": 1, "valid_loss": loss, "valid_bpb": bpb, "valid_num_updates": str(updates)}
+        lines.append(f"2024-01-01 12:00:00 | INFO | valid | {json.dumps(entry)}\n")
+    assert figures_of_log(lines) == {"valid_bits": 2.5, "valid_bpb": 2.6, "updates": 200}
+    assert figures_of_log(lines[:3]) == {}
