@@ -3,11 +3,8 @@
 import sys
 
 # pip looks at python_requires only after it has downloaded torch.
-if sys.version_info[:2] == (3, 11) or not (3, 8) <= sys.version_info[:2] < (3, 13):
-    sys.exit(
-        "fb_fairseq does not install on Python {}.{}, because fairseq does not; use Python 3.10 or 3.12 (3.8 and 3.9 "
-        "work too). 'bash examples/quickstart.sh' finds one, and installs into .venv".format(*sys.version_info)
-    )
+if sys.version_info < (3, 8):
+    sys.exit("fb_fairseq does not run on Python {}.{}; use Python 3.10 or 3.12".format(*sys.version_info))
 
 from setuptools import find_packages, setup  # noqa: E402
 
@@ -30,11 +27,12 @@ setup(
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
     package_dir={"": "."},
     entry_points={"console_scripts": ["fb-fairseq=fb_fairseq.commands:main"]},
-    # fairseq 0.12.2 does not run on 3.11, and fairseq-fixed has ready wheels for 3.12.
-    python_requires=">=3.8,!=3.11.*,<3.13",
+    python_requires=">=3.8",
+    # fairseq does not run on 3.11 and from 3.13 on. There the package installs without it: for fb_fairseq.modules and
+    # whatever else needs torch alone.
     install_requires=[
         'fairseq==0.12.2; python_version<"3.11"',
-        'fairseq-fixed==0.12.3.1; python_version>="3.12"',
+        'fairseq-fixed==0.12.3.1; python_version=="3.12"',
         "torch>=2.4",
         "numpy",
     ],
@@ -43,6 +41,7 @@ setup(
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
+        "transformers": ["transformers>=5", "safetensors", "tokenizers"],
         "test": ["pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"],
     },
 )

@@ -67,8 +67,8 @@ find_python() {
     if command -v cc >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then compiler=yes; fi
     if [ -n "${PYTHON:-}" ]; then
         support=$(support_of "$PYTHON")
-        [ -n "$support" ] || fail "PYTHON=$PYTHON: must be Python 3.8, 3.9, 3.10 or 3.12, and have its" \
-            "headers if there is no fairseq wheel for it"
+        [ -n "$support" ] || fail "PYTHON=$PYTHON: fairseq needs Python 3.10 or 3.12 (3.8 and 3.9 work too), with" \
+            "its headers where there is no fairseq wheel"
         [ "$support" = ready ] || [ $compiler = yes ] || fail "PYTHON=$PYTHON: fairseq must be compiled for it, but" \
             "there is no C compiler; install one (Debian: apt install build-essential), or use Python 3.12 or 3.8"
         found_python=$PYTHON
@@ -116,7 +116,7 @@ has_nvidia() {
 
 # make_environment: create or update the environment if needed, and activate it.
 make_environment() {
-    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp installer
+    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp installer version
     absolute venv
     case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at \":\"; choose a folder without it" ;; esac
     case $repository in *:*) fail "$repository: PYTHONPATH is split at \":\"; move it to a folder without" ;; esac
@@ -135,9 +135,17 @@ make_environment() {
             "$found_python" -m venv "$venv" || fail "could not create $venv (Debian: apt install python3-venv)"
         fi
     fi
-    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of "$venv/bin/python")" ]; then
-        fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"), but $venv has Python" \
-            "$(version_of "$venv/bin/python"); set FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
+    version=$(version_of "$venv/bin/python")
+    case $version in
+        "" | 3.8 | 3.9 | 3.10 | 3.12) ;;
+        *)
+            fail "$venv has Python $version, on which fairseq does not run; it needs Python 3.10 or 3.12: set" \
+                "FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
+            ;;
+    esac
+    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$version" ]; then
+        fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"), but $venv has Python $version; set" \
+            "FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
     fi
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$stamp" ]; then
         echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from typing import Optional
 
 STATUS = 2  # the exit status after a user's mistake, as argparse's
@@ -17,7 +18,14 @@ EXTRAS = {
     "subword_nmt": "translation",
     "rouge_score": "translation",
     "sacrebleu": "translation",
+    "transformers": "transformers",
+    "safetensors": "transformers",
+    "tokenizers": "transformers",
 }
+
+# fairseq, and what only fairseq brings. setup.py requires it on the versions of Python on which it runs.
+FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
+FAIRSEQ_VERSIONS = ((3, 8), (3, 9), (3, 10), (3, 12))
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors in writing, which come without the file's name
 
@@ -41,6 +49,15 @@ def single_line(text: str) -> str:
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
+def without_fairseq() -> str:
+    """What to do where fairseq is not installed."""
+    version = sys.version_info[:2]
+    if version not in FAIRSEQ_VERSIONS:
+        return "needs fairseq, which does not run on Python {}.{}; use Python 3.10 or 3.12".format(*version)
+    package = "fairseq-fixed" if version == (3, 12) else "fairseq"
+    return f"needs fairseq, which is not installed; pip install {package}"
+
+
 def explain(error: BaseException) -> Optional[str]:
     """One line about an error that input, options or the machine have caused; None if it is a fault in the program."""
     if isinstance(error, UserError):
@@ -54,6 +71,8 @@ def explain(error: BaseException) -> Optional[str]:
         return f"the input is not UTF-8 text ({error.reason}); convert it"
     if isinstance(error, ImportError) and error.name in EXTRAS:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
+    if isinstance(error, ImportError) and error.name in FAIRSEQ_PACKAGES:
+        return without_fairseq()
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
         return "out of memory; use smaller sizes"
     return None

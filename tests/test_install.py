@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 
+from fb_fairseq.errors import EXTRAS, FAIRSEQ_VERSIONS
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "fb_fairseq"
@@ -225,11 +226,46 @@ def test_an_installed_plugin_is_found_from_any_folder(parent, tmp_path, imported
     assert os.path.realpath(found[0]) == str(site / "fb_fairseq/__init__.py") and found[1:] == ["True", "True"]
 
 
-@pytest.mark.parametrize(
-    "version,message", [((3, 11), "Python 3.11"), ((3, 13), "Python 3.13"), ((3, 7), "Python 3.7")]
-)
-def test_other_versions_of_python_are_refused_at_once(version, message, monkeypatch):
-    """Before pip downloads torch."""
-    monkeypatch.setattr(sys, "version_info", version)
-    with pytest.raises(SystemExit, match=f"does not install on {message}, because fairseq does not; use Python 3.10"):
+def packaging(version):
+    """What setup.py passes to ``setup`` on a version of Python."""
+    given = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(REPOSITORY)
+        patch.setattr(sys, "version_info", version)
+        patch.setattr("setuptools.setup", given.update)
         exec((REPOSITORY / "setup.py").read_text(encoding="utf-8"), {})
+    return given
+
+
+def test_python_3_7_is_refused_at_once():
+    """Before pip downloads torch."""
+    with pytest.raises(SystemExit, match="fb_fairseq does not run on Python 3.7; use Python 3.10 or 3.12"):
+        packaging((3, 7))
+
+
+@pytest.mark.parametrize(
+    "version,package",
+    [
+        *((f"3.{minor}", "fairseq") for minor in (8, 9, 10)),
+        ("3.12", "fairseq-fixed"),
+        *((f"3.{minor}", None) for minor in (11, 13, 14)),
+    ],
+)
+def test_fairseq_is_required_where_it_runs(version, package):
+    """Elsewhere the package installs without it; ``errors.py`` knows where."""
+    requirements = pytest.importorskip("packaging.requirements")
+    pair = tuple(map(int, version.split(".")))
+    required = [
+        requirement.name
+        for requirement in map(requirements.Requirement, packaging(pair)["install_requires"])
+        if not requirement.marker or requirement.marker.evaluate({"python_version": version})
+    ]
+    assert required == [*([package] if package else []), "torch", "numpy"]
+    assert (pair in FAIRSEQ_VERSIONS) == (package is not None)
+
+
+def test_missing_packages_name_an_extra():
+    extras = packaging((3, 10))["extras_require"]
+    modules = {"PIL": "pillow", "subword_nmt": "subword-nmt", "rouge_score": "rouge-score"}
+    for module, extra in EXTRAS.items():
+        assert any(requirement.startswith(modules.get(module, module)) for requirement in extras[extra]), module

@@ -9,6 +9,8 @@ import importlib
 import sys
 from typing import List, NamedTuple, Optional
 
+from fb_fairseq.errors import STATUS, debugging, explain
+
 
 class Command(NamedTuple):
     """An entry of the list of commands.
@@ -45,8 +47,6 @@ COMMANDS = {
     "rl": Command("fb_fairseq.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 
-UNKNOWN_COMMAND_STATUS = 2  # as argparse exits on bad input
-
 
 def usage() -> str:
     """The list of commands, as ``--help`` prints it."""
@@ -70,7 +70,8 @@ def main(argv: Optional[List[str]] = None) -> Optional[int]:
         argv: the command and its options; the program's own arguments by default.
 
     Returns:
-        The exit status: None or 0 on success, 2 if no command or an unknown one is given.
+        The exit status: None or 0 on success; 2 if no command or an unknown one is given, or a package is missing that
+        the command needs.
 
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
@@ -78,11 +79,18 @@ def main(argv: Optional[List[str]] = None) -> Optional[int]:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
-        return 0 if argv else UNKNOWN_COMMAND_STATUS
+        return 0 if argv else STATUS
     name = argv[0].replace("_", "-")
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(COMMANDS)}"
         print(f"python -m fb_fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
-        return UNKNOWN_COMMAND_STATUS
-    return importlib.import_module(COMMANDS[name].module).main(argv[1:])
+        return STATUS
+    try:
+        return importlib.import_module(COMMANDS[name].module).main(argv[1:])
+    except ImportError as error:
+        line = explain(error)
+        if line is None or debugging():
+            raise
+        print(f"python -m fb_fairseq {name}: error: {line}", file=sys.stderr)
+        return STATUS

@@ -286,7 +286,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
     """The embeddings, if only one of the two models multiplies them by sqrt(D): the factor moves into them.
 
     fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
-    adaptive ones (``word_embeddings.build_word_layers``).
+    adaptive ones (``fb_fairseq.modules.words.build_word_layers``).
 
     Returns:
         The embeddings by their name; empty if both models multiply them, or neither.

@@ -20,12 +20,13 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
-from fb_fairseq.modules.stack_holder import StackHolder
-from fb_fairseq.models.word_embeddings import build_word_layers, check_dictionary
+from fb_fairseq.models.word_embeddings import check_dictionary, word_layers
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.ring import STORAGES
+from fb_fairseq.modules.stack_holder import StackHolder
+from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.option_fields import option
@@ -36,29 +37,12 @@ from fb_fairseq.streams.state import CarriesMemory
 @with_options(
     described(
         TransformerOptions, "dropout", "embedding_dropout", "output_dropout", "decoder_layers", "decoder_embed_dim"
-    )
+    ),
+    described(WordOptions, *(f.name for f in fields(WordOptions))),
 )
 class LanguageModelConfig(FairseqDataclass):
     """Options of every language model here. Those that fairseq has too keep fairseq's names."""
 
-    share_decoder_input_output_embed: bool = option(
-        False,
-        "share input and output embeddings (initialised from N(0, 1/D) and scaled by sqrt(D), as in fairseq; if not "
-        "shared: N(0, 1), unscaled, and an output layer with a bias)",
-    )
-    adaptive_input: bool = option(False, "adaptive input embeddings (Baevski & Auli 2019)")
-    adaptive_input_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
-    adaptive_input_cutoff: Optional[str] = option(
-        None, "first word of each cluster except the first one, for example 20000,40000"
-    )
-    adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")
-    adaptive_softmax_bias: bool = option(
-        False, "give the adaptive softmax a bias for each word and cluster, as in the published all-attention code"
-    )
-    adaptive_softmax_dropout: float = option(0.0, "dropout of the tail clusters' projections")
-    adaptive_softmax_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
-    tie_adaptive_weights: bool = option(False, "share the embeddings of adaptive input and softmax")
-    tie_adaptive_proj: bool = option(False, "share the projections of adaptive input and softmax too")
     resolved_architecture: str = option("", "set by named architectures: the one that these values belong to")
     tokens_per_sample: int = II("task.tokens_per_sample")
 
@@ -112,7 +96,9 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
     ):
         super().__init__(dictionary)
         self.hold(stack)
-        build_word_layers(self, cfg, dictionary, output_dictionary or dictionary)
+        words = word_layers(cfg, dictionary, output_dictionary or dictionary)
+        self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
+        self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.memory_storage = memory_storage
         self._threads_chosen = False
         self.absolute_positions = absolute_positions

@@ -4,6 +4,7 @@
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
     stack.py        base class of the attention stacks; layer.py: their layers
     memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
+    words.py        embeddings and output layers; adaptive_words.py: adaptive ones
     state.py        what streams carry from block to block
     ring.py         the memory of decoding step by step; step_graph.py: its steps as CUDA graphs
     options.py      all options, each described once

@@ -7,8 +7,9 @@ its words, given the cluster:
     log p(word) = log p_head(word)                                  for a word of the shortlist
     log p(word) = log p_head(cluster) + log p_tail(word | cluster)  for other words
 
-The softmax is ``fairseq.modules.AdaptiveSoftmax``. Its ``head`` and ``tail[i]`` compute logits, ``cutoff[0]`` is the
-size of the shortlist, and cluster i consists of the words from ``cutoff[i]`` up to, not including, ``cutoff[i + 1]``.
+The softmax is ``fb_fairseq.modules.adaptive_words.AdaptiveSoftmax``, or fairseq's own. Its ``head`` and ``tail[i]``
+compute logits, ``cutoff[0]`` is the size of the shortlist, and cluster i consists of the words from ``cutoff[i]`` up
+to, not including, ``cutoff[i + 1]``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of feature vectors.
 """
@@ -29,7 +30,7 @@ def adaptive_losses(
     """Negative log-likelihood of each target, in nats and fp32.
 
     Args:
-        softmax: fairseq's ``AdaptiveSoftmax``.
+        softmax: an ``AdaptiveSoftmax``.
         counted_BT: False where the target is padding.
         training: do not compute which targets are predicted correctly, which takes time.
         chunk: number of positions for which predictions are computed at a time.

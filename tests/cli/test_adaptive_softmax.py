@@ -125,7 +125,10 @@ def test_generation(word_data, tmp_path):
     "changes,message",
     [
         (dict(adaptive_input_cutoff="50,20"), "--adaptive-input-cutoff 50,20: the cut-offs must be increasing"),
-        (dict(adaptive_softmax_cutoff="20,5000"), "--adaptive-softmax-cutoff 20,5000: the vocabulary has only"),
+        (
+            dict(adaptive_softmax_cutoff="20,5000", tie_adaptive_weights=False, tie_adaptive_proj=False),
+            "--adaptive-softmax-cutoff 20,5000: the vocabulary has only",
+        ),
         (dict(adaptive_softmax_cutoff="a,b"), "--adaptive-softmax-cutoff a,b: give word numbers"),
         (dict(adaptive_softmax_cutoff="20,40"), "--tie-adaptive-weights needs.*same cut-offs"),
         (dict(adaptive_input=False), "--adaptive-input and --adaptive-input-cutoff go together"),

@@ -75,3 +75,16 @@ def test_bad_input(tmp_path, arguments, environment, message):
     (line,) = done.stderr.splitlines()
     assert done.returncode != 0 and message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_without_fairseq_is_refused(tmp_path):
+    """One with a version of Python on which the package installs, but not fairseq."""
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 3.13\n")
+    python.chmod(0o755)
+    done = quickstart("--setup-only", environment={"FB_FAIRSEQ_VENV": str(tmp_path / "venv")})
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and line.startswith(
+        f"error: {tmp_path}/venv has Python 3.13, on which fairseq does not"
+    )

@@ -14,7 +14,7 @@ import runpy, sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("fairseq", "omegaconf", "hydra"):
-            raise ImportError(f"{name} was imported")
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refuse())
 sys.argv[0] = "fb_fairseq"
 runpy.run_module("fb_fairseq", run_name="__main__")
@@ -89,3 +89,41 @@ def test_help_without_fairseq(name):
     done = run("-c", WITHOUT_FAIRSEQ, name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: python -m fb_fairseq {name} ")
+
+
+@pytest.mark.not_fast
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "--path", "x.pt"],
+        ["preprocess-bytes", "--text", __file__, "--split", "90,5,5", "--destdir", "{}/data"],
+        ["evaluate-labels", "--path", "x.pt", "--data", "{}"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_one_line_where_fairseq_is_missing(arguments, tmp_path):
+    done = run("-c", WITHOUT_FAIRSEQ, *(argument.replace("{}", str(tmp_path)) for argument in arguments))
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith(
+        f"python -m fb_fairseq {arguments[0]}: error: needs fairseq, which "
+    )
+
+
+@pytest.mark.parametrize(
+    "version,message",
+    [
+        ((3, 10), "needs fairseq, which is not installed; pip install fairseq"),
+        ((3, 12), "needs fairseq, which is not installed; pip install fairseq-fixed"),
+        ((3, 13), "needs fairseq, which does not run on Python 3.13; use Python 3.10 or 3.12"),
+    ],
+)
+def test_what_to_do_where_fairseq_is_missing(version, message, capsys, monkeypatch):
+    """Also if a command imports it before it reads its options."""
+
+    def import_module(name):
+        raise ModuleNotFoundError("No module named 'fairseq'", name="fairseq")
+
+    monkeypatch.setattr("sys.version_info", version)
+    monkeypatch.setattr("fb_fairseq.commands.importlib.import_module", import_module)
+    assert main(["evaluate_labels"]) == 2
+    assert capsys.readouterr().err == f"python -m fb_fairseq evaluate-labels: error: {message}\n"

@@ -1,0 +1,265 @@
+"""Adaptive input embeddings and softmax: frequent words have wide vectors, rare words narrow ones.
+
+Baevski & Auli 2019 (arXiv 1809.10853); Grave et al. 2017 (arXiv 1609.04309). Words are numbered by falling frequency.
+Cut-offs divide them into bands: the shortlist, and clusters of rarer words. From each band to the next, vectors become
+narrower by a factor; a projection brings them to the model's width D.
+
+Parameters and buffers have the names that they have in fairseq's ``AdaptiveInput`` and ``AdaptiveSoftmax``, and their
+initial values are drawn in the same order: checkpoints of either load into the other, and a seed gives the same model.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of words or feature vectors, V for the vocabulary,
+and for a band n words with vectors of width e.
+"""
+
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def band_widths(width: int, factor: float, bands: int) -> List[int]:
+    """The width of the vectors in each band; 0 where the factor leaves none."""
+    return [int(width // factor**i) for i in range(bands)]
+
+
+def band_sizes(ends: Sequence[int]) -> List[int]:
+    """The number of words in each band.
+
+    Args:
+        ends: the first word after each band.
+    """
+    return [end - start for start, end in zip([0, *ends], ends)]
+
+
+def words_of_band(words_M: Tensor, start: int, end: int) -> Tensor:
+    """The indices of the words from ``start`` up to, not including, ``end``."""
+    return ((words_M >= start) & (words_M < end)).nonzero().squeeze(1)
+
+
+class AdaptiveEmbedding(nn.Module):
+    """Adaptive input embeddings.
+
+    The vectors of band i are ``embeddings.{i}.0.weight`` [n, e], their projection ``embeddings.{i}.1.weight`` [D, e].
+
+    Args:
+        vocabulary: number of words.
+        padding_idx: the word whose vector is zero and is not trained; in the first band.
+        width: the model's width D.
+        factor: by which the width shrinks from one band to the next.
+        cutoffs: the first word of each band except the first one.
+    """
+
+    def __init__(self, vocabulary: int, padding_idx: int, width: int, factor: float, cutoffs: Sequence[int]):
+        super().__init__()
+        self.cutoff = [*cutoffs, vocabulary]
+        self.embedding_dim = width
+        self.padding_idx = padding_idx
+        sizes, widths = band_sizes(self.cutoff), band_widths(width, factor, len(self.cutoff))
+        self.embeddings = nn.ModuleList(
+            nn.Sequential(nn.Embedding(n, e, None if i else padding_idx), nn.Linear(e, width, bias=False))
+            for i, (n, e) in enumerate(zip(sizes, widths))
+        )
+        self.reset_parameters()
+        self.register_buffer("_float_tensor", torch.zeros(1))  # unused; fairseq's checkpoints have it
+
+    def reset_parameters(self) -> None:
+        """Draw initial values: vectors from N(0, 1/e), projections from Xavier's uniform distribution."""
+        for vectors, projection in self.embeddings:
+            nn.init.normal_(vectors.weight, std=vectors.embedding_dim**-0.5)
+            # In every band, as in fairseq; only in the first one is this row the padding's, and remains zero.
+            nn.init.zeros_(vectors.weight[self.padding_idx : self.padding_idx + 1])
+            nn.init.xavier_uniform_(projection.weight)
+
+    def weights_for_band(self, band: int) -> Tuple[Tensor, Tensor]:
+        """The vectors [n, e] of a band and their projection [D, e]."""
+        vectors, projection = self.embeddings[band]
+        return vectors.weight, projection.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embeddings [..., D] of tokens [...], in the parameters' type.
+
+        Under autocast only the projections run in half precision. Bands without tokens get no gradients.
+        """
+        words_M = tokens.flatten()
+        places, found = [words_M[:0]], [self.embeddings[0][0].weight.new_empty(0, self.embedding_dim)]
+        for start, end, embedding in zip([0, *self.cutoff], self.cutoff, self.embeddings):
+            place_n = words_of_band(words_M, start, end)
+            if len(place_n):
+                places.append(place_n)
+                found.append(embedding(words_M[place_n] - start))
+        x_MD = torch.cat(found).index_select(0, torch.cat(places).argsort())  # cat promotes to the parameters' type
+        return x_MD.view(*tokens.shape, self.embedding_dim)
+
+
+class TiedLinear(nn.Module):
+    """A linear map without bias whose weight belongs to another module.
+
+    Args:
+        weight: [out, in], or [in, out] if transposed.
+        transpose: whether it is.
+    """
+
+    def __init__(self, weight: nn.Parameter, transpose: bool = False):
+        super().__init__()
+        self.weight = weight
+        self.transpose = transpose
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in] mapped to [..., out]."""
+        return F.linear(x, self.weight.t() if self.transpose else self.weight)
+
+
+class TiedHead(nn.Module):
+    """The head of a softmax that shares the vectors of its shortlist with an embedding.
+
+    Args:
+        vectors: of the shortlist's n words, [n, D].
+        clusters: number of clusters.
+    """
+
+    def __init__(self, vectors: nn.Parameter, clusters: int):
+        super().__init__()
+        self.word_proj = TiedLinear(vectors)
+        self.class_proj = nn.Linear(vectors.shape[1], clusters, bias=False)
+        self.register_buffer("_float_tensor", torch.zeros(1))  # unused; fairseq's checkpoints have it
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [..., n + clusters] of features [..., D]."""
+        return torch.cat([self.word_proj(x), self.class_proj(x)], -1)
+
+
+class Bias(nn.Module):
+    """Adds a vector, zero at first.
+
+    Args:
+        size: its size.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., size] with the vector added."""
+        return x + self.bias
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Adaptive softmax: a head for the shortlist's words and the clusters, and a tail for the words of each cluster.
+
+    ``fb_fairseq/ops/adaptive_softmax.py`` computes losses and most probable words.
+
+    Args:
+        vocabulary: number of words.
+        width: the model's width D.
+        cutoffs: the first word of each cluster.
+        factor: by which the width shrinks from one band to the next.
+        dropout: of the features (in ``forward``) and of their projections in the tails.
+        bias: a bias for each word and cluster, as the published all-attention code has them: ``head.1.bias`` (the
+            shortlist, then the clusters) and ``tail.{i}.3.bias``. fairseq's softmax has none.
+        tied: the embedding whose vectors are shared; it has the same cut-offs and factor.
+        tie_projections: share its projections too, except that of the shortlist, whose features are not projected.
+
+    Attributes:
+        cutoff: the first word after each band; ``cutoff[0]`` is the size of the shortlist.
+        head, tail: modules for the logits of the head, and for those of each cluster.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        cutoffs: Sequence[int],
+        factor: float = 4.0,
+        dropout: float = 0.0,
+        bias: bool = False,
+        tied: Optional[AdaptiveEmbedding] = None,
+        tie_projections: bool = False,
+    ):
+        super().__init__()
+        self.vocab_size = vocabulary
+        self.cutoff = [*cutoffs, vocabulary]
+        self.dropout_module = nn.Dropout(dropout)
+        clusters, shortlist = len(cutoffs), self.cutoff[0]
+        if tied is not None:
+            self.head = TiedHead(tied.weights_for_band(0)[0], clusters)
+        else:
+            self.head = nn.Linear(width, shortlist + clusters, bias=False)
+        self.tail = nn.ModuleList()
+        sizes, widths = band_sizes(self.cutoff), band_widths(width, factor, len(self.cutoff))
+        for band in range(1, len(self.cutoff)):
+            vectors, projection = tied.weights_for_band(band) if tied is not None else (None, None)
+            self.tail.append(
+                nn.Sequential(
+                    TiedLinear(projection, transpose=True)
+                    if tie_projections
+                    else nn.Linear(width, widths[band], bias=False),
+                    nn.Dropout(dropout),
+                    nn.Linear(widths[band], sizes[band], bias=False) if tied is None else TiedLinear(vectors),
+                )
+            )
+        if bias:
+            self.head = nn.Sequential(self.head, Bias(shortlist + clusters))
+            for tail, size in zip(self.tail, sizes[1:]):
+                tail.append(Bias(size))
+        self.reset_parameters()
+        self.register_buffer("version", torch.ones(1, dtype=torch.long))  # unused; fairseq's checkpoints have it
+
+    def reset_parameters(self) -> None:
+        """Draw initial values of the weights that are not tied, from Xavier's uniform distribution; biases are zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, Bias):
+                nn.init.zeros_(module.bias)
+
+    def rows_of_clusters(self, target_M: Tensor) -> List[Tensor]:
+        """For each cluster, the indices of the targets in it."""
+        return [words_of_band(target_M, start, end) for start, end in zip(self.cutoff, self.cutoff[1:])]
+
+    def forward(self, input: Tensor, target: Tensor) -> Tuple[List[Optional[Tensor]], List[Optional[Tensor]]]:
+        """Logits and targets of the head and of each tail.
+
+        Args:
+            input: features [..., D].
+            target: [...].
+
+        Returns:
+            The logits of the head [M, shortlist + clusters], and of each tail for the targets of its cluster; and the
+            targets among these logits. Both are None for a cluster without targets.
+        """
+        x_MD = self.dropout_module(input.reshape(-1, input.shape[-1]))
+        target_M = target.flatten()
+        head_target_M = target_M.clone()
+        logits, targets = [self.head(x_MD)], [head_target_M]
+        for i, rows in enumerate(self.rows_of_clusters(target_M)):
+            head_target_M[rows] = self.cutoff[0] + i
+            logits.append(self.tail[i](x_MD.index_select(0, rows)) if len(rows) else None)
+            targets.append(target_M[rows] - self.cutoff[i] if len(rows) else None)
+        return logits, targets
+
+    def get_log_prob(self, input: Tensor, target: Optional[Tensor] = None) -> Tensor:
+        """Log-probabilities [B, T, V] of all words, at least in fp32.
+
+        Args:
+            input: features [B, T, D].
+            target: [B, T]; compute a tail only where the target is in its cluster. The other words of that tail then
+                get -inf.
+        """
+        x_MD = input.reshape(-1, input.shape[-1])
+        head = log_softmax(self.head(x_MD))
+        log_probs_MV = head.new_full((len(x_MD), self.vocab_size), -torch.inf)
+        shortlist = self.cutoff[0]
+        log_probs_MV[:, :shortlist] = head[:, :shortlist]
+        rows = [slice(None)] * len(self.tail) if target is None else self.rows_of_clusters(target.flatten())
+        for i, (tail, start, end) in enumerate(zip(self.tail, self.cutoff, self.cutoff[1:])):
+            within = log_softmax(tail(x_MD[rows[i]]))
+            log_probs_MV[rows[i], start:end] = within + head[rows[i], shortlist + i, None]
+        return log_probs_MV.view(*input.shape[:-1], self.vocab_size)
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Log-softmax over the last dimension, at least in fp32."""
+    return F.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,169 @@
+"""Adaptive embeddings and softmax: equal to fairseq's, exact, and in half precision."""
+
+import pytest
+import torch
+
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.ops.adaptive_softmax import adaptive_guess, adaptive_losses
+
+PAD = 1
+V, D, FACTOR, CUTOFFS = 41, 12, 2.5, [7, 18]
+KINDS = {"untied": {}, "tied": dict(tied=True), "projections": dict(tied=True, tie_projections=True)}
+
+
+def own(tied=False, tie_projections=False, dropout=0.0, bias=False):
+    embedding = AdaptiveEmbedding(V, PAD, D, FACTOR, CUTOFFS)
+    softmax = AdaptiveSoftmax(
+        V, D, CUTOFFS, FACTOR, dropout, bias, tied=embedding if tied else None, tie_projections=tie_projections
+    )
+    return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
+
+
+def fairseqs(tied=False, tie_projections=False, dropout=0.0):
+    modules = pytest.importorskip("fairseq.modules")
+    embedding = modules.AdaptiveInput(V, PAD, D, FACTOR, D, CUTOFFS)
+    softmax = modules.AdaptiveSoftmax(
+        V, D, CUTOFFS, dropout, FACTOR, adaptive_inputs=embedding if tied else None, tie_proj=tie_projections
+    )
+    return torch.nn.ModuleDict(dict(embedding=embedding, softmax=softmax))
+
+
+def seeded(build, **kwargs):
+    torch.manual_seed(3)
+    return build(**kwargs)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+def words(last=V):
+    """Every word up to ``last``, in random order, as [3, T]."""
+    return torch.randperm(last)[: last // 3 * 3].view(3, -1)
+
+
+def run(model, tokens):
+    """Loss, embeddings, features' gradient, and the parameters' gradients by name; of a training step."""
+    embedded = model["embedding"](tokens)
+    embedded.retain_grad()
+    losses, _ = adaptive_losses(model["softmax"], embedded.tanh(), tokens.roll(1, 1), tokens != PAD, training=True)
+    losses.sum().backward()
+    named = model.named_parameters()
+    return losses, embedded, embedded.grad, {name: p.grad for name, p in named if p.grad is not None}
+
+
+def test_same_model_as_fairseqs(kind):
+    """A seed gives the same parameters, by the same names and in the same order; the state loads in both directions."""
+    ours, theirs = seeded(own, **kind), seeded(fairseqs, **kind)
+    for one, other in ((ours.named_parameters(), theirs.named_parameters()), (ours.items(), theirs.items())):
+        assert [name for name, _ in one] == [name for name, _ in other]
+    state, reference = ours.state_dict(), theirs.state_dict()
+    assert list(state) == list(reference)
+    for name, value in reference.items():
+        assert state[name].dtype == value.dtype and state[name].shape == value.shape
+        assert "_float_tensor" in name or state[name].equal(value), name  # fairseq leaves that one uninitialised
+    ours.load_state_dict(reference)
+    theirs.load_state_dict(state)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("last", [V, CUTOFFS[0]], ids=["all", "shortlist"])
+def test_same_computation_as_fairseqs(kind, last, dropout):
+    """To the last bit, including which parameters get no gradient."""
+    tokens, found = words(last), []
+    for build in (own, fairseqs):
+        model = seeded(build, dropout=dropout, **kind)
+        torch.manual_seed(4)
+        found.append(run(model, tokens))
+    (*ours, gradients), (*theirs, reference) = found
+    assert all(one.equal(other) for one, other in zip(ours, theirs))
+    assert gradients.keys() == reference.keys()
+    assert all(gradients[name].equal(value) for name, value in reference.items())
+
+
+def test_same_logits_and_probabilities_as_fairseqs(kind):
+    ours, theirs = (seeded(build, **kind)["softmax"].eval() for build in (own, fairseqs))
+    features, target = torch.randn(3, 5, D), torch.randint(V, (3, 5))
+    for one, other in zip(ours(features, target), theirs(features, target)):
+        assert len(one) == len(other) == 3
+        assert all(a is b is None or a.equal(b) for a, b in zip(one, other))
+    with torch.no_grad():
+        assert ours.get_log_prob(features, None).equal(theirs.get_log_prob(features, None))
+        some = [softmax.get_log_prob(features, target).gather(2, target[..., None]) for softmax in (ours, theirs)]
+    assert some[0].equal(some[1])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_probabilities(kind, bias):
+    """They add up to 1; with targets, theirs are the same; losses and guesses agree with them."""
+    softmax = own(bias=bias, **kind)["softmax"]
+    for p in softmax.parameters():
+        torch.nn.init.normal_(p)
+    features, target = torch.randn(3, 20, D), torch.randint(V, (3, 20))
+    log_probs = softmax.get_log_prob(features, None)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(3, 20))
+    wanted = log_probs.gather(2, target[..., None])[..., 0]
+    some = softmax.get_log_prob(features, target)
+    torch.testing.assert_close(some.gather(2, target[..., None])[..., 0], wanted)
+    assert some.isinf().any()
+    losses, _ = adaptive_losses(softmax, features, target, target >= 0, training=True)
+    torch.testing.assert_close(losses.view(3, 20), -wanted)
+    assert adaptive_guess(softmax, features.flatten(0, 1)).equal(log_probs.argmax(-1).flatten())
+
+
+def test_names_of_biases(kind):
+    names = [name for name, _ in own(bias=True, **kind)["softmax"].named_parameters() if name.endswith("bias")]
+    assert names == ["head.1.bias", "tail.0.3.bias", "tail.1.3.bias"]
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision(kind, half):
+    """With parameters in half precision, and under autocast, which keeps the embeddings in the parameters' type."""
+    tokens, found = words(), []
+    for cast, autocast in ((torch.float32, False), (half, False), (torch.float32, True)):
+        model = seeded(own, bias=True, **kind).to(cast)
+        with torch.autocast("cpu", half, enabled=autocast):
+            losses, embedded, _, gradients = run(model, tokens)
+            log_probs = model["softmax"].get_log_prob(embedded, None)
+        assert embedded.dtype == cast and losses.dtype == log_probs.dtype == torch.float32
+        assert all(gradient.dtype == cast for gradient in gradients.values())
+        found.append([losses, embedded, log_probs, *gradients.values()])
+    for others in found[1:]:
+        for expected, value in zip(found[0], others):
+            assert (value - expected).norm() <= 0.03 * expected.norm()
+
+
+def test_meta_device(kind):
+    """Built without memory, and filled with a checkpoint."""
+    with torch.device("meta"):
+        model = own(bias=True, **kind)
+    assert all(value.is_meta for value in model.state_dict().values())
+    reference = seeded(own, bias=True, **kind)
+    model.load_state_dict(reference.state_dict(), assign=True)
+    tokens = words()
+    assert model["embedding"](tokens).equal(reference["embedding"](tokens))
+
+
+def test_initial_values_can_be_drawn_again(kind):
+    """As for a new model, but that tied weights are drawn once."""
+    model = own(bias=True, **kind)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    model["embedding"].reset_parameters()
+    model["softmax"].reset_parameters()
+    for name, p in model.named_parameters():
+        assert p.equal(before[name]) == name.endswith("bias")
+    assert not model["embedding"].embeddings[0][0].weight[PAD].any()
+
+
+def test_shapes_of_tokens():
+    embedding = own()["embedding"]
+    assert embedding(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, D)
+    assert embedding(torch.tensor(V - 1)).equal(embedding(torch.tensor([V - 1]))[0])
+    with pytest.raises(RuntimeError):
+        embedding(torch.tensor([V]))
+
+
+def test_a_cluster_smaller_than_the_index_of_padding():
+    embedding = AdaptiveEmbedding(10, 3, 8, 2, [5, 7])
+    assert embedding(torch.arange(10)).ne(0).any(-1).tolist() == [i != 3 for i in range(10)]

@@ -1,0 +1,81 @@
+"""Options of embeddings and output layer, and what is built from them."""
+
+import pytest
+import torch
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.modules.words import WordOptions, build_word_layers
+
+V, D, PAD = 41, 16, 1
+ADAPTIVE = dict(
+    adaptive_input=True, adaptive_input_cutoff="7,18", adaptive_softmax_cutoff="7,18", tie_adaptive_weights=True
+)
+
+
+def build(outputs=None, width=D, padding_idx=PAD, **options):
+    return build_word_layers(WordOptions(**options), width, V, padding_idx, outputs)
+
+
+def test_plain():
+    words = build(outputs=5)
+    assert words.embed_scale == 1 and words.adaptive_softmax is None
+    assert words.embed_tokens.weight.shape == (V, D) and not words.embed_tokens.weight[PAD].any()
+    assert words.output_projection.weight.shape == (5, D) and words.output_projection.bias is not None
+
+
+def test_tied():
+    words = build(share_decoder_input_output_embed=True)
+    assert words.output_projection.weight is words.embed_tokens.weight and words.output_projection.bias is None
+    assert words.embed_scale == D**0.5
+    assert (words.embed_tokens.weight * words.embed_scale).std().item() == pytest.approx(1, rel=0.1)
+
+
+def test_adaptive():
+    words = build(**ADAPTIVE)
+    assert isinstance(words.embed_tokens, AdaptiveEmbedding) and isinstance(words.adaptive_softmax, AdaptiveSoftmax)
+    assert words.embed_scale == D**0.5 and words.output_projection is None
+    assert words.adaptive_softmax.tail[1][2].weight is words.embed_tokens.weights_for_band(2)[0]
+    assert words.adaptive_softmax.tail[1][0].weight is not words.embed_tokens.weights_for_band(2)[1]
+    words = build(tie_adaptive_proj=True, **ADAPTIVE)
+    assert words.adaptive_softmax.tail[1][0].weight is words.embed_tokens.weights_for_band(2)[1]
+
+
+@pytest.mark.parametrize("options", [{}, dict(share_decoder_input_output_embed=True), ADAPTIVE], ids=str)
+def test_meta_device(options):
+    with torch.device("meta"):
+        words = build(**options)
+    for layer in (words.embed_tokens, words.adaptive_softmax, words.output_projection):
+        assert layer is None or all(p.is_meta for p in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (dict(adaptive_input_cutoff="18,7"), "--adaptive-input-cutoff 18,7: the cut-offs must be increasing"),
+        (dict(adaptive_input_cutoff="0,7"), "--adaptive-input-cutoff 0,7: the cut-offs must be increasing"),
+        (dict(adaptive_softmax_cutoff="7,b"), "--adaptive-softmax-cutoff 7,b: give word numbers"),
+        (dict(adaptive_input_factor=0), "--adaptive-input-factor 0: must be a positive number"),
+        (dict(adaptive_softmax_dropout=1.5), "--adaptive-softmax-dropout 1.5: must be a probability below 1"),
+        (dict(adaptive_softmax_factor=2), "--tie-adaptive-weights needs .*same cut-offs and factors"),
+        (dict(share_decoder_input_output_embed=True), "--share-decoder-input-output-embed is for plain"),
+        (dict(adaptive_input_cutoff=None), "--adaptive-input and --adaptive-input-cutoff go together"),
+        (dict(tie_adaptive_weights=False, tie_adaptive_proj=True), "--tie-adaptive-proj needs"),
+    ],
+)
+def test_contradictions(changes, message):
+    with pytest.raises(UserError, match=message):
+        WordOptions(**{**ADAPTIVE, **changes})
+
+
+@pytest.mark.parametrize(
+    "sizes,message",
+    [
+        (dict(outputs=18), "--adaptive-softmax-cutoff 7,18: the vocabulary has only 18 symbols"),
+        (dict(width=15), "--adaptive-input-factor 4: leaves the last of 3 clusters no width"),
+        (dict(padding_idx=7), "--adaptive-input-cutoff 7,18: padding is symbol 7"),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes, message):
+    with pytest.raises(UserError, match=message):
+        build(**ADAPTIVE, **sizes)
