@@ -43,7 +43,7 @@ MAY_IMPORT = {
     # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
     "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams"},
     "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "patches", "streams", "tasks"},
-    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
+    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "rl", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
     "synthetic_tasks": BASE,
     "__main__": {"commands"},
