@@ -43,8 +43,10 @@ MAY_IMPORT = {
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
     # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
     "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams"},
-    "commands": BASE | MATHEMATICS | {"criterions", "models", "optim", "papers", "patches", "streams", "tasks"},
-    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
+    "commands": BASE
+    | MATHEMATICS
+    | {"criterions", "models", "optim", "papers", "patches", "streams", "tasks", "transformers"},
+    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "rl", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
     "synthetic_tasks": BASE,
     "transformers": BASE | MATHEMATICS,

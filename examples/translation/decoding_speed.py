@@ -16,14 +16,20 @@ from statistics import median_high
 from typing import Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
-from random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
 
 from fb_fairseq.benchmark.measure import table
+from fb_fairseq.benchmark.random_models import (
+    MODELS,
+    WITHOUT_NATIVE_LOOP,
+    Kind,
+    dictionary,
+    random_model,
+    state_bytes,
+)
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
@@ -43,20 +49,6 @@ class Case(NamedTuple):
     generator: SequenceGenerator
     state_bytes: int  # per hypothesis
     seconds: List[float]  # one per run; the first warms up
-
-
-def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
-    """Decode ``length`` tokens of one hypothesis; return the bytes of the decoder's self-attention keys and values."""
-    source = torch.randint(4, len(words), (1, 20), device=device)
-    encoder_out = model.encoder(source, torch.tensor([20], device=device))
-    state, target = {}, torch.randint(4, len(words), (1, length), device=device)
-    for t in range(1, length + 1):
-        model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
-    if isinstance(model, FeedbackDecoderModel):
-        ring = model.decoder.get_incremental_state(state, "feedback").ring
-        return ring.nbytes() * ring.position // ring.slots
-    buffers = [layer.self_attn._get_input_buffer(state) for layer in model.decoder.layers]
-    return sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
 
 
 def parse() -> argparse.Namespace:

@@ -13,13 +13,12 @@ import sys
 from typing import Callable, Dict
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import torch
 from fairseq.data import Dictionary
-from random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
 
 from fb_fairseq.benchmark.measure import interleaved_medians, table
+from fb_fairseq.benchmark.random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
 from fb_fairseq.hardware import hardware
 
 ALL_MODELS = {**MODELS, "feedback, shared, fast loop": WITHOUT_NATIVE_LOOP}

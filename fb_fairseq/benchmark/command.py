@@ -6,13 +6,24 @@ import re
 
 import torch
 
-from fb_fairseq.benchmark import attention, decode, memory, span, train
-from fb_fairseq.benchmark.options import add_model_options
+from fb_fairseq.benchmark import attention, bptt, decode, memory, span, train
+from fb_fairseq.benchmark.options import add_dtype, add_machine, add_model_options, add_sizes
+from fb_fairseq.benchmark.table5 import command as table5
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
 from fb_fairseq.hardware import hardware
 
-COMMANDS = {"train": train, "attention": attention, "decode": decode, "memory": memory, "span": span}
+COMMANDS = {
+    "train": train,
+    "attention": attention,
+    "decode": decode,
+    "memory": memory,
+    "span": span,
+    "bptt": bptt,
+    "table5": table5,
+}
+# The options of ``options.py`` that a command has, where these are not all.
+COMMON_OPTIONS = {"bptt": (add_sizes, add_machine, add_dtype), "table5": (add_machine,)}
 
 
 def parse(argv=None) -> argparse.Namespace:
@@ -21,13 +32,15 @@ def parse(argv=None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__)
-        add_model_options(command)
+        for add in COMMON_OPTIONS.get(name, (add_model_options,)):
+            add(command)
         module.add_arguments(command)
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        if type(value) is int and value < 1:
-            parser.error(f"{flag(name)} {value}: give 1 or more")
-    if args.embed_dim % args.heads:
+        for number in value if isinstance(value, list) else [value]:
+            if type(number) is int and number < 1:
+                parser.error(f"{flag(name)} {number}: give 1 or more")
+    if "heads" in args and args.embed_dim % args.heads:
         parser.error(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}; give a number that does")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
         parser.error(f"--device {args.device}: unknown; give cpu or cuda")
@@ -41,6 +54,7 @@ def main(argv=None) -> None:
     args = parse(argv)
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    results = COMMANDS[args.command].run(args)
+    with CommandParser("benchmark").one_line_errors():
+        results = COMMANDS[args.command].run(args)
     setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
     print(json.dumps({**results, "setting": setting}))

@@ -1,5 +1,6 @@
 """Functions that measure the time and memory of a call, and print the results."""
 
+import os
 import time
 from typing import Callable, List, Sequence, Union
 
@@ -9,6 +10,7 @@ from fb_fairseq.ops.buffers import Buffers, release_free
 
 COPY_BYTES = 256 << 20  # far more than the caches of a CPU or GPU hold
 COPY_REPEATS = 5
+SILENT = "9"  # torch's profiler otherwise writes several lines to stderr
 
 
 def seconds(function: Callable, device: str) -> float:
@@ -80,6 +82,7 @@ def peak_bytes(function: Callable, device: str) -> int:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     release_free()
+    os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         function()
     allocations = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]

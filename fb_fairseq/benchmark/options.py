@@ -13,16 +13,31 @@ def add_number(parser: argparse.ArgumentParser, option: str, default: int, text:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all benchmarks: sizes of the models, device and type."""
+    """Add the options of most benchmarks: sizes of the models, number of streams, threads, device and type."""
+    add_sizes(parser)
+    add_number(parser, "--batch-size", 8, "number of streams")
+    add_machine(parser)
+    add_dtype(parser)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the sizes of the models."""
     add_number(parser, "--layers", 4, "number of layers")
     add_number(parser, "--embed-dim", 256, "model width D")
     add_number(parser, "--heads", 4, "number of attention heads")
     add_number(parser, "--ffn-dim", 1024, "units of a feed-forward sublayer")
     add_number(parser, "--span", 100, "attention span S, in steps")
-    add_number(parser, "--batch-size", 8, "number of streams")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add ``--threads`` and ``--device``."""
     add_number(parser, "--threads", 1, "number of CPU threads")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=device, help="cpu or cuda (default here: %(default)s)")
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add ``--dtype``."""
     text = "type of parameters and activations (default: %(default)s)"
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
 

@@ -112,7 +112,9 @@ def facts(model, tokenizer_kind: str, saved: Dict[str, Any], name: str, license_
         architecture=config.model_type,
         layers=config.decoder_layers,
         width=config.decoder_embed_dim,
-        feed_forward=None if config.model_type.startswith("all_att") else getattr(config, "decoder_ffn_embed_dim", None),
+        feed_forward=None
+        if config.model_type.startswith("all_att")
+        else getattr(config, "decoder_ffn_embed_dim", None),
         persistent_vectors=getattr(config, "persistent_memory_size", 0) or None,
         heads=getattr(config, "decoder_attention_heads", None),
         span=getattr(config, "attention_span", None),

@@ -32,10 +32,10 @@ from fb_fairseq.models.feedback_decoder_config import (
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune_memory
-from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions

@@ -20,8 +20,8 @@ BOS, PAD, EOS, UNK = range(4)
 class LanguageModelConfig(PreTrainedConfig):
     """Base of the configurations: the options of ``fairseq-train``, by their Python names.
 
-    Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are keyword arguments,
-    too.
+    Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are further keyword
+    arguments.
 
     Args:
         vocab_size: number of symbols, fairseq's special ones included.

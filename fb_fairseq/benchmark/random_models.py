@@ -1,4 +1,4 @@
-"""Models with random parameters, whose speed the scripts in this folder measure."""
+"""fairseq's Transformer and the feedback decoder with random parameters, for measurements of translation."""
 
 import argparse
 from typing import Dict, NamedTuple, Type
@@ -56,3 +56,17 @@ def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dicti
     )
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     return kind.model.build_model(sizes, task).to(args.device)
+
+
+def state_bytes(model: torch.nn.Module, length: int, device: str, words: Dictionary) -> int:
+    """Decode ``length`` tokens of one hypothesis; return the bytes of the decoder's self-attention keys and values."""
+    source = torch.randint(4, len(words), (1, 20), device=device)
+    encoder_out = model.encoder(source, torch.tensor([20], device=device))
+    state, target = {}, torch.randint(4, len(words), (1, length), device=device)
+    for t in range(1, length + 1):
+        model.decoder(target[:, :t], encoder_out=encoder_out, incremental_state=state)
+    if isinstance(model, FeedbackDecoderModel):
+        ring = model.decoder.get_incremental_state(state, "feedback").ring
+        return ring.nbytes() * ring.position // ring.slots
+    buffers = [layer.self_attn._get_input_buffer(state) for layer in model.decoder.layers]
+    return sum(b[name].numel() * b[name].element_size() for b in buffers for name in ("prev_key", "prev_value"))
