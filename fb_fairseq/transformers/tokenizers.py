@@ -8,13 +8,15 @@ them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the 
 """
 
 import json
-from typing import Dict, List, Optional, Sequence
+import os
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
 from fb_fairseq.transformers.bpe_codes import END_OF_WORD, Merge, read_merges
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
@@ -62,6 +64,23 @@ def build_tokenizer(symbols: Sequence[str], bpe_codes: Optional[str] = None) -> 
     )
 
 
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
+    """Save a tokenizer of ``build_tokenizer`` so that ``AutoTokenizer`` of transformers 4 and 5 loads it.
+
+    ``save_pretrained`` of version 5 writes a name of the class that version 4 does not know; both know the older name.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    tokenizer.save_pretrained(folder)
+    path = os.path.join(folder, "tokenizer_config.json")
+    with open(path, encoding="utf-8") as file:
+        configuration = json.load(file)
+    configuration["tokenizer_class"] = "PreTrainedTokenizerFast"
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(configuration, file, indent=2)
+
+
 def dictionary_symbols(tokenizer) -> List[str]:
     """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
 
@@ -72,26 +91,29 @@ def dictionary_symbols(tokenizer) -> List[str]:
         UserError: it is another tokenizer, or one to which tokens were added.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    rebuilt = None
-    if isinstance(backend, Tokenizer):
-        names = [backend.id_to_token(index) for index in range(backend.get_vocab_size())]
-        if names[: len(SPECIAL)] == SPECIAL and None not in names:
-            given = _contents(backend)
-            kind, suffix = given["model"]["type"], given["model"].get("end_of_word_suffix")
-            if kind == "WordLevel":
-                symbols, rebuilt = names, _words(names)
-            elif kind == "BPE" and suffix == END_OF_WORD:
-                symbols = [_symbol(name) for name in names]
-                merges = [tuple(merge) for merge in given["model"]["merges"]]
-                rebuilt = _subwords(symbols, merges, "tokenizer.json")
-            elif kind == "BPE":
-                symbols, rebuilt = [*SPECIAL, *byte_codec.SYMBOLS], _bytes()
-    if rebuilt is None or _contents(rebuilt) != given:
+    symbols, rebuilt = _rebuild(backend) if isinstance(backend, Tokenizer) else ([], None)
+    if rebuilt is None or _contents(rebuilt) != _contents(backend):
         raise UserError(
             "the tokenizer was not made from a fairseq dictionary, or has been changed since; give the one that was "
             "exported with the model"
         )
     return symbols
+
+
+def _rebuild(backend: Tokenizer) -> Tuple[List[str], Optional[Tokenizer]]:
+    """The dictionary of a tokenizer, and what ``build_tokenizer`` makes of it; None if it is no tokenizer of ours."""
+    names = [backend.id_to_token(index) for index in range(backend.get_vocab_size())]
+    model = _contents(backend)["model"]
+    if names[: len(SPECIAL)] != SPECIAL or None in names:
+        return [], None
+    if model["type"] == "WordLevel":
+        return names, _words(names)
+    if model["type"] != "BPE":
+        return [], None
+    if model["end_of_word_suffix"] != END_OF_WORD:
+        return [*SPECIAL, *byte_codec.SYMBOLS], _bytes()
+    symbols = [_symbol(name) for name in names]
+    return symbols, _subwords(symbols, [tuple(merge) for merge in model["merges"]], "tokenizer.json")
 
 
 def _check(symbols: List[str]) -> None:

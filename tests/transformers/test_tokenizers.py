@@ -19,6 +19,7 @@ from fb_fairseq.transformers.tokenizers import (  # noqa: E402
     WHITE_SPACE,
     build_tokenizer,
     dictionary_symbols,
+    save_tokenizer,
 )
 
 EOS = SPECIAL.index("</s>")
@@ -58,7 +59,7 @@ def texts(number):
 
 def saved_and_loaded(tokenizer, folder):
     """The tokenizer as stock transformers loads it, beside the configuration of a model that it does not know."""
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, str(folder))
     (folder / "config.json").write_text(json.dumps({"model_type": "unknown_to_transformers"}))
     return AutoTokenizer.from_pretrained(folder)
 
@@ -172,6 +173,13 @@ def test_special_tokens(storage):
     assert tokenizer.decode([0, 2, 4, 1], skip_special_tokens=True) == "a"
 
 
+def test_both_versions_of_transformers_know_the_class(tmp_path):
+    again = saved_and_loaded(build_tokenizer(WORDS), tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
+    again.save_pretrained(tmp_path)  # as its user may
+    assert dictionary_symbols(AutoTokenizer.from_pretrained(tmp_path)) == WORDS
+
+
 PROGRAM = """
 import sys
 from transformers import AutoTokenizer
@@ -217,6 +225,7 @@ def other_tokenizers():
         vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
         for model in (models.WordLevel(vocabulary, unk_token="<unk>"), models.BPE(vocabulary, [], unk_token="<unk>")):
             yield PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
+    yield PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram([(symbol, 0.0) for symbol in SPECIAL], 3)))
     yield "a string"
 
 
