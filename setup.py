@@ -42,6 +42,9 @@ setup(
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "transformers": ["transformers>=5", "safetensors", "tokenizers"],
-        "test": ["pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"],
+        "test": [
+            *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
+            *('transformers>=5; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
+        ],
     },
 )

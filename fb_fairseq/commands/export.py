@@ -59,6 +59,7 @@ def build_model(path: str, config, parameters: Dict[str, Any]):
     Raises:
         UserError: names or shapes are not those of the configuration.
     """
+    from fb_fairseq.transformers.configuration import BOS, PAD, UNK
     from fb_fairseq.transformers.modeling import MODELS
 
     model = MODELS[config.model_type](config)
@@ -73,6 +74,7 @@ def build_model(path: str, config, parameters: Dict[str, Any]):
             "was trained with this package"
         )
     model.load_state_dict(found, strict=False)
+    model.generation_config.suppress_tokens = [BOS, PAD, UNK]  # as python -m fb_fairseq generate does
     return model.eval()
 
 
@@ -142,7 +144,7 @@ def export(
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.commands.plot.checkpoints import model_options
     from fb_fairseq.transformers.card import model_card
-    from fb_fairseq.transformers.tokenizers import build_tokenizer
+    from fb_fairseq.transformers.tokenizers import build_tokenizer, save_tokenizer
 
     check_output_folder("--to", folder)
     saved = tensor_files.load_checkpoint(path)
@@ -164,7 +166,7 @@ def export(
     card = model_card(facts(model, kind, saved, name, license_name))
     with atomic_folder(folder) as temporary:
         model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+        save_tokenizer(tokenizer, temporary)
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(card)
         return sorted(os.listdir(temporary))

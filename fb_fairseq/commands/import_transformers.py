@@ -57,7 +57,9 @@ def convert(folder: str, out: str) -> None:
         )
     defaults = config.option_defaults()
     options = {name: getattr(config, name) for name, default in defaults.items() if getattr(config, name) != default}
-    options.update(arch=config.model_type, memory_storage=config.memory_storage)
+    options["arch"] = config.model_type
+    if hasattr(config, "attention_span"):  # an LSTM has no ring
+        options["memory_storage"] = config.memory_storage
     parameters = dict(model.named_parameters())
     checkpoint = build_checkpoint(folder, Imported(options, parameters), dictionary)
     dictionary_path = write_dictionary(dictionary, os.path.dirname(os.path.abspath(out)))
