@@ -86,26 +86,24 @@ class WordOptions(CheckedOptions):
         """Check the clusters against the model's sizes; see ``build_word_layers``.
 
         Raises:
-            UserError: a cluster would have no words, or vectors of no width.
+            UserError: a cluster would have no words, or embeddings of no width.
         """
-        for name, vocabulary in (("adaptive_input", inputs), ("adaptive_softmax", outputs)):
-            cutoff, factor = f"{name}_cutoff", f"{name}_factor"
-            values = self.cutoffs(cutoff)
+        for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
             self.check(
-                not values or values[-1] < vocabulary,
-                cutoff,
+                all(value < vocabulary for value in self.cutoffs(name)),
+                name,
                 f"the vocabulary has only {vocabulary} symbols; give smaller cut-offs",
-            )
-            self.check(
-                min(band_widths(width, getattr(self, factor), len(values) + 1)) > 0,
-                factor,
-                f"leaves the last of {len(values) + 1} clusters no width; give a smaller factor, or fewer cut-offs",
             )
         values = self.cutoffs("adaptive_input_cutoff")
         self.check(
             not values or padding_idx < values[0],
             "adaptive_input_cutoff",
             f"padding is symbol {padding_idx} and belongs into the first cluster; give a larger first cut-off",
+        )
+        self.check(
+            min(band_widths(width, self.adaptive_input_factor, len(values) + 1)) > 0,
+            "adaptive_input_factor",
+            f"leaves the last of {len(values) + 1} clusters no width; give a smaller factor, or fewer cut-offs",
         )
 
 
