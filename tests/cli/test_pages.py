@@ -90,6 +90,32 @@ def test_language_modelling(language_model, page):
             run(language_model, language, small(text))
 
 
+def test_looking_inside(language_model):
+    """On one checkpoint, which stands for both."""
+    for name in ("a.pt", "b.pt"):
+        (language_model / name).symlink_to(language_model / "checkpoints/checkpoint_best.pt")
+    (language_model / "DATA-BIN").symlink_to(language_model / "data-bin")
+    for language, text in blocks("docs/looking-inside.md"):
+        run(language_model, language, text)
+    for name in ("attention", "map", "context"):
+        assert (language_model / f"{name}.png").stat().st_size > 1000
+
+
+def test_transformers(language_model):
+    """The blocks of Python are one program."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    program = []
+    for language, text in blocks("docs/transformers.md"):
+        if language == "bash":
+            run(language_model, language, text)
+        else:
+            program.append(text)
+    printed = run(language_model, "python", "\n".join(program))
+    assert "def main(" in printed and "StreamCache(position=" in printed and "nats per token: " in printed
+    assert (language_model / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
+
+
 def test_translation(folder):
     readme_paragraphs(folder, "fairseq-preprocess --source-lang", 1)
     for language, text in blocks("docs/translation.md"):
