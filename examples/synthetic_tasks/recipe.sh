@@ -155,6 +155,8 @@ data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts w
 result = {"recipe": task, "small": scale == "small", "model": os.path.basename(run)}
 result["data"] = " ".join(f"{option} {value}".strip() for option, value in data.items())
 result.update(json.load(open(f"{run}.accuracy")))
+log = open(f"{run}.log", encoding="utf-8", errors="replace").read()
+result["dev_accuracy"] = max(map(float, re.findall(r'"valid_accuracy": "([\d.]+)"', log)), default=None)
 seconds = int(open(f"{run}.seconds").read())
 result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=seconds)
 if "lstm" not in os.path.basename(run):

@@ -227,3 +227,39 @@ def test_bad_out(tmp_path, out, message):
 def test_parts_of_recipes_do_not_run(part):
     done = recipe(part)
     assert done.returncode != 0 and re.fullmatch("error: .*: not a script of its own; run a recipe.*\n", done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script,models,runs,figure",
+    [
+        ("ablation", "transformer-post feedback-pre-span-bptt", ["transformer-post-1", "feedback-pre-span-bptt-1"], ""),
+        ("training_time", "transformer initialised-bptt", ["transformer-1", "initialised-bptt-1"], "hours.png"),
+        ("end_of_line", "without-eos with-eos", ["without-eos-1", "without-eos-1-finetuned", "with-eos-1"], ""),
+    ],
+)
+def test_experiments_on_wikitext(tmp_path, script, models, runs, figure):
+    """The small settings of the papers' experiments, from the data to the comparison."""
+    data, out = made_up_corpus("wikitext103", tmp_path), tmp_path / "out"
+    short = ["--layers", 1, "--updates", 4, "--finetune-updates", 2, "--models", models]
+    if script != "end_of_line":
+        short += ["--steps", "prepare train evaluate"]
+    done = recipe(f"language_modeling/wikitext103/{script}.sh", "--small", data, *short, "--out", out)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    results = check_results(out, runs)
+    assert all(0 < result["test_context"] <= 100 and result["dev_perplexity"] > 1 for result in results.values())
+    assert "the recipe's small setting, which is not comparable" in done.stdout
+    assert not figure or (out / figure).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_seeds_and_depths(tmp_path):
+    """Two seeds and two depths: means and spreads, and the figure against the number of layers."""
+    data, out = made_up_corpus("char_ptb", tmp_path), tmp_path / "out"
+    short = ["--layers", "1 2", "--seeds", "1 2", "--updates", 2, "--models", "relative_transformer_lm"]
+    done = recipe(
+        "language_modeling/char_ptb", "--small", data, *short, "--steps", "prepare train evaluate", "--out", out
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    check_results(out, [f"relative_transformer_lm-{layers}{seed}" for layers in (1, 2) for seed in ("", "-seed2")])
+    assert " ± " in done.stdout and (out / "layers.png").read_bytes().startswith(b"\x89PNG")

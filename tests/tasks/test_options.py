@@ -13,7 +13,7 @@ def config(**changes):
     fairseqs = dict(
         max_tokens=None, max_tokens_valid=None, skip_remainder_batch=False, batch_size=4, batch_size_valid=4
     )
-    return Namespace(**{**own, "sample_break_mode": "none", **fairseqs, **changes})
+    return Namespace(**{**own, "sample_break_mode": "none", "omit_eos": False, **fairseqs, **changes})
 
 
 CHECKS = [check_own_options, check_batch_options, check_training_options]
@@ -32,6 +32,7 @@ def test_good_options_pass(check):
         (check_own_options, {"valid_streams": -1}, "--valid-streams -1"),
         (check_own_options, {"bptt_warmup_tokens": 3, "bptt_warmup_iterations": 5}, "--bptt-warmup-tokens 3"),
         (check_own_options, {"labels": True, "sample_break_mode": "eos"}, "--sample-break-mode eos"),
+        (check_own_options, {"labels": True, "omit_eos": True}, "--omit-eos: is for text"),
         (check_batch_options, {"max_tokens": 100}, "--max-tokens "),
         (check_batch_options, {"max_tokens_valid": 100}, "--max-tokens-valid "),
         (check_batch_options, {"skip_remainder_batch": True}, "--skip-remainder-batch"),

@@ -11,6 +11,7 @@ HEADINGS = {
     "dev_perplexity": "dev perplexity",
     "test_perplexity": "test perplexity",
     "test_context": "test context, % of the span",
+    "dev_accuracy": "dev labels right, %",
     "accuracy": "labels right, %",
     "sequence_accuracy": "sequences right, %",
     "sacrebleu": "sacreBLEU",
