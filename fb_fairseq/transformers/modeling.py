@@ -197,19 +197,19 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         """Features [B, T, D] of the new tokens; the cache is updated."""
         T = input_ids.shape[1]
         start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
-        padding = None
-        if mask is not None and (age_B is not None or not bool(mask[:, -T:].all())):
-            padding = Padding(mask[:, -T:], age_B, start > 0)
+        positions_TB = None  # and so how many steps back each token may look
+        if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
+            positions_TB = None if age_B is None else age_B[None]
+        elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
+            padding = Padding(torch.ones_like(input_ids) if mask is None else mask[:, -T:], age_B, start > 0)
             if padding.right and cache is not None and not self.training:
                 raise UserError("attention_mask: has padding at the end; pad at the beginning (padding_side='left')")
-        reach_TB = positions_TB = None
-        if padding is not None:
-            positions_TB = reach_TB = padding.positions_TB()
+            positions_TB = padding.positions_TB()
         x_BTD = self.decoder.embed(input_ids, start, positions_TB)
         if cache is None:
-            y_TBD, _ = self.decoder.stack.run_block(x_BTD.transpose(0, 1), None, reach_TB)
+            y_TBD, _ = self.decoder.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
             return y_TBD.transpose(0, 1)
-        features_BTD = cache.run(self.decoder.stack, x_BTD, reach_TB)
+        features_BTD = cache.run(self.decoder.stack, x_BTD, positions_TB)
         cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
         return features_BTD
 
