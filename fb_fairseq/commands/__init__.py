@@ -33,7 +33,7 @@ COMMANDS = {
     "import-original": Command(
         "fb_fairseq.commands.import_original.command", "convert checkpoints of the papers' original code"
     ),
-    "export": Command("fb_fairseq.commands.export", "write a language model for Hugging Face transformers"),
+    "export": Command("fb_fairseq.commands.export.command", "write a model for Hugging Face transformers"),
     "import-transformers": Command(
         "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
     ),

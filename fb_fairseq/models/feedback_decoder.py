@@ -4,7 +4,7 @@ Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parame
 """
 
 from argparse import SUPPRESS, Namespace
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -21,7 +21,6 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.decoder_state import DecoderState
 from fb_fairseq.models.fairseq_layer import FairseqLayer
 from fb_fairseq.models.feedback_decoder_config import (
     UNSUPPORTED,
@@ -35,6 +34,7 @@ from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.decoder_state import DecoderState
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.reference import stack_attention
@@ -143,9 +143,8 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
             y_TBD, aligned_BTC = self._decode(x_TBD, state, options)
         else:
             x_TBD = self._embed(prev_output_tokens, 0).transpose(0, 1)
-            encoder = []
-            if encoder_out is not None and encoder_out["encoder_out"]:
-                encoder = self._encoder_contexts(encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"])
+            out_CBD, padding_BC = encoder_output(encoder_out)
+            encoder = [] if out_CBD is None else self._encoder_contexts(out_CBD, padding_BC)
             dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
             empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
             arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
@@ -188,14 +187,14 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
         """The state of decoding; made at the first step."""
         state = self.get_incremental_state(incremental_state, "feedback")
         if state is None:
-            state = DecoderState(self.stack.new_ring(self.memory_storage), encoder_out, self._encoder_contexts)
+            ring = self.stack.new_ring(self.memory_storage)
+            state = DecoderState(ring, *encoder_output(encoder_out), self._encoder_contexts)
             self.set_incremental_state(incremental_state, "feedback", state)
         return state
 
-    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: List[Tensor]) -> List[EncoderContext]:
+    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
-        padding = padding_BC[0] if padding_BC else None
-        contexts = [layer.encoder_context(out_CBD, padding) for layer in self.stack.layers]
+        contexts = [layer.encoder_context(out_CBD, padding_BC) for layer in self.stack.layers]
         return [context for context in contexts if context is not None]
 
     def reorder_incremental_state(self, incremental_state, new_order):
@@ -299,6 +298,14 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         prune_memory(state_dict, kept_layers(model_cfg))
         drop_fused_copies(state_dict, self)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def encoder_output(encoder_out: Optional[Dict[str, List[Tensor]]]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """Output [C, B, D] and padding [B, C] in the dictionary that fairseq's encoder returns; None for what it lacks."""
+    if encoder_out is None or not encoder_out["encoder_out"]:
+        return None, None
+    padding = encoder_out["encoder_padding_mask"]
+    return encoder_out["encoder_out"][0], padding[0] if padding else None
 
 
 def check_alignments(cfg: FeedbackDecoderConfig) -> None:

@@ -36,19 +36,20 @@ class RelativePositions(nn.Module):
         return Positions(self.key, self.value)
 
 
-def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
+def sinusoidal_positions(start: int, steps: int, like_D: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
     """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1, for streams of any length.
 
-    Vaswani et al. 2017 §3.5, with all sines before all cosines. Computed in float64, so that far positions are exact.
+    Vaswani et al. 2017 §3.5, with all sines before all cosines.
 
     Args:
         start: position of the first step, from 0.
         steps: T.
         like_D: a tensor of the width, type and device wanted.
+        precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32.
     """
     D = like_D.shape[-1]
     half = D // 2
-    options = {"dtype": torch.float64, "device": like_D.device}
+    options = {"dtype": precision, "device": like_D.device}
     frequencies = torch.exp(torch.arange(half, **options) * -(math.log(LONGEST_WAVELENGTH) / max(half - 1, 1)))
     angles = (torch.arange(start, start + steps, **options) + FIRST_POSITION)[:, None] * frequencies
     embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(steps, D % 2)], 1)

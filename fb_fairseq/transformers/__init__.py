@@ -1,4 +1,4 @@
-"""The language models in Hugging Face transformers. Importing this registers them with the auto classes::
+"""The models in Hugging Face transformers. Importing this registers them with the auto classes::
 
     import fb_fairseq.transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -6,12 +6,19 @@
     model = AutoModelForCausalLM.from_pretrained(DIR)  # written by python -m fb_fairseq export
     tokenizer = AutoTokenizer.from_pretrained(DIR)
 
-fairseq is not needed.
+``AutoModelForSeq2SeqLM`` loads translation models. fairseq is not needed.
+
+    configuration.py, seq2seq_configuration.py   what config.json holds
+    modeling.py, seq2seq.py                      language models, and the translation model
+    cache.py                                     their memory, as ``past_key_values``
+    streams.py                                   training on streams with ``Trainer``
+    tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
+    card.py                                      the model card of an export
 """
 
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from fb_fairseq.transformers.cache import StreamCache
+from fb_fairseq.transformers.cache import DecoderCache, StreamCache
 from fb_fairseq.transformers.configuration import (
     CONFIGS,
     AllAttentionConfig,
@@ -28,14 +35,21 @@ from fb_fairseq.transformers.modeling import (
     RelativeTransformerForCausalLM,
     StreamingLSTMForCausalLM,
 )
+from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
+from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
 for _name, _config in CONFIGS.items():
     AutoConfig.register(_name, _config, exist_ok=True)
     AutoModelForCausalLM.register(_config, MODELS[_name], exist_ok=True)
+AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
+AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
 
 __all__ = [
     "AllAttentionConfig",
     "AllAttentionForCausalLM",
+    "DecoderCache",
+    "FeedbackDecoderConfig",
+    "FeedbackDecoderForConditionalGeneration",
     "FeedbackTransformerConfig",
     "FeedbackTransformerForCausalLM",
     "LanguageModel",

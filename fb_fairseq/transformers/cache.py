@@ -1,4 +1,4 @@
-"""The memory of the streams as a transformers ``Cache``: of constant size, however long the text is.
+"""The models' memories as transformers' ``Cache``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -10,14 +10,69 @@ from torch import Tensor
 from transformers import Cache
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.modules.decoder_state import DecoderState
 from fb_fairseq.modules.interface import Stack, StepMemory
 from fb_fairseq.modules.state import StreamState
 
 BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
 
-class StreamCache(Cache):
-    """What B streams remember of their past: the state after a block, or the ring of decoding step by step.
+class MemoryCache(Cache):
+    """What transformers asks of a cache.
+
+    Attributes:
+        position: number of tokens read, padding included.
+        texts: number of texts, B; 0 before the first token.
+    """
+
+    is_compileable = False
+    position = texts = 0
+
+    def __init__(self):
+        super().__init__(layers=[])
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Number of tokens read."""
+        return self.position
+
+    def get_max_length(self, layer_idx: Optional[int] = None) -> int:
+        """There is none: -1."""
+        return -1
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
+        """Length and offset of a mask: attention here is not told by masks, but by streams."""
+        return self.position + query_length, 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Take the texts in another order (beam search)."""
+        raise NotImplementedError
+
+    def nbytes(self) -> int:
+        """Bytes that are kept of the past."""
+        raise NotImplementedError
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some of the texts."""
+        self.reorder_cache(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each text."""
+        self.reorder_cache(torch.arange(self.texts).repeat_interleave(repeats))
+
+    def crop(self, max_length: int) -> None:
+        """Not possible: what was read changes the memory for good."""
+        raise UserError("past_key_values: a memory cannot forget its last steps (assisted decoding is not possible)")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(position={self.position}, nbytes={self.nbytes()})"
+
+
+class StreamCache(MemoryCache):
+    """What B streams remember of their past: the state after a block, or the ring of decoding step by step. Its size is
+    constant, however long the text is.
 
     ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
     long text.
@@ -26,20 +81,17 @@ class StreamCache(Cache):
         storage: what the ring keeps of each step; see ``fb_fairseq.modules.ring.STORAGES``.
 
     Attributes:
-        position: number of tokens read, padding included.
-        age_B: how many of them are not padding; None if there was no padding.
+        age_B: how many of the tokens read are not padding; None if there was no padding.
     """
 
-    is_compileable = False
-
     def __init__(self, storage: str = "keys-values"):
-        super().__init__(layers=[])
+        super().__init__()
         self.storage = storage
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: the next block begins a new text."""
-        self.position = 0
+        self.position = self.texts = 0
         self.age_B: Optional[Tensor] = None
         self._state: Optional[StreamState] = None
         self._ring: Optional[StepMemory] = None
@@ -59,6 +111,7 @@ class StreamCache(Cache):
         """Continue where other streams have stopped, all at the same position."""
         self.reset()
         self._state, self.position = state, position
+        self.texts = 0 if state is None else state.memory_KCBD.shape[2]
 
     # Running a stack.
 
@@ -71,6 +124,7 @@ class StreamCache(Cache):
         Returns:
             Features [B, T, D].
         """
+        self.texts = len(x_BTD)
         if self._ring is not None or (x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled()):
             return self._run_steps(stack, x_BTD)
         whole = torch.is_grad_enabled()
@@ -98,53 +152,50 @@ class StreamCache(Cache):
         self.position += tokens
         self.age_B = ages
 
-    # What transformers asks of a cache.
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Number of tokens read."""
-        return self.position
-
-    def get_max_length(self, layer_idx: Optional[int] = None) -> int:
-        """There is none: -1."""
-        return -1
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
-        """Length and offset of a mask: attention here is not told by masks, but by streams."""
-        return self.position + query_length, 0
-
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Take the streams in another order (beam search)."""
+        """See ``MemoryCache``."""
+        self.texts = len(beam_idx)
         if self.age_B is not None:
             self.age_B = self.age_B[beam_idx.to(self.age_B.device)]
         if self._ring is not None:
             self._ring.reorder(beam_idx)
         elif self._state is not None:
-            self._state = StreamState(self._state.memory_KCBD.index_select(2, beam_idx))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some of the streams."""
-        self.reorder_cache(indices)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each stream."""
-        if self._state is not None:
-            streams = self._state.memory_KCBD.shape[2]
-            order = torch.arange(streams, device=self._state.memory_KCBD.device)
-            self.reorder_cache(order.repeat_interleave(repeats))
-
-    def crop(self, max_length: int) -> None:
-        """Not possible: what a stream has read changes its memory for good."""
-        raise UserError("past_key_values: a memory cannot forget its last steps (assisted decoding is not possible)")
+            memory_KCBD = self._state.memory_KCBD
+            self._state = StreamState(memory_KCBD.index_select(2, beam_idx.to(memory_KCBD.device)))
 
     def nbytes(self) -> int:
-        """Bytes that are kept of the past."""
+        """See ``MemoryCache``."""
         if self._ring is not None:
             return self._ring.nbytes()
         memory = None if self._state is None else self._state.memory_KCBD
         return 0 if memory is None else memory.numel() * memory.element_size()
 
-    def __len__(self) -> int:
-        return 1
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(position={self.position}, nbytes={self.nbytes()})"
+class DecoderCache(MemoryCache):
+    """What the decoder of a translation model remembers: its memory, and keys and values of the encoder's output.
+
+    Args:
+        state: the state of decoding, at its beginning.
+    """
+
+    def __init__(self, state: DecoderState):
+        super().__init__()
+        self.state = state
+
+    @property
+    def position(self) -> int:
+        """Number of tokens read."""
+        return self.state.ring.position
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """See ``MemoryCache``."""
+        self.state.reorder(beam_idx)
+
+    @property
+    def texts(self) -> int:
+        """Number of texts."""
+        return self.state.encoder[0].keys_CBHE.shape[1] * self.state.hypotheses
+
+    def nbytes(self) -> int:
+        """Bytes of the memory, without keys and values of the encoder's output."""
+        return self.state.ring.nbytes()

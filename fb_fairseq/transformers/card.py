@@ -1,4 +1,4 @@
-"""The model card of an exported language model: the README.md that the Hugging Face Hub shows."""
+"""The model card of an exported model: the README.md that the Hugging Face Hub shows."""
 
 import json
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ ADAPTIVE_SPAN = """@inproceedings{sukhbaatar2019adaptive,
   booktitle = {Proceedings of the 57th Annual Meeting of the Association for Computational Linguistics},
   year = {2019}
 }"""
+TARGET_FOLDER = "target"  # of a translation model's second tokenizer
 PROMPTS = {"bytes": "def main(", "words": "the meaning of", "subwords": "the meaning of"}
 READS = {
     "bytes": "The model reads bytes of UTF-8, and so any text.",
@@ -55,6 +56,13 @@ KINDS = {  # by the beginning of --arch
     ),
     "relative_transformer": Kind("transformer", "A Transformer with relative positions and a memory of past steps."),
     "streaming_lstm": Kind("lstm", "An LSTM."),
+    "feedback_decoder": Kind(
+        "feedback-transformer",
+        "A Transformer encoder and a decoder with feedback memory "
+        "([Fan et al. 2020](https://arxiv.org/abs/2002.09402)): each step of the decoder attends to one memory vector "
+        "per past step, which merges the outputs of all its layers.",
+        FEEDBACK,
+    ),
 }
 
 
@@ -65,6 +73,9 @@ class CardFacts:
     Attributes:
         name: the model's, for the title, and for ``from_pretrained`` in the example.
         architecture: value of ``--arch``.
+        languages: source and target of a translation model, ``de → en``; None: it is a language model.
+        encoder_layers: number of its encoder's layers.
+        layers: number of layers; of a translation model, the decoder's.
         width: of the embeddings.
         span: of the attention, in steps; the maximum if it is adaptive.
         parameters: number of them.
@@ -74,12 +85,16 @@ class CardFacts:
         updates: number of updates.
         valid_bits: loss on the validation split, in bits per token.
         valid_bpb: the same in bits per byte.
+        valid_bleu: BLEU on the validation split.
         license: identifier as on the Hub, such as ``mit``.
         language: code of the text's language, such as ``en``.
+        separate_tokenizers: whether a translation model has a tokenizer for targets.
     """
 
     name: str
     architecture: str
+    languages: Optional[str] = None
+    encoder_layers: Optional[int] = None
     layers: Optional[int] = None
     width: Optional[int] = None
     feed_forward: Optional[int] = None
@@ -94,8 +109,10 @@ class CardFacts:
     updates: Optional[int] = None
     valid_bits: Optional[float] = None
     valid_bpb: Optional[float] = None
+    valid_bleu: Optional[float] = None
     license: Optional[str] = None
     language: Optional[str] = None
+    separate_tokenizers: bool = False
 
 
 def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
@@ -104,10 +121,16 @@ def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     history = checkpoint.get("optimizer_history") or [{}]
     if history[-1].get("num_updates") is not None:
         figures["updates"] = int(history[-1]["num_updates"])
-    options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
-    loss = (checkpoint.get("extra_state") or {}).get("val_loss")
-    if loss is not None and options.get("best_checkpoint_metric", "loss") == "loss":
-        figures["valid_bits"] = float(loss)
+    cfg = checkpoint.get("cfg") or {}
+    metric = (cfg.get("checkpoint") or {}).get("best_checkpoint_metric", "loss")
+    criterion = cfg.get("criterion") or {}
+    criterion = criterion if isinstance(criterion, Mapping) else vars(criterion)  # a Namespace
+    if metric == "loss" and criterion.get("label_smoothing"):
+        metric = "smoothed loss"
+    name = {"loss": "valid_bits", "nll_loss": "valid_bits", "bleu": "valid_bleu"}.get(metric)
+    value = (checkpoint.get("extra_state") or {}).get("val_loss")
+    if name and value is not None:
+        figures[name] = float(value)
     return figures
 
 
@@ -140,7 +163,8 @@ def model_card(facts: CardFacts) -> str:
 
 
 def _front_matter(facts: CardFacts) -> str:
-    lines = ["library_name: transformers", "pipeline_tag: text-generation"]
+    task = "text2text-generation" if facts.languages else "text-generation"
+    lines = ["library_name: transformers", f"pipeline_tag: {task}"]
     if facts.license:
         lines.append(f"license: {json.dumps(facts.license)}")
     if facts.language:
@@ -157,14 +181,17 @@ def _kinds(facts: CardFacts) -> List[Kind]:
 
 def _introduction(facts: CardFacts) -> str:
     described = [kind.introduction for kind in _kinds(facts)]
-    return " ".join([*described, "A language model trained with fb_fairseq, a plugin for fairseq."])
+    what = "An encoder-decoder" if facts.languages else "A language model"
+    return " ".join([*described, f"{what} trained with fb_fairseq, a plugin for fairseq."])
 
 
 def _sizes(facts: CardFacts) -> List[Tuple[str, Any]]:
     adaptive = ", adaptive" if facts.adaptive_span else ""
     return [
         ("architecture", f"`{facts.architecture}`"),
-        ("layers", facts.layers),
+        ("source and target", facts.languages),
+        ("encoder layers", facts.encoder_layers),
+        ("decoder layers" if facts.languages else "layers", facts.layers),
         ("width", facts.width),
         ("feed-forward width", facts.feed_forward),
         ("persistent vectors", facts.persistent_vectors),
@@ -183,6 +210,7 @@ def _training(facts: CardFacts) -> List[Tuple[str, Any]]:
         ("updates", facts.updates),
         ("validation loss", None if bits is None else f"{bits:.3f} bits per token"),
         ("validation perplexity", None if bits is None or facts.reads == "bytes" else f"{2**bits:.2f} per token"),
+        ("validation BLEU", None if facts.valid_bleu is None else f"{facts.valid_bleu:.2f}"),
         ("validation loss per byte", None if bytewise is None else f"{bytewise:.3f} bits per byte"),
     ]
 
@@ -200,15 +228,22 @@ def _table(title: str, rows: List[Tuple[str, Any]]) -> List[str]:
 
 
 def _usage(facts: CardFacts) -> str:
-    prompt = PROMPTS.get(facts.reads or "", "the meaning of")
+    name, tokenizer = json.dumps(facts.name), "tokenizer"
+    prompt = json.dumps(PROMPTS.get(facts.reads or "", "the meaning of"))
+    auto, options, more = "AutoModelForCausalLM", "**inputs, max_new_tokens=100, do_sample=True, top_k=10", ""
+    if facts.languages:
+        auto, options, prompt = "AutoModelForSeq2SeqLM", "**inputs", '"a text to translate"'
+    if facts.separate_tokenizers:
+        tokenizer = "target_tokenizer"
+        more = f'{tokenizer} = AutoTokenizer.from_pretrained({name}, subfolder="{TARGET_FOLDER}")\n'
     code = f"""import fb_fairseq.transformers  # registers the architecture
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import {auto}, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({json.dumps(facts.name)})
-model = AutoModelForCausalLM.from_pretrained({json.dumps(facts.name)})
-inputs = tokenizer({json.dumps(prompt)}, return_tensors="pt")
-output = model.generate(**inputs, max_new_tokens=100, do_sample=True, top_k=10)
-print(tokenizer.decode(output[0], skip_special_tokens=True))"""
+tokenizer = AutoTokenizer.from_pretrained({name})
+{more}model = {auto}.from_pretrained({name})
+inputs = tokenizer({prompt}, return_tensors="pt")
+output = model.generate({options})
+print({tokenizer}.decode(output[0], skip_special_tokens=True))"""
     text = f"{READS.get(facts.reads or '', '')} Only the package fb_fairseq knows the architecture.".lstrip()
     return f"## Use\n\n{text}\n\n```python\n{code}\n```"
 

@@ -1,7 +1,7 @@
-"""Configurations of the language models in Hugging Face transformers."""
+"""Configurations of the models in Hugging Face transformers."""
 
 from dataclasses import fields
-from typing import Any, ClassVar, Dict, Type
+from typing import Any, ClassVar, Dict, Type, TypeVar
 
 from transformers import PreTrainedConfig
 
@@ -16,9 +16,72 @@ from fb_fairseq.modules.words import WordOptions
 # Indices of fairseq's special symbols in every dictionary.
 BOS, PAD, EOS, UNK = range(4)
 
+Options = TypeVar("Options", bound=CheckedOptions)
 
-class LanguageModelConfig(PreTrainedConfig):
+
+class OptionsConfig(PreTrainedConfig):
     """Base of the configurations: the options of ``fairseq-train``, by their Python names.
+
+    Raises:
+        UserError: an option is out of range, or contradicts another one.
+    """
+
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    vocab_size: int = 260
+    memory_storage: str = "keys-values"
+    use_cache: bool = True
+    # Models read </s> before a text, and write it after each line or text.
+    bos_token_id: int = EOS
+    eos_token_id: int = EOS
+    pad_token_id: int = PAD
+
+    def __post_init__(self, **options):
+        for standard, own in self.attribute_map.items():
+            if standard in options:
+                options[own] = options.pop(standard)
+        for name, default in self.option_defaults().items():
+            setattr(self, name, options.pop(name, default))
+        options["tie_word_embeddings"] = self.has_tied_words()
+        super().__post_init__(**options)
+        if self.memory_storage not in STORAGES:
+            raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
+        self.check_options()
+
+    @classmethod
+    def option_defaults(cls) -> Dict[str, Any]:
+        """The options that are named in this package, with their defaults."""
+        raise NotImplementedError
+
+    def has_tied_words(self) -> bool:
+        """Whether embeddings and output layer share parameters."""
+        raise NotImplementedError
+
+    def check_options(self) -> None:
+        """Check all options.
+
+        Raises:
+            UserError: one is out of range, or contradicts another one.
+        """
+        raise NotImplementedError
+
+    def options_of(self, kind: Type[Options], **others) -> Options:
+        """The options of a class, as far as they are arguments.
+
+        Args:
+            others: the other ones.
+
+        Raises:
+            UserError: one is out of range, or contradicts another one.
+        """
+        names = self.option_defaults()
+        return kind(
+            **{field.name: getattr(self, field.name) for field in fields(kind) if field.name in names}, **others
+        )
+
+
+class LanguageModelConfig(OptionsConfig):
+    """Base of the language models' configurations.
 
     Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are further keyword
     arguments.
@@ -38,52 +101,20 @@ class LanguageModelConfig(PreTrainedConfig):
         "num_hidden_layers": "decoder_layers",
         "num_attention_heads": "decoder_attention_heads",
     }
-    keys_to_ignore_at_inference = ["past_key_values"]
-
-    vocab_size: int = 260
-    memory_storage: str = "keys-values"
-    use_cache: bool = True
-    # Models read </s> before a text, and write it after each line or text.
-    bos_token_id: int = EOS
-    eos_token_id: int = EOS
-    pad_token_id: int = PAD
-
-    def __post_init__(self, **options):
-        for standard, own in self.attribute_map.items():
-            if standard in options:
-                options[own] = options.pop(standard)
-        for name, default in self.option_defaults().items():
-            setattr(self, name, options.pop(name, default))
-        options["tie_word_embeddings"] = bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
-        super().__post_init__(**options)
-        if self.memory_storage not in STORAGES:
-            raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
-        self.stack_options()
-        self.word_options()
 
     @classmethod
     def option_defaults(cls) -> Dict[str, Any]:
-        """The options that are named in this package, with their defaults."""
+        """See ``OptionsConfig``: those of the stack, and of embeddings and output layer."""
         return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
 
-    def stack_options(self) -> CheckedOptions:
-        """The options of the stack.
+    def check_options(self) -> None:
+        """See ``OptionsConfig``."""
+        self.options_of(self.options_class)
+        self.options_of(WordOptions)
 
-        Raises:
-            UserError: one is out of range.
-        """
-        return self._options(self.options_class)
-
-    def word_options(self) -> WordOptions:
-        """The options of embeddings and output layer.
-
-        Raises:
-            UserError: one is out of range, or contradicts another one.
-        """
-        return self._options(WordOptions)
-
-    def _options(self, kind: type):
-        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
+    def has_tied_words(self) -> bool:
+        """See ``OptionsConfig``."""
+        return bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
 
 
 class FeedbackTransformerConfig(LanguageModelConfig):

@@ -14,9 +14,10 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.positions import sinusoidal_positions
 from fb_fairseq.modules.stack_holder import StackHolder
-from fb_fairseq.modules.words import build_word_layers
+from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.transformers.cache import StreamCache
@@ -67,13 +68,53 @@ class Padding:
         return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
 
 
-class Decoder(StackHolder):
+class OutputLayer(StackHolder):
+    """Base of decoders: what is behind their layers.
+
+    Attributes:
+        adaptive_softmax: None if the output layer is plain.
+        output_projection: maps features to logits; None with an adaptive softmax.
+    """
+
+    adaptive_softmax: Optional[AdaptiveSoftmax]
+    output_projection: Optional[nn.Linear]
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits; those of an adaptive softmax are log-probabilities."""
+        if self.adaptive_softmax is None:
+            return self.output_projection(features)
+        return self.adaptive_softmax.get_log_prob(features, None)
+
+    def loss(
+        self, features_BTD: Tensor, targets_BT: Tensor, number: Optional[Union[int, Tensor]], penalty: Optional[Tensor]
+    ) -> Tensor:
+        """Mean loss in nats per token.
+
+        Args:
+            targets_BT: ``IGNORED`` where none counts.
+            number: number of targets to divide by; None: of those that count.
+            penalty: to be added for each target.
+        """
+        counted_BT = targets_BT != IGNORED
+        targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
+        if self.adaptive_softmax is not None:
+            total = adaptive_losses(self.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
+        else:
+            logits = self.logits(features_BTD).flatten(0, 1).float()
+            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none")
+            total = (losses * counted_BT.flatten()).sum()
+        if penalty is not None:
+            total = total + counted_BT.sum() * penalty
+        return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+
+
+class Decoder(OutputLayer):
     """Embedding, a stack of layers, and the output layer; as ``fb_fairseq.models.language_model``'s."""
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__()
-        self.hold(config.stack_class(config.stack_options()))
-        words = build_word_layers(config.word_options(), config.decoder_embed_dim, config.vocab_size, PAD)
+        self.hold(config.stack_class(config.options_of(config.options_class)))
+        words = build_word_layers(config.options_of(WordOptions), config.decoder_embed_dim, config.vocab_size, PAD)
         self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
@@ -94,12 +135,6 @@ class Decoder(StackHolder):
                 x_BTD = x_BTD + table[positions_TB.t()]
         return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
 
-    def logits(self, features: Tensor) -> Tensor:
-        """Logits; those of an adaptive softmax are log-probabilities."""
-        if self.adaptive_softmax is None:
-            return self.output_projection(features)
-        return self.adaptive_softmax.get_log_prob(features, None)
-
 
 class LanguageModel(PreTrainedModel, GenerationMixin):
     """A language model that reads texts of any length, with a memory of constant size.
@@ -119,7 +154,7 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
         self.decoder = Decoder(config)
-        self._tied_weights_keys = tied_names(self.decoder, "decoder.")
+        self._tied_weights_keys = tied_names(self)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -186,7 +221,10 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         targets_BT = shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        loss = None if targets_BT is None else self._loss(features_BTD, targets_BT, num_items_in_batch)
+        loss = None
+        if targets_BT is not None:
+            penalty = self.decoder.stack.report().penalty if self.training else None
+            loss = self.decoder.loss(features_BTD, targets_BT, num_items_in_batch, penalty)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
@@ -213,31 +251,16 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
         return features_BTD
 
-    def _loss(self, features_BTD: Tensor, targets_BT: Tensor, number: Optional[Union[int, Tensor]]) -> Tensor:
-        """Mean loss in nats per token, and in training the adaptive spans' penalty."""
-        counted_BT = targets_BT != IGNORED
-        targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
-        if self.decoder.adaptive_softmax is not None:
-            total = adaptive_losses(self.decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
-        else:
-            logits = self.decoder.logits(features_BTD).flatten(0, 1).float()
-            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none")
-            total = (losses * counted_BT.flatten()).sum()
-        penalty = self.decoder.stack.report().penalty if self.training else None
-        if penalty is not None:
-            total = total + counted_BT.sum() * penalty  # the penalty is per token
-        return total / (counted_BT.sum().clamp(min=1) if number is None else number)
 
-
-def tied_names(decoder: Decoder, prefix: str) -> dict:
-    """The parameters that are the same as others, by name; the embedding's names come last."""
+def tied_names(model: nn.Module) -> dict:
+    """The parameters that are the same as others, by name; the first embedding's name stands for all."""
     names: dict = {}
-    for name, parameter in decoder.named_parameters(remove_duplicate=False):
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     tied = {}
     for same in names.values():
-        source = next((name for name in same if name.startswith("embed_tokens.")), same[0])
-        tied.update({prefix + name: prefix + source for name in same if name != source})
+        source = next((name for name in same if ".embed_tokens." in name), same[0])
+        tied.update({name: source for name in same if name != source})
     return tied
 
 

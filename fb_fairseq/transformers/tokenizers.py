@@ -25,12 +25,14 @@ SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a wor
 # What Python, and so fairseq, takes for white space. Rust, and so WhitespaceSplit, has fewer characters.
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
 WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
-# What a user of the tokenizer may have set, in tokenizer.json.
-SETTINGS = ("padding", "truncation")
+# What a user of the tokenizer may have set, in tokenizer.json, and where </s> stands.
+SETTINGS = ("padding", "truncation", "post_processor")
 
 
-def build_tokenizer(symbols: Sequence[str], bpe_codes: Optional[str] = None) -> PreTrainedTokenizerFast:
-    """The tokenizer of a language model.
+def build_tokenizer(
+    symbols: Sequence[str], bpe_codes: Optional[str] = None, after_text: bool = False
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model.
 
     - Of the byte codec's symbols: a text becomes its bytes in UTF-8.
     - Otherwise, without ``bpe_codes``: the words of a text as fairseq reads them. Unknown words become ``<unk>``.
@@ -40,6 +42,8 @@ def build_tokenizer(symbols: Sequence[str], bpe_codes: Optional[str] = None) -> 
     Args:
         symbols: fairseq's dictionary, in the order of the indices: ``<s>``, ``<pad>``, ``</s>``, ``<unk>`` first.
         bpe_codes: file of subword-nmt's codes, if the model reads them.
+        after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
+            are at the beginning.
 
     Raises:
         OSError: the codes cannot be read.
@@ -51,13 +55,14 @@ def build_tokenizer(symbols: Sequence[str], bpe_codes: Optional[str] = None) -> 
         backend = _subwords(symbols, read_merges(bpe_codes), bpe_codes)
     else:
         backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols)
+    _add_end(backend, after_text)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token=EOS,
         eos_token=EOS,
         pad_token=PAD,
         unk_token=UNK,
-        padding_side="left",
+        padding_side="right" if after_text else "left",
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
@@ -132,12 +137,18 @@ def _contents(backend: Tokenizer) -> Dict:
 
 
 def _finish(backend: Tokenizer) -> Tokenizer:
-    """Add the special symbols, and ``</s>`` before a text."""
+    """Add the special symbols."""
     backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{EOS} $A", pair=f"{EOS} $A {EOS} $B", special_tokens=[(EOS, SPECIAL.index(EOS))]
-    )
     return backend
+
+
+def _add_end(backend: Tokenizer, after_text: bool) -> None:
+    """Put ``</s>`` before a text, or after it."""
+    single, pair = f"{EOS} $A", f"{EOS} $A {EOS} $B"
+    if after_text:
+        single, pair = f"$A {EOS}", f"$A {EOS} $B {EOS}"
+    special = [(EOS, SPECIAL.index(EOS))]
+    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 
 
 def _bytes() -> Tokenizer:

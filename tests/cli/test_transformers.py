@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: 
 
 import fb_fairseq.transformers as ft  # noqa: E402
 from fb_fairseq import byte_codec  # noqa: E402
-from fb_fairseq.commands.export import main as export  # noqa: E402
+from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402

@@ -13,6 +13,19 @@ from fb_fairseq.modules import step_graph
 from tests.ops.recorded_graph import capture_on_cpu
 
 PAD = 1
+SIZES = dict(
+    encoder_layers=2,
+    encoder_embed_dim=12,
+    encoder_ffn_embed_dim=20,
+    encoder_attention_heads=3,
+    decoder_layers=3,
+    decoder_embed_dim=12,
+    decoder_ffn_embed_dim=18,
+    decoder_attention_heads=2,
+    dropout=0.0,
+    max_source_positions=60,
+    max_target_positions=1100,
+)
 
 
 def dictionary(words):
@@ -23,21 +36,8 @@ def dictionary(words):
 
 
 def build(model=FeedbackDecoderModel, **changes):
-    sizes = dict(
-        encoder_layers=2,
-        encoder_embed_dim=12,
-        encoder_ffn_embed_dim=20,
-        encoder_attention_heads=3,
-        decoder_layers=3,
-        decoder_embed_dim=12,
-        decoder_ffn_embed_dim=18,
-        decoder_attention_heads=2,
-        dropout=0.0,
-        max_source_positions=60,
-        max_target_positions=1100,
-    )
     task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
-    args = argparse.Namespace(**{**sizes, **changes})
+    args = argparse.Namespace(**{**SIZES, **changes})
     made = model.build_model(args, task).eval()
     with torch.no_grad():
         for parameter in made.parameters():  # layer norms and biases too

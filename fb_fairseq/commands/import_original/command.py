@@ -10,7 +10,7 @@ and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fa
 
 import argparse
 import os
-from typing import Dict, List
+from typing import Dict, List, Sequence
 
 import torch
 
@@ -53,18 +53,22 @@ def command_line(options: Dict[str, object]) -> List[str]:
     return line
 
 
-def build_model(path: str, imported: Imported, cfg, dictionary) -> torch.nn.Module:
+def build_model(path: str, imported: Imported, cfg, source, target) -> torch.nn.Module:
     """Build the fairseq model that ``cfg`` describes, with the imported parameters.
+
+    Args:
+        source, target: the dictionaries; those of a language model are the same.
 
     Raises:
         UserError: the parameters' names or shapes are not the model's.
     """
     from fairseq import models
 
-    model = models.build_model(
-        cfg.model, argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    )
-    expected, found = dict(model.named_parameters()), imported.parameters
+    from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
+
+    model = models.build_model(cfg.model, argparse.Namespace(source_dictionary=source, target_dictionary=target))
+    found = imported.parameters
+    expected = {name: x for name, x in model.named_parameters() if not NO_PARAMETERS.match(name)}
     misfits = [name for name in expected if name not in found or found[name].shape != expected[name].shape]
     misfits += [name for name in found if name not in expected]
     if misfits:
@@ -78,26 +82,36 @@ def build_model(path: str, imported: Imported, cfg, dictionary) -> torch.nn.Modu
     return model
 
 
-def build_checkpoint(path: str, imported: Imported, dictionary) -> Dict[str, object]:
+LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
+
+
+def build_checkpoint(
+    path: str, imported: Imported, source, target=None, training: Sequence[str] = LANGUAGE_MODEL
+) -> Dict[str, object]:
     """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
+
+    Args:
+        source: the dictionary.
+        target: that of a translation model's target language.
+        training: task and criterion, as arguments of fairseq-train.
 
     Raises:
         UserError: the parameters' sizes contradict each other.
     """
     from fairseq import options
+    from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
 
-    training = "--task streaming_lm --criterion lm_loss --optimizer adam".split()
-    line = ["", *training, *command_line(imported.options)]  # "" is the data folder
+    line = ["", *training, "--optimizer", "adam", *command_line(imported.options)]  # "" is the data folder
     args = options.parse_args_and_arch(options.get_training_parser(), line)
     cfg = convert_namespace_to_omegaconf(args)
-    model = build_model(path, imported, cfg, dictionary)
+    model = build_model(path, imported, cfg, source, target or source)
     history = {
-        "criterion_name": "LanguageModelLoss",
+        "criterion_name": CRITERION_REGISTRY[cfg.criterion._name].__name__,
         "optimizer_name": "FairseqAdam",
         "lr_scheduler_state": {},
         "num_updates": 0,

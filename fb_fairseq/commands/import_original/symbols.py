@@ -117,16 +117,16 @@ def byte_of(path: str, symbol: str, numbers: bool) -> str:
     raise UserError(f"--dict {path}: {symbol!r} is not a byte; omit --bytes")
 
 
-def write_dictionary(dictionary: Dictionary, folder: str) -> str:
-    """Write ``dict.txt``, with which data can be prepared (``fairseq-preprocess --srcdict``).
+def write_dictionary(dictionary: Dictionary, folder: str, name: str = "dict.txt") -> str:
+    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
 
     Returns:
         Its path.
 
     Raises:
-        UserError: the folder has a ``dict.txt`` with other symbols.
+        UserError: the folder has a file of this name with other symbols.
     """
-    path = os.path.join(folder, "dict.txt")
+    path = os.path.join(folder, name)
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             present = [line.rpartition(" ")[0] or line.strip() for line in file]

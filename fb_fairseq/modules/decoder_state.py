@@ -9,7 +9,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B c
 import math
 from functools import reduce
 from itertools import groupby
-from typing import Callable, List, Sequence
+from typing import Callable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -23,16 +23,12 @@ def group_size(rows: Sequence) -> int:
     return reduce(math.gcd, (len(list(same)) for _, same in groupby(rows)), 0) or 1
 
 
-def first_rows(out_CBD: Tensor, padding_BC: List[Tensor]) -> Tensor:
-    """The first row of each sentence in an encoder's output whose rows may repeat: row numbers [sentences].
-
-    Args:
-        padding_BC: fairseq's list with one padding mask, or an empty list.
-    """
+def first_rows(out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Tensor:
+    """The first row of each sentence in an encoder's output whose rows may repeat: row numbers [sentences]."""
     B = out_CBD.shape[1]
     different = (out_CBD[:, 1:] != out_CBD[:, :-1]).flatten(2).any(2).any(0)
-    for padding in padding_BC:
-        different = different | (padding[1:] != padding[:-1]).any(1)
+    if padding_BC is not None:
+        different = different | (padding_BC[1:] != padding_BC[:-1]).any(1)
     sentence_B = torch.cat([different.new_zeros(min(B, 1)), different]).cumsum(0)
     return torch.arange(0, B, group_size(sentence_B.tolist()), device=out_CBD.device)
 
@@ -42,23 +38,30 @@ class DecoderState:
 
     Args:
         ring: the decoder's memory, empty.
-        encoder_out: the dictionary that fairseq's encoder returns, or None without an encoder.
-        contexts: computes each layer's keys and values from an encoder's output and its padding masks.
+        out_CBD: the encoder's output; None without an encoder.
+        padding_BC: True where the source is padded; None: nowhere.
+        contexts: computes each layer's keys and values from an encoder's output and its padding.
 
     Attributes:
         encoder: each layer's keys and values of the encoder's output; empty without an encoder.
         hypotheses: number of consecutive rows per sentence.
     """
 
-    def __init__(self, ring: MemoryRing, encoder_out, contexts: Callable[[Tensor, List[Tensor]], List[EncoderContext]]):
+    def __init__(
+        self,
+        ring: MemoryRing,
+        out_CBD: Optional[Tensor],
+        padding_BC: Optional[Tensor],
+        contexts: Callable[[Tensor, Optional[Tensor]], List[EncoderContext]],
+    ):
         self.ring = ring
         self.encoder: List[EncoderContext] = []
         self.hypotheses = 1
-        if encoder_out is not None and encoder_out["encoder_out"]:
-            out_CBD, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"]
-            rows = first_rows(out_CBD, padding)
+        if out_CBD is not None:
+            rows = first_rows(out_CBD, padding_BC)
             self.hypotheses = out_CBD.shape[1] // max(len(rows), 1)
-            for context in contexts(out_CBD.index_select(1, rows), [mask.index_select(0, rows) for mask in padding]):
+            padding_BC = None if padding_BC is None else padding_BC.index_select(0, rows)
+            for context in contexts(out_CBD.index_select(1, rows), padding_BC):
                 keys, values = (adjacent_slots(x.to(out_CBD.dtype)) for x in (context.keys_CBHE, context.values_CBHE))
                 self.encoder.append(EncoderContext(keys, values, context.padding_BC))
 

@@ -1,0 +1,1 @@
+"""``python -m fb_fairseq export``: models for Hugging Face transformers."""

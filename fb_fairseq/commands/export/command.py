@@ -1,0 +1,110 @@
+"""Write a trained model for Hugging Face transformers.
+
+    python -m fb_fairseq export checkpoints/checkpoint_best.pt --to model
+    python -m fb_fairseq export checkpoints/checkpoint_best.pt --to model --data WikiText-103 --license cc-by-4.0
+
+DIR gets config.json, model.safetensors, the files of a tokenizer, and README.md, a model card. fairseq is not needed to
+load it: import fb_fairseq.transformers, then use AutoModelForCausalLM (for translation AutoModelForSeq2SeqLM) and
+AutoTokenizer.
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_folder, check_output_folder, open_text
+
+
+def export(
+    path: str, folder: str, dictionaries: Optional[str], codes: Optional[str], known: Dict[str, Any]
+) -> List[str]:
+    """Write the model to a folder.
+
+    Args:
+        path: the checkpoint.
+        dictionaries, codes: see ``fb_fairseq.commands.export.source.Source``.
+        known: what the card says besides, as arguments of ``CardFacts``.
+
+    Returns:
+        The names of its files.
+
+    Raises:
+        UserError: the checkpoint cannot be exported; nothing is written then.
+    """
+    from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
+
+    # isort: split
+    from fb_fairseq.commands.export import language_models, translation
+    from fb_fairseq.commands.export.source import read
+    from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
+    from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
+    from fb_fairseq.transformers.tokenizers import save_tokenizer
+
+    check_output_folder("--to", folder)
+    source = read(path, dictionaries, codes)
+    builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
+    if source.architecture not in builders:
+        raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
+    name = os.path.basename(os.path.abspath(folder))
+    card = {"name": name, **figures_of_checkpoint(source.saved), **known}
+    model, tokenizers, facts = builders[source.architecture](source, card)
+    with atomic_folder(folder) as temporary:
+        model.save_pretrained(temporary)
+        for subfolder, tokenizer in tokenizers.items():
+            save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
+        with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
+            file.write(model_card(facts))
+        return sorted(os.listdir(temporary))
+
+
+def read_log(path: Optional[str]) -> Dict[str, Any]:
+    """The figures of a training's log, under ``CardFacts``' names; empty without a log.
+
+    Raises:
+        UserError: the log has no validation.
+    """
+    if path is None:
+        return {}
+    from fb_fairseq.transformers.card import figures_of_log
+
+    with open_text(path) as file:
+        figures = figures_of_log(file)
+    if not figures:
+        raise UserError(f"--log {path}: has no validation; give a log of --log-format json")
+    return figures
+
+
+def build_parser() -> CommandParser:
+    """The command's options."""
+    parser = CommandParser("export", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of a language model or a translation model")
+    parser.add_argument("--to", required=True, metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--dict",
+        metavar="PATH",
+        help="dict.txt of the data, for translation the folder with the dict.LANGUAGE.txt of both languages (default: "
+        "those of the training data)",
+    )
+    parser.add_argument(
+        "--bpe-codes", metavar="FILE", help="subword-nmt's codes, if the words of the data are subwords"
+    )
+    parser.add_argument("--data", help="what the model was trained on, in words, for the card")
+    parser.add_argument("--license", help="licence of the model, for the card")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="log of its training (--log-format json), whose best validation the card then shows (default: what the "
+        "checkpoint says)",
+    )
+    return parser
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    with parser.one_line_errors():
+        known = {"data": args.data, "license": args.license, **read_log(args.log)}
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known)
+    print(f"{args.to}: {', '.join(names)}")

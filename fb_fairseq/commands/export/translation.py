@@ -1,0 +1,102 @@
+"""Translation models for transformers."""
+
+import os
+from typing import Any, Dict, Tuple
+
+from fb_fairseq.commands.export.source import Source, load_parameters
+from fb_fairseq.errors import UserError
+
+BEAMS, LONGEST = 5, 200  # fairseq-generate's --beam and --max-len-b
+LONGEST_TARGET = 1024  # fairseq's --max-target-positions
+
+
+def check(source: Source) -> None:
+    """Check that the model has a counterpart in transformers.
+
+    Raises:
+        UserError: it has none.
+    """
+    options = source.options
+    width = options.get("decoder_output_dim")
+    if options.get("no_cross_attention"):
+        raise UserError(f"{source.path}: trained with --no-cross-attention, which cannot be exported")
+    if width not in (None, options.get("decoder_embed_dim")):
+        raise UserError(f"{source.path}: trained with --decoder-output-dim {width}, which cannot be exported")
+
+
+def read_languages(source: Source) -> Tuple[str, str]:
+    """Names of source and target language: as fairseq-train was told, or as it found them in the data folder.
+
+    Raises:
+        UserError: there is no such folder any more.
+    """
+    from fairseq.data.data_utils import infer_language_pair
+
+    task = source.saved["cfg"]["task"]
+    languages, data = (task.get("source_lang"), task.get("target_lang")), str(task.get("data") or "").split(":")[0]
+    if None in languages and os.path.isdir(data):
+        languages = infer_language_pair(data)
+    if None in languages:
+        raise UserError(
+            f"{source.path}: was trained without --source-lang and --target-lang, and its data folder {data} is not "
+            "here; give a checkpoint that was trained with them"
+        )
+    return languages
+
+
+def build(source: Source, card: Dict[str, Any]):
+    """A translation model, its tokenizers, and what its card says.
+
+    Args:
+        card: what is known of the model already, as arguments of ``CardFacts``.
+
+    Raises:
+        UserError: the model has no counterpart in transformers, or its dictionaries none.
+    """
+    from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
+    from fb_fairseq.transformers.configuration import PAD
+    from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
+    from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
+    from fb_fairseq.transformers.tokenizers import build_tokenizer
+
+    check(source)
+    options = source.options
+    languages = read_languages(source)
+    dictionaries = [source.dictionary(f"dict.{language}.txt") for language in languages]
+    values = source.values(FeedbackDecoderConfig.option_defaults())
+    if values.get("adaptive_softmax_cutoff"):
+        values["share_decoder_input_output_embed"] = False  # fairseq ignores it then
+    values["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout") or 0.0
+    config = FeedbackDecoderConfig(
+        source_vocab_size=len(dictionaries[0]),
+        vocab_size=len(dictionaries[1]),
+        share_all_embeddings=bool(options.get("share_all_embeddings")),
+        decoder_learned_pos=bool(options.get("decoder_learned_pos")),
+        max_target_positions=int(options.get("max_target_positions") or LONGEST_TARGET),
+        source_lang=languages[0],
+        target_lang=languages[1],
+        memory_storage=str(options.get("memory_storage", "keys-values")),
+        **values,
+    )
+    model = FeedbackDecoderForConditionalGeneration(config)
+    load_parameters(source, model)
+    generation = dict(num_beams=BEAMS, early_stopping=True, max_new_tokens=LONGEST, suppress_tokens=[PAD])
+    model.generation_config.update(**generation)
+    tokenizers = {"": build_tokenizer(dictionaries[0].symbols, source.codes, after_text=True)}
+    if dictionaries[0] != dictionaries[1]:
+        tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, source.codes, after_text=True)
+    facts = CardFacts(
+        architecture=config.model_type,
+        languages=" → ".join(languages),
+        encoder_layers=config.encoder_layers,
+        layers=config.decoder_layers,
+        width=config.decoder_embed_dim,
+        feed_forward=config.decoder_ffn_embed_dim,
+        heads=config.decoder_attention_heads,
+        parameters=sum(p.numel() for p in model.parameters()),
+        reads="subwords" if source.codes else "words",
+        vocabulary=config.vocab_size,
+        separate_tokenizers=len(tokenizers) > 1,
+        **card,
+    )
+    return model, tokenizers, facts

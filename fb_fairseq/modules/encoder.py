@@ -1,0 +1,188 @@
+"""A Transformer encoder (Vaswani et al. 2017) in torch, with the options and parameter names of fairseq's.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.layer import TransformerLayer, affine
+from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
+from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.ops.layers import (
+    ACTIVATIONS,
+    attention_residual,
+    draw_dropout,
+    feed_forward,
+    layer_norm,
+    project_memory,
+    project_query,
+)
+from fb_fairseq.option_fields import option
+
+
+@dataclass(frozen=True)
+class EncoderOptions(CheckedOptions):
+    """Options of ``TransformerEncoder``, as on the command line of ``feedback_decoder``.
+
+    Raises:
+        UserError: an option is out of range; the message names it.
+    """
+
+    encoder_layers: int = option(6, "number of the encoder's layers")
+    encoder_embed_dim: int = option(512, "the encoder's width")
+    encoder_ffn_embed_dim: int = option(2048, "width of its feed-forward sublayers")
+    encoder_attention_heads: int = option(8, "number of its attention heads")
+    encoder_normalize_before: bool = option(False, "apply layer norm before each of its sublayers (pre-norm)")
+    encoder_learned_pos: bool = option(False, "learned positions in the encoder, not sinusoidal ones")
+    encoder_layerdrop: float = option(0.0, "the encoder's LayerDrop probability")
+    max_source_positions: int = option(1024, "longest source, in tokens")
+    activation_fn: str = option("relu", "activation function of the feed-forward sublayer", ACTIVATIONS)
+    dropout: float = option(0.0, "dropout of embeddings, and of each sublayer's output")
+    attention_dropout: float = option(0.0, "dropout of attention weights")
+    activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
+    no_token_positional_embeddings: bool = option(False, "no positions are added to embeddings")
+    no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
+    layernorm_embedding: bool = option(False, "apply layer norm to embeddings")
+    checkpoint_activations: bool = option(False, "recompute the activations of layers in the backward pass")
+
+    def __post_init__(self):
+        self.check_fields()
+        self.check_positive("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+        self.check_positive("max_source_positions")
+        self.check(
+            self.encoder_embed_dim % self.encoder_attention_heads == 0,
+            "encoder_attention_heads",
+            f"does not divide --encoder-embed-dim {self.encoder_embed_dim}; give a number that does",
+        )
+
+
+class TokenPositions(nn.Module):
+    """Absolute positions, sinusoidal or learned. They are counted from 1; 0 stands for padding.
+
+    Args:
+        option: the option that limits positions, for the error message.
+
+    Attributes:
+        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``.
+    """
+
+    def __init__(self, learned: bool, positions: int, width: int, padding_idx: int, option: str):
+        super().__init__()
+        self.positions, self.padding_idx, self.option = positions, padding_idx, option
+        table = torch.empty(positions + padding_idx + 1, width).normal_(std=width**-0.5) if learned else None
+        self.register_parameter("weight", None if table is None else nn.Parameter(table))
+
+    def forward(self, positions: Tensor, like_D: Tensor) -> Tensor:
+        """Embeddings [..., D] of positions [...], in the type of ``like_D``.
+
+        Raises:
+            UserError: a position is beyond the learned ones.
+        """
+        last = int(positions.max()) if positions.numel() else 0
+        if self.weight is None:
+            # In fp32, as fairseq's table.
+            return sinusoidal_positions(0, max(last, 1), like_D, torch.float32)[(positions - 1).clamp(min=0)]
+        if last > self.positions:
+            raise UserError(f"the text has {last} tokens, the model positions for {self.positions} ({self.option})")
+        return F.embedding(positions + self.padding_idx, self.weight)
+
+
+class Embedder(nn.Module):
+    """Base of encoder and decoder: what is before their layers, by fairseq's names."""
+
+    def add_embeddings(
+        self, options: EncoderOptions, embed_tokens: nn.Embedding, learned: bool, positions: int, option: str
+    ) -> None:
+        """Add the modules.
+
+        Args:
+            embed_tokens: the embeddings.
+            learned: whether positions are learned, or sinusoidal.
+            positions: number of learned positions, which ``option`` sets.
+        """
+        width, padding_idx = embed_tokens.embedding_dim, embed_tokens.padding_idx
+        self.embed_tokens, self.embed_positions = embed_tokens, None
+        if not options.no_token_positional_embeddings:
+            self.embed_positions = TokenPositions(learned, positions, width, padding_idx, option)
+        self.embed_scale = 1.0 if options.no_scale_embedding else width**0.5
+        self.layernorm_embedding = nn.LayerNorm(width) if options.layernorm_embedding else None
+        self.embedding_dropout = options.dropout
+
+    def embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
+        """Embeddings [B, T, D] of tokens at positions [B, T] or [T]."""
+        x = self.embed_scale * self.embed_tokens(tokens_BT)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(positions, x.new_empty(x.shape[-1]))
+        x = layer_norm(x, self.layernorm_embedding and affine(self.layernorm_embedding))
+        return F.dropout(x, self.embedding_dropout, self.training)
+
+
+class TransformerEncoder(Embedder):
+    """Layers of self-attention and feed-forward sublayers."""
+
+    def __init__(self, options: EncoderOptions, embed_tokens: nn.Embedding):
+        super().__init__()
+        self.options = options
+        learned, longest = options.encoder_learned_pos, options.max_source_positions
+        self.add_embeddings(options, embed_tokens, learned, longest, "max_source_positions")
+        layer_options = TransformerOptions(
+            decoder_layers=options.encoder_layers,
+            decoder_embed_dim=options.encoder_embed_dim,
+            decoder_ffn_embed_dim=options.encoder_ffn_embed_dim,
+            decoder_attention_heads=options.encoder_attention_heads,
+            decoder_normalize_before=options.encoder_normalize_before,
+        )
+        self.layers = nn.ModuleList(TransformerLayer(layer_options, True) for _ in range(options.encoder_layers))
+        self.layer_norm = nn.LayerNorm(options.encoder_embed_dim) if options.encoder_normalize_before else None
+
+    def forward(self, tokens_BC: Tensor, kept_BC: Tensor) -> Tensor:
+        """Read sources.
+
+        Args:
+            kept_BC: False where a token is padding, which may be anywhere.
+
+        Returns:
+            The top layer's output [C, B, D].
+
+        Raises:
+            UserError: a source is longer than the learned positions.
+        """
+        x = self.embed(tokens_BC, kept_BC.cumsum(1) * kept_BC).transpose(0, 1)
+        recompute = self.options.checkpoint_activations and self.training and torch.is_grad_enabled()
+        for layer in self.layers:
+            if self.training and self.options.encoder_layerdrop and torch.rand(()) < self.options.encoder_layerdrop:
+                continue
+            x = (
+                checkpoint(self._run, layer, x, kept_BC, use_reentrant=False)
+                if recompute
+                else self._run(layer, x, kept_BC)
+            )
+        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
+
+    def _run(self, layer: TransformerLayer, x_CBD: Tensor, kept_BC: Tensor) -> Tensor:
+        """Run a layer."""
+        o, weights = self.options, layer.weights(0)
+        heads, pre_norm = o.encoder_attention_heads, o.encoder_normalize_before
+
+        def draw(p: float, *shape: int):
+            return draw_dropout(p if self.training else 0.0, shape, x_CBD)
+
+        query_CBHE = project_query(x_CBD, weights, heads, pre_norm)
+        attended_BHCE = F.scaled_dot_product_attention(
+            *(y.permute(1, 2, 0, 3) for y in (query_CBHE, *project_memory(x_CBD, layer.projection(), heads))),
+            attn_mask=kept_BC[:, None, None],
+            dropout_p=o.attention_dropout if self.training else 0.0,
+        )
+        residual, hidden = (
+            draw(o.dropout, *x_CBD.shape),
+            draw(o.activation_dropout, *x_CBD.shape[:2], o.encoder_ffn_embed_dim),
+        )
+        x_CBD = attention_residual(x_CBD, attended_BHCE.permute(2, 0, 1, 3), weights, pre_norm, residual)
+        return feed_forward(x_CBD, weights, o.activation_fn, pre_norm, hidden, draw(o.dropout, *x_CBD.shape))

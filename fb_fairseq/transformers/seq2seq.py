@@ -1,0 +1,270 @@
+"""The translation model as transformers' ``PreTrainedModel``. Parameters have the names of ``feedback_decoder``.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, List, Optional, Tuple, Union
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
+from fb_fairseq.modules.cross_attention import CrossAttentionLayer, encoder_context
+from fb_fairseq.modules.decoder_state import DecoderState
+from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.feedback.types import EncoderContext
+from fb_fairseq.transformers.cache import DecoderCache
+from fb_fairseq.transformers.configuration import EOS, PAD
+from fb_fairseq.transformers.modeling import IGNORED, OutputLayer, tied_names
+from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
+
+PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
+
+
+class Encoder(TransformerEncoder):
+    """The encoder, as ``generate`` calls it."""
+
+    main_input_name = "input_ids"
+
+    def forward(self, input_ids: Tensor, attention_mask: Optional[Tensor] = None, **_) -> "EncoderOutput":
+        """Read sources [B, C]; ``attention_mask`` is 0 for padding (None: for pads)."""
+        kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
+        out_CBD = super().forward(input_ids, kept_BC)
+        return EncoderOutput(last_hidden_state=out_CBD.transpose(0, 1), attention_mask=kept_BC)
+
+
+@dataclass
+class EncoderOutput(BaseModelOutput):
+    """What the encoder returns: ``last_hidden_state`` [B, C, D].
+
+    Attributes:
+        attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
+            none.)
+    """
+
+    attention_mask: Optional[Tensor] = None
+
+
+class TranslationDecoder(Embedder, OutputLayer):
+    """The decoder; as ``fb_fairseq.models.feedback_decoder``'s, in which fairseq makes embeddings and layers."""
+
+    stack: FeedbackTransformer
+
+    def __init__(self, config: FeedbackDecoderConfig, embed_tokens: nn.Embedding):
+        super().__init__()
+        options, words = config.stack_options(), config.options_of(WordOptions)
+        self.memory_storage = config.memory_storage
+        self.add_embeddings(
+            config.options_of(EncoderOptions),
+            embed_tokens,
+            config.decoder_learned_pos,
+            config.max_target_positions,
+            "max_target_positions",
+        )
+        own_keys, width = options.memory_projections == "per-layer", options.decoder_embed_dim
+        layers = [
+            CrossAttentionLayer(options, own_keys, config.encoder_embed_dim) for _ in range(options.decoder_layers)
+        ]
+        self.hold(FeedbackTransformer(options, nn.ModuleList(layers)))
+        self.adaptive_softmax = self.output_projection = None
+        cutoffs = words.cutoffs("adaptive_softmax_cutoff")
+        if cutoffs:
+            factor, p = words.adaptive_softmax_factor, words.adaptive_softmax_dropout
+            self.adaptive_softmax = AdaptiveSoftmax(config.vocab_size, width, cutoffs, factor, p)
+        else:
+            self.output_projection = nn.Linear(width, config.vocab_size, bias=False)
+            nn.init.normal_(self.output_projection.weight, std=width**-0.5)
+            if config.has_tied_words():
+                self.output_projection.weight = embed_tokens.weight
+
+    def contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
+        """Each layer's keys and values of the encoder's output."""
+        return [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
+
+    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Tensor:
+        """Features [B, T, D] of whole targets."""
+        x_TBD = self._embed(tokens_BT, 0)
+        encoder = self.contexts(out_CBD, padding_BC)
+        dropouts = self.stack.draw_dropouts(x_TBD, len(x_TBD), encoder)
+        empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
+        options = self.stack.loop_options(self.stack.options.attention_span)
+        y_TBD, _, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
+        return self.stack.finish(y_TBD).transpose(0, 1)
+
+    def new_cache(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> DecoderCache:
+        """What the decoder remembers, at the beginning of targets."""
+        return DecoderCache(DecoderState(self.stack.new_ring(self.memory_storage), out_CBD, padding_BC, self.contexts))
+
+    def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
+        """Features [B, T, D] of the next tokens, which are remembered."""
+        state, options = cache.state, self.stack.loop_options(self.stack.options.attention_span)
+        x_TBD = self._embed(tokens_BT, cache.position)
+        steps = [self.stack.decode_step(x_BD, state.ring, options, state.encoder).out_BD for x_BD in x_TBD]
+        return self.stack.finish(torch.stack(steps, 1))
+
+    def _embed(self, tokens_BT: Tensor, start: int) -> Tensor:
+        """Embeddings [T, B, D]. (Padding is at the end, and so its positions do not matter.)"""
+        positions_T = torch.arange(start + 1, start + tokens_BT.shape[1] + 1, device=tokens_BT.device)
+        return self.embed(tokens_BT, positions_T).transpose(0, 1)
+
+
+class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
+    """A Transformer encoder and a decoder with feedback memory (arXiv 2002.09402), for translation and summarization.
+
+    Sources end with ``</s>``; targets begin with it, and end with it. Sources may be padded at either side, targets at
+    the end.
+    """
+
+    config_class = FeedbackDecoderConfig
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    gradient_checkpointing = False
+    _is_stateful = True  # refuses assisted decoding, which would have to forget steps
+    _no_split_modules = ["Encoder", "TranslationDecoder"]
+
+    def __init__(self, config: FeedbackDecoderConfig):
+        super().__init__(config)
+        target = new_embedding(config.vocab_size, config.decoder_embed_dim)
+        source = target
+        if not config.share_all_embeddings:
+            source = new_embedding(config.source_vocab_size, config.encoder_embed_dim)
+        self.encoder = Encoder(config.options_of(EncoderOptions), source)
+        self.decoder = TranslationDecoder(config, target)
+        initialise_layers(self)
+        self._tied_weights_keys = tied_names(self)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Parameters are initialised by the constructor."""
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # ``forward`` makes the cache
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding of sources."""
+        return self.encoder.embed_tokens
+
+    def get_output_embeddings(self) -> Optional[nn.Module]:
+        """The output layer; None with an adaptive softmax."""
+        return self.decoder.output_projection
+
+    def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
+        """Recompute activations in the backward pass."""
+        for part in (self.encoder, self.decoder.stack):
+            part.options = replace(part.options, checkpoint_activations=enable)
+        self.gradient_checkpointing = enable
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The decoder's input for labels [B, T]: shifted by one, after ``</s>``."""
+        tokens = labels.masked_fill(labels == IGNORED, PAD)
+        return torch.cat([torch.full_like(tokens[:, :1], EOS), tokens[:, :-1]], 1)
+
+    def forward(
+        self,
+        input_ids: Optional[Tensor] = None,
+        attention_mask: Optional[Tensor] = None,
+        decoder_input_ids: Optional[Tensor] = None,
+        decoder_attention_mask: Optional[Tensor] = None,
+        encoder_outputs: Optional[BaseModelOutput] = None,
+        past_key_values: Optional[DecoderCache] = None,
+        labels: Optional[Tensor] = None,
+        use_cache: Optional[bool] = None,
+        num_items_in_batch: Optional[Union[int, Tensor]] = None,
+        return_dict: Optional[bool] = None,
+        **_,
+    ) -> Union[Seq2SeqLMOutput, Tuple]:
+        """Predict the next token of each target.
+
+        Args:
+            input_ids: sources [B, C], each with ``</s>`` at its end.
+            attention_mask: [B, C], 0 for padding; None: as the encoder was told, or for pads.
+            decoder_input_ids: targets so far [B, T]: ``</s>`` first; with ``past_key_values`` the new tokens only. Can
+                be left out with ``labels``.
+            decoder_attention_mask: 0 for padding, which must be at the end of targets.
+            encoder_outputs: what the encoder has returned for the sources.
+            past_key_values: the memory of decoding, which is updated.
+            labels: targets with ``</s>`` at their ends [B, T]; ``-100`` for what does not count.
+            use_cache: return a memory that continues these targets; by default without labels and gradients.
+            num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+
+        Returns:
+            ``loss`` (nats per token), ``logits`` [B, T, V], ``past_key_values`` and ``encoder_last_hidden_state``
+            [B, C, D]. With an adaptive softmax, logits are log-probabilities, and in training with labels there are
+            none, because they are large.
+
+        Raises:
+            UserError: targets are padded at the beginning; a text is longer than the learned positions; or decoding
+                step by step with gradients.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        out_CBD = encoder_outputs[0].transpose(0, 1)
+        if attention_mask is None:
+            attention_mask = getattr(encoder_outputs, "attention_mask", None)
+        padding_BC = None if attention_mask is None else ~attention_mask.bool()
+        if decoder_input_ids is None:
+            if labels is None:
+                raise UserError("decoder_input_ids: missing; give them, or labels, or call generate")
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        cache = past_key_values
+        if cache is None:
+            check_targets(decoder_input_ids, decoder_attention_mask)
+        if use_cache is None:
+            use_cache = self.config.use_cache and labels is None
+        if cache is None and use_cache and not self.training and not torch.is_grad_enabled():
+            cache = self.decoder.new_cache(out_CBD, padding_BC)
+        if cache is None:
+            features_BTD = self.decoder.run(decoder_input_ids, out_CBD, padding_BC)
+        elif torch.is_grad_enabled():
+            raise UserError("past_key_values: decoding step by step has no gradient; call the model in torch.no_grad()")
+        else:
+            features_BTD = self.decoder.run_steps(decoder_input_ids, cache)
+        loss = None if labels is None else self.decoder.loss(features_BTD, labels, num_items_in_batch, None)
+        adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
+        output = Seq2SeqLMOutput(
+            loss=loss,
+            logits=None if adaptive_training else self.decoder.logits(features_BTD),
+            past_key_values=cache,
+            encoder_last_hidden_state=encoder_outputs[0],
+        )
+        return output if return_dict in (None, True) else output.to_tuple()
+
+
+def check_targets(tokens_BT: Tensor, mask: Optional[Tensor]) -> None:
+    """Check that targets are not padded at the beginning.
+
+    Raises:
+        UserError: one of them is.
+    """
+    if bool((tokens_BT[:, 0] == PAD).any() or (mask is not None and not bool(mask[:, 0].all()))):
+        raise UserError("decoder_input_ids: padded at the beginning; pad at the end (padding_side='right')")
+
+
+def new_embedding(symbols: int, width: int) -> nn.Embedding:
+    """Embeddings, initialised as fairseq's."""
+    embedding = nn.Embedding(symbols, width, padding_idx=PAD)
+    nn.init.normal_(embedding.weight, std=width**-0.5)
+    with torch.no_grad():
+        embedding.weight[PAD].zero_()
+    return embedding
+
+
+def initialise_layers(model: nn.Module) -> None:
+    """Initialise the projections of attention, and the feed-forward sublayers, as fairseq's Transformer does."""
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if last in PROJECTIONS:
+            nn.init.xavier_uniform_(module.weight, gain=2**-0.5)
+        elif last == "out_proj":
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif last in ("fc1", "fc2"):
+            module.reset_parameters()

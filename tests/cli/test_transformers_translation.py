@@ -1,0 +1,204 @@
+"""Translation models in transformers: the same logits and translations as fairseq's; there and back."""
+
+import argparse
+import json
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
+
+import fb_fairseq.transformers  # noqa: E402, F401
+from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.commands.export.source import Source  # noqa: E402
+from fb_fairseq.commands.export.translation import build as build_exported  # noqa: E402
+from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
+from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
+from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS  # noqa: E402
+from fb_fairseq.ops.adaptive_softmax import adaptive_losses  # noqa: E402
+from tests.cli.fairseq_commands import parameters  # noqa: E402
+from tests.cli.parallel_text import pairs, preprocess, train  # noqa: E402
+from tests.cli.test_transformers import one_line  # noqa: E402
+from tests.cli.test_translation import bleu, generate, hypotheses  # noqa: E402
+from tests.models.test_feedback_decoder import SIZES, batch, build, dictionary  # noqa: E402
+
+PAD, EOS = 1, 2
+SHARED = dict(share_decoder_input_output_embed=True)
+OPTIONS = {
+    "post-norm": dict(),
+    "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
+    "learned": dict(memory_composition="same-and-lower", decoder_learned_pos=True, encoder_learned_pos=True),
+    "narrow": dict(memory_composition="previous", memory_projections="per-layer", encoder_embed_dim=9, **SHARED),
+    "norms": dict(layernorm_embedding=True, no_scale_embedding=True, activation_fn="gelu"),
+    "adaptive": dict(adaptive_softmax_cutoff=[6, 10], no_token_positional_embeddings=True, **SHARED),
+    "no-final-norm": dict(decoder_normalize_before=True, no_decoder_final_norm=True, memory_storage="vectors"),
+}
+
+
+@pytest.fixture(params=OPTIONS)
+def both(request, tmp_path):
+    """A model of fairseq, and what the functions of the command make of it."""
+    torch.manual_seed(3)
+    options = OPTIONS[request.param]
+    theirs = build(**options)
+    for language, words in (("de", 11), ("en", 14)):
+        dictionary(words).save(str(tmp_path / f"dict.{language}.txt"))
+    given = argparse.Namespace(**{**SIZES, **options})
+    feedback_decoder(given)
+    saved = {"model": theirs.state_dict(), "cfg": {"task": {"source_lang": "de", "target_lang": "en"}}}
+    source = Source("checkpoint.pt", saved, vars(given), "feedback_decoder", str(tmp_path), None)
+    return theirs, build_exported(source, {"name": "model"})[0]
+
+
+def test_logits(both):
+    """Of padded sources and targets, whole and step by step."""
+    theirs, ours = both
+    source, target = batch([7, 3, 5]), batch([4, 6, 2])
+    target[:, 0] = EOS
+    with torch.no_grad():
+        net = theirs(source, source.ne(PAD).sum(1), target)
+        expected = theirs.get_normalized_probs(net, log_probs=True)
+        output = ours(source, decoder_input_ids=target, use_cache=False)
+        logits = output.logits.log_softmax(-1)
+        real = target.ne(PAD)
+        torch.testing.assert_close(logits[real], expected[real], atol=1e-6, rtol=1e-5)
+        cache, steps = None, []
+        for tokens in target.split([1, 2, 1, 2], 1):
+            step = ours(source, decoder_input_ids=tokens, past_key_values=cache)
+            cache = step.past_key_values
+            steps.append(step.logits.log_softmax(-1))
+    torch.testing.assert_close(torch.cat(steps, 1)[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+def test_gradients(both):
+    """Of the loss, with respect to every parameter: as fairseq's."""
+    theirs, ours = both
+    source, target = batch([7, 3, 5]), batch([4, 6, 2])
+    labels = target.masked_fill(target == PAD, -100)
+    previous = ours.prepare_decoder_input_ids_from_labels(labels)
+    real = target.ne(PAD)
+    logits, _ = theirs(source, source.ne(PAD).sum(1), previous)
+    softmax = theirs.decoder.adaptive_softmax
+    if softmax is None:
+        loss = torch.nn.functional.cross_entropy(logits[real], target[real])
+    else:  # (logits are features)
+        loss = adaptive_losses(softmax, logits, target, real, True)[0].sum() / real.sum()
+    loss.backward()
+    output = ours(source, labels=labels)
+    torch.testing.assert_close(output.loss, loss, atol=1e-6, rtol=1e-6)
+    output.loss.backward()
+    expected = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    found = {name: p.grad for name, p in ours.named_parameters()}
+    assert set(expected) <= set(found)
+    torch.testing.assert_close({name: found[name] for name in expected}, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return preprocess(tmp_path_factory.mktemp("parallel"))
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A checkpoint, and the folder that it is exported to."""
+    folder = tmp_path_factory.mktemp("trained")
+    metric = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
+    train(
+        data, folder, max_update=200, update_freq=2, **metric, maximize_best_checkpoint_metric=True, validate_interval=5
+    )
+    export([str(folder / "checkpoint_best.pt"), "--to", str(folder / "model"), "--license", "mit"])
+    return folder / "checkpoint_best.pt", folder / "model"
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_translations(data, trained, beam):
+    """Greedy and beam search give fairseq-generate's translations, on padded batches."""
+    checkpoint, folder = trained
+    log = generate(data, checkpoint, beam=beam)
+    assert bleu(log) > 5
+    expected = hypotheses(log)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    target_tokenizer = AutoTokenizer.from_pretrained(folder, subfolder="target")
+    sources = [source for source, _ in pairs(30, 2)]
+    batch = tokenizer(sources, return_tensors="pt", padding=True)
+    output = model.generate(**batch, num_beams=beam)
+    texts = target_tokenizer.batch_decode(output, skip_special_tokens=True)
+    different = [number for number, text in enumerate(texts) if text != expected[number]]
+    assert not different, [(texts[number], expected[number]) for number in different]
+
+
+def test_files(trained):
+    _, folder = trained
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "feedback_decoder" and config["source_lang"] == "de"
+    card = (folder / "README.md").read_text()
+    assert "| source and target | de → en |" in card and 'subfolder="target"' in card
+    assert re.search(r"\| validation BLEU \| [\d.]+ \|", card)
+
+
+def assert_same(before, after):
+    """The same parameters, to the bit."""
+    before, after = (
+        {name: x for name, x in parameters(path).items() if not NO_PARAMETERS.match(name)} for path in (before, after)
+    )
+    assert set(before) == set(after)
+    assert not [name for name in before if not before[name].equal(after[name])]
+
+
+def test_there_and_back(data, trained, tmp_path):
+    """The imported checkpoint has the same parameters to the bit; fairseq-generate takes it."""
+    checkpoint, folder = trained
+    import_transformers([str(folder), "--out", str(tmp_path / "back.pt")])
+    assert_same(checkpoint, tmp_path / "back.pt")
+    for language in ("de", "en"):
+        assert (tmp_path / f"dict.{language}.txt").read_text().split()[::2] == (
+            data / f"dict.{language}.txt"
+        ).read_text().split()[::2]
+    assert hypotheses(generate(data, tmp_path / "back.pt")) == hypotheses(generate(data, checkpoint))
+    # And again, from the dictionaries beside it.
+    export([str(tmp_path / "back.pt"), "--to", str(tmp_path / "again")])
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").state_dict()
+    first = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+    assert all(again[name].equal(first[name]) for name in first)
+
+
+def test_shared_dictionary(tmp_path, data):
+    """One tokenizer serves both languages."""
+    joined = preprocess(tmp_path / "joined", joined_dictionary=True)
+    train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
+    export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model"), "--dict", str(joined)])
+    assert not (tmp_path / "model/target").exists()
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    assert model.encoder.embed_tokens.weight is model.decoder.output_projection.weight
+    (tmp_path / "back").mkdir()
+    import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
+    assert_same(tmp_path / "checkpoint_last.pt", tmp_path / "back/model.pt")
+
+
+def test_bad_input(trained, tmp_path, capsys):
+    checkpoint, folder = trained
+    to = ["--to", tmp_path / "model"]
+    line = one_line(capsys, export, checkpoint, *to, "--dict", tmp_path)
+    assert "dict.de.txt: no such file; give the folder with dict.de.txt" in line
+    saved = torch.load(checkpoint, weights_only=False)
+    for options, message in (
+        (dict(no_cross_attention=True), "trained with --no-cross-attention, which cannot be exported"),
+        (dict(decoder_output_dim=8), "trained with --decoder-output-dim 8, which cannot be exported"),
+        (dict(decoder_layers=3), "not as its own options say"),
+    ):
+        model = saved["cfg"]["model"]
+        model = model if isinstance(model, dict) else vars(model)
+        torch.save({**saved, "cfg": {**saved["cfg"], "model": {**model, **options}}}, tmp_path / "changed.pt")
+        assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
+    line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
+    assert "has no validation; give a log of --log-format json" in line
+    assert not (tmp_path / "model").exists()
+    (tmp_path / "half").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "half" / name).write_bytes((folder / name).read_bytes())
+    line = one_line(capsys, import_transformers, tmp_path / "half", "--out", tmp_path / "back.pt")
+    assert "half: has no tokenizer.json; save the tokenizer there, too" in line.replace("half/", "half")

@@ -1,0 +1,197 @@
+"""The translation model in transformers: decoding, padding, saving, training. fairseq is not needed."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoConfig, AutoModelForSeq2SeqLM  # noqa: E402
+
+import fb_fairseq.transformers as ft  # noqa: E402
+from fb_fairseq.errors import UserError  # noqa: E402
+
+PAD, EOS = 1, 2
+SHAPE = dict(
+    vocab_size=30,
+    source_vocab_size=25,
+    encoder_layers=2,
+    encoder_embed_dim=16,
+    encoder_ffn_embed_dim=24,
+    encoder_attention_heads=2,
+    decoder_layers=2,
+    decoder_embed_dim=16,
+    decoder_ffn_embed_dim=24,
+    decoder_attention_heads=2,
+)
+KINDS = {
+    "post-norm": dict(),
+    "pre-norm": dict(decoder_normalize_before=True, encoder_normalize_before=True, memory_projections="per-layer"),
+    "learned": dict(decoder_learned_pos=True, encoder_learned_pos=True, max_target_positions=40),
+    "shared": dict(share_all_embeddings=True, source_vocab_size=30),
+    "adaptive": dict(adaptive_softmax_cutoff="8,16", layernorm_embedding=True),
+}
+LENGTHS = (6, 3, 9)
+
+
+def build(kind, **more):
+    torch.manual_seed(1)
+    options = {**SHAPE, **KINDS[kind], **more}
+    return ft.FeedbackDecoderForConditionalGeneration(ft.FeedbackDecoderConfig(**options)).eval()
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    return build(request.param)
+
+
+@pytest.fixture
+def sources():
+    """Tokens and mask, padded at the end."""
+    draw = torch.Generator().manual_seed(2)
+    tokens = torch.full((3, max(LENGTHS)), PAD)
+    for row, n in enumerate(LENGTHS):
+        tokens[row, :n] = torch.randint(4, 25, (n,), generator=draw)
+        tokens[row, n - 1] = EOS
+    return tokens, (tokens != PAD).long()
+
+
+@pytest.fixture
+def labels():
+    return torch.tensor([[5, 9, 20, 2], [7, 2, -100, -100], [4, 4, 2, -100]])
+
+
+@pytest.mark.parametrize("options", [dict(), dict(num_beams=3), dict(num_beams=2, num_return_sequences=2)])
+def test_generation(model, sources, options):
+    """Padded sources, at either side, are translated as alone, and as without a cache."""
+    tokens, mask = sources
+    options = dict(max_new_tokens=12, do_sample=False, **options)
+    together = model.generate(tokens, attention_mask=mask, **options)
+    order = torch.arange(tokens.shape[1])
+    left = torch.stack([row[(order - tokens.shape[1] + n) % tokens.shape[1]] for row, n in zip(tokens, LENGTHS)])
+    assert (left[:, -1] == EOS).all()
+    assert model.generate(left, attention_mask=(left != PAD).long(), **options).tolist() == together.tolist()
+    assert model.generate(left, **options).tolist() == together.tolist(), "the mask of pads is the default"
+    repeats = options.get("num_return_sequences", 1)
+    for row, n in enumerate(LENGTHS):
+        alone = model.generate(tokens[row : row + 1, :n], **options)
+        own = together[row * repeats : (row + 1) * repeats, : alone.shape[1]]
+        assert own.tolist() == alone.tolist()
+        uncached = model.generate(tokens[row : row + 1, :n], use_cache=False, **options)
+        assert uncached.tolist() == alone.tolist()
+
+
+def test_sampling(sources):
+    model, (tokens, mask) = build("post-norm"), sources
+    torch.manual_seed(3)
+    options = dict(do_sample=True, top_k=5, max_new_tokens=8, return_dict_in_generate=True, output_scores=True)
+    output = model.generate(tokens, attention_mask=mask, **options)
+    assert len(output.sequences) == 3 and len(output.scores) == output.sequences.shape[1] - 1
+    cache = output.past_key_values
+    assert isinstance(cache, ft.DecoderCache) and cache.get_seq_length() == len(output.scores) and cache.nbytes() > 0
+
+
+def test_repeated_sources(model, sources):
+    """A cache whose texts are repeated decodes each of them as before."""
+    tokens, mask = sources
+    with torch.no_grad():
+        first = model(tokens, mask, decoder_input_ids=torch.full((3, 1), EOS))
+        first.past_key_values.batch_repeat_interleave(2)
+        new = torch.tensor([[4], [5], [6], [7], [8], [9]])
+        encoded = first.encoder_last_hidden_state.repeat_interleave(2, 0)
+        step = model(
+            attention_mask=mask.repeat_interleave(2, 0),
+            encoder_outputs=(encoded,),
+            decoder_input_ids=new,
+            past_key_values=first.past_key_values,
+        )
+        whole = model(tokens.repeat_interleave(2, 0), decoder_input_ids=torch.cat([torch.full((6, 1), EOS), new], 1))
+    torch.testing.assert_close(step.logits[:, 0], whole.logits[:, 1], atol=1e-5, rtol=1e-5)
+
+
+def test_saving(model, sources, labels, tmp_path):
+    """The same logits to the bit; tied parameters are saved once, and stay tied."""
+    tokens, mask = sources
+    logits = model(tokens, mask, labels=labels).logits
+    model.save_pretrained(tmp_path)
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    assert again(tokens, mask, labels=labels).logits.equal(logits)
+    assert sum(p.numel() for p in again.parameters()) == sum(p.numel() for p in model.parameters())
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), ft.FeedbackDecoderConfig)
+    half = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    with torch.no_grad():
+        found = half(tokens, mask, labels=labels).logits.float()
+    assert all(p.dtype == torch.bfloat16 for p in half.parameters())
+    assert found.sub(logits).abs().max() < 0.1 * logits.abs().max()
+    assert half.generate(tokens, max_new_tokens=4).shape[0] == 3
+
+
+def test_loss(model, sources, labels):
+    """Mean negative log-likelihood of the labels; its gradients reach every parameter."""
+    tokens, mask = sources
+    output = model(tokens, mask, labels=labels)
+    assert output.past_key_values is None
+    counted = labels != -100
+    expected = -output.logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0][counted].mean()
+    torch.testing.assert_close(output.loss, expected)
+    torch.testing.assert_close(model(tokens, mask, labels=labels, num_items_in_batch=18).loss, expected / 2)
+    model.train()(tokens, mask, labels=labels).loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_gradient_checkpointing(sources, labels):
+    """Activations are computed again; with dropout, too, gradients stay the same."""
+    gradients = []
+    for checkpointing in (False, True):
+        model = build("pre-norm", dropout=0.2, attention_dropout=0.1, activation_dropout=0.1).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+            assert model.decoder.stack.options.checkpoint_activations and model.encoder.options.checkpoint_activations
+        torch.manual_seed(5)
+        model(*sources, labels=labels).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(*gradients)
+
+
+def test_layer_drop(sources, labels):
+    model = build("post-norm", encoder_layerdrop=0.9, decoder_layerdrop=0.5).train()
+    losses = {model(*sources, labels=labels).loss.item() for _ in range(10)}
+    assert len(losses) > 1
+
+
+def test_trainer(sources, labels, tmp_path):
+    """``Seq2SeqTrainer`` learns a batch, and generates."""
+    pytest.importorskip("accelerate")
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    tokens, mask = sources
+    examples = [dict(input_ids=i, attention_mask=m, labels=t) for i, m, t in zip(tokens, mask, labels)]
+    model = build("post-norm")
+    before = model(*sources, labels=labels).loss.item()
+    arguments = Seq2SeqTrainingArguments(
+        str(tmp_path), max_steps=30, learning_rate=0.01, report_to=[], use_cpu=True, save_strategy="no"
+    )
+    Seq2SeqTrainer(model=model, args=arguments, train_dataset=examples).train()
+    assert model.eval()(*sources, labels=labels).loss.item() < before / 2
+
+
+def test_bad_input(sources, labels):
+    tokens, mask = sources
+    model = build("learned")
+    with pytest.raises(UserError, match="decoder_input_ids: missing; give them, or labels, or call generate"):
+        model(tokens)
+    with pytest.raises(UserError, match="padded at the beginning"):
+        model(tokens, decoder_input_ids=torch.tensor([[PAD, EOS]] * 3))
+    with pytest.raises(UserError, match=r"the text has 41 tokens, the model positions for 40 \(max_target_positions\)"):
+        model(tokens, decoder_input_ids=torch.full((3, 41), 4))
+    with torch.no_grad():
+        cache = model(tokens, decoder_input_ids=torch.full((3, 1), EOS)).past_key_values
+    with pytest.raises(UserError, match="no gradient; call the model in torch.no_grad"):
+        model(tokens, decoder_input_ids=torch.full((3, 1), 4), past_key_values=cache)
+    with pytest.raises(UserError, match="cannot forget"):
+        cache.crop(1)
+    with pytest.raises(UserError, match="needs one dictionary"):
+        ft.FeedbackDecoderConfig(**{**SHAPE, "share_all_embeddings": True})
+    with pytest.raises(UserError, match="--encoder-attention-heads 3: does not divide --encoder-embed-dim 16"):
+        ft.FeedbackDecoderConfig(**{**SHAPE, "encoder_attention_heads": 3})
+    with pytest.raises(UserError, match="--memory-composition sum: unknown"):
+        ft.FeedbackDecoderConfig(**SHAPE, memory_composition="sum")
