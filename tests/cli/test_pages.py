@@ -105,6 +105,7 @@ def test_transformers(language_model):
     """The blocks of Python are one program."""
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
+    readme_paragraphs(language_model, "fairseq-preprocess --source-lang", 2)
     program = []
     for language, text in blocks("docs/transformers.md"):
         if language == "bash":
@@ -113,6 +114,7 @@ def test_transformers(language_model):
             program.append(text)
     printed = run(language_model, "python", "\n".join(program))
     assert "def main(" in printed and "StreamCache(position=" in printed and "nats per token: " in printed
+    assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
     assert (language_model / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
 
 
