@@ -5,8 +5,8 @@
     stack.py        base class of the attention stacks; layer.py: their layers
     memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
     words.py        embeddings and output layers; adaptive_words.py: adaptive ones
-    encoder.py      a Transformer encoder; cross_attention.py: decoder layers that attend to one; decoder_state.py: what
-                    a decoder of translations keeps (fairseq's own layers and encoder do as well)
+    encoder.py      a Transformer encoder, for translation without fairseq; cross_attention.py: layers that attend to
+                    an encoder; decoder_state.py: what a decoder of translations keeps from step to step
     state.py        what streams carry from block to block
     ring.py         the memory of decoding step by step; step_graph.py: its steps as CUDA graphs
     options.py      all options, each described once

@@ -29,12 +29,15 @@ from tests.conftest import REPOSITORY  # noqa: E402
 ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
 
 
-def trained(data, folder, arch, **options):
+def trained(data, folder, arch, log=None, **options):
+    """The checkpoint; the log is written to a file, if one is given."""
     options = {**dict(max_update=40, disable_validation=True, no_epoch_checkpoints=True), **options}
     if arch == "streaming_lstm_lm":
         unused = "decoder_ffn_embed_dim decoder_attention_heads attention_span decoder_normalize_before"
         options.update(dict.fromkeys(unused.split()))
-    train(data, folder, arch=arch, **options)
+    text = train(data, folder, arch=arch, **options)
+    if log is not None:
+        log.write_text(text)
     return folder / "checkpoint_last.pt"
 
 
@@ -125,6 +128,20 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "back.pt", "--cpu",
               "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 64)  # fmt: skip
     assert "Loss (base 2)" in log
+
+
+def test_card(byte_data, tmp_path):
+    """Figures of the checkpoint or of the training's log, and what the command line says."""
+    options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
+    checkpoint = trained(byte_data, tmp_path, "feedback_transformer_lm", tmp_path / "log", **options)
+    more = ["--data", "a made-up text", "--license", "mit"]
+    export([str(checkpoint), "--to", str(tmp_path / "plain"), *more])
+    export([str(checkpoint), "--to", str(tmp_path / "logged"), *more, "--log", str(tmp_path / "log")])
+    plain, logged = ((tmp_path / name / "README.md").read_text() for name in ("plain", "logged"))
+    for card in (plain, logged):
+        assert "| data | a made-up text |" in card and 'license: "mit"' in card and "| updates | 20 |" in card
+    loss = re.search(r"\| validation loss \| [\d.]+ bits per token \|", plain)[0]
+    assert loss in logged and "bits per byte" in logged and "bits per byte" not in plain
 
 
 @pytest.mark.parametrize("tied", [False, True])
