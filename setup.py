@@ -41,7 +41,7 @@ setup(
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
-        "transformers": ["transformers>=5", "safetensors", "tokenizers"],
+        "transformers": ["transformers>=5", "safetensors", "tokenizers", "accelerate"],
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *('transformers>=5; python_version>="3.10"', 'accelerate; python_version>="3.10"'),

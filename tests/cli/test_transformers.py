@@ -173,6 +173,7 @@ def test_files_and_pipeline(exported):
     _, folder = exported["feedback_transformer_lm"]
     names = set(os.listdir(folder))
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} <= names
+    assert len({(folder / name).stat().st_mode for name in names}) == 1, "others may read all of them"
     assert json.loads((folder / "config.json").read_text())["model_type"] == "feedback_transformer_lm"
     card = (folder / "README.md").read_text()
     assert 'license: "mit"' in card and "import fb_fairseq.transformers" in card

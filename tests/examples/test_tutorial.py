@@ -1,31 +1,59 @@
-"""The tutorial notebook: stored with its outputs, which show nothing of the machine it ran on; and it runs."""
+"""The notebooks: stored with their outputs, which show nothing of the machine they ran on; and they run."""
 
 import json
 import re
 import sys
+from typing import Dict, NamedTuple, Tuple
 
 import pytest
 
 from fb_fairseq.commands import COMMANDS
 from tests.conftest import REPOSITORY
 
-NOTEBOOK = REPOSITORY / "examples/tutorial.ipynb"
+
+class Notebook(NamedTuple):
+    """A notebook in examples/.
+
+    Attributes:
+        figures: how many it draws.
+        shorter: parts of the code, and what the test runs instead.
+        needs: packages that are not needed to run the other tests.
+    """
+
+    name: str
+    figures: int
+    shorter: Dict[str, str]
+    needs: Tuple[str, ...] = ()
+
+    @property
+    def path(self):
+        return REPOSITORY / "examples" / self.name
+
+
+TUTORIAL = Notebook("tutorial.ipynb", 6, {"UPDATES = 500\n": "UPDATES = 20\n"})
+TRANSFORMERS = Notebook(
+    "transformers.ipynb",
+    5,
+    {"UPDATES = 500\n": "UPDATES = 10\n", "[-30_000:]": "[-5_000:]", "MAX_STEPS = 60\n": "MAX_STEPS = 5\n"},
+    ("transformers", "accelerate"),
+)
 LARGEST = 500_000  # bytes
-FIGURES = 6
-UPDATES = "UPDATES = 500\n"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 OF_A_MACHINE = re.compile(r"(?<![\w.])/(?:home|private|root|tmp|Users|work)\b")
 
 
-def read():
-    return json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+each_notebook = pytest.mark.parametrize("notebook", [TUTORIAL, TRANSFORMERS], ids=lambda notebook: notebook.name)
 
 
-def sources(kind):
-    return ["".join(cell["source"]) for cell in read()["cells"] if cell["cell_type"] == kind]
+def read(notebook):
+    return json.loads(notebook.path.read_text(encoding="utf-8"))
 
 
-def check_outputs(cells):
+def sources(notebook, kind):
+    return ["".join(cell["source"]) for cell in read(notebook)["cells"] if cell["cell_type"] == kind]
+
+
+def check_outputs(notebook, cells):
     """Neither errors nor anything on stderr, where warnings go; and all figures are there."""
     figures = 0
     for cell in cells:
@@ -33,17 +61,19 @@ def check_outputs(cells):
             assert output["output_type"] != "error", output["evalue"]
             assert output.get("name") != "stderr", output["text"]
             figures += "image/png" in output.get("data", {})
-    assert figures == FIGURES
+    assert figures == notebook.figures
 
 
-def test_stored_notebook_is_executed():
-    cells = [cell for cell in read()["cells"] if cell["cell_type"] == "code"]
+@each_notebook
+def test_stored_notebook_is_executed(notebook):
+    cells = [cell for cell in read(notebook)["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    check_outputs(cells)
+    check_outputs(notebook, cells)
 
 
-def test_nothing_of_this_machine():
-    text = NOTEBOOK.read_text(encoding="utf-8")
+@each_notebook
+def test_nothing_of_this_machine(notebook):
+    text = notebook.path.read_text(encoding="utf-8")
     without_figures = re.sub(r'"image/png": "[^"]*"', "", text)
     for path in (str(REPOSITORY), sys.prefix):
         assert path not in text
@@ -52,31 +82,51 @@ def test_nothing_of_this_machine():
     assert len(text) < LARGEST
 
 
-def test_links():
-    targets = [target for text in sources("markdown") for target in LINK.findall(text) if "://" not in target]
+@each_notebook
+def test_links(notebook):
+    texts = sources(notebook, "markdown")
+    targets = [target for text in texts for target in LINK.findall(text) if "://" not in target]
     assert targets
     for target in targets:
-        assert (NOTEBOOK.parent / target).exists(), target
+        assert (notebook.path.parent / target).exists(), target
 
 
-def test_commands_exist():
-    text = "\n".join(sources("markdown") + sources("code"))
+@each_notebook
+def test_commands_exist(notebook):
+    text = "\n".join(sources(notebook, "markdown") + sources(notebook, "code"))
     names = re.findall(r"python -m fb_fairseq ([a-z][a-z-]+)|\"fb_fairseq\", \"([a-z][a-z-]+)\"", text)
     assert names and {shell or python for shell, python in names} <= set(COMMANDS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", [".", "examples"])
-def test_runs(folder, tmp_path, monkeypatch):
-    """In a fresh kernel, with fewer updates; and it leaves no files in the repository."""
+def listing(folder):
+    """The files of a folder, without Python's caches: other tests run at the same time."""
+    return {path.name for path in (REPOSITORY / folder).iterdir() if not path.name.startswith((".", "__"))}
+
+
+@pytest.mark.parametrize(
+    "notebook, folder",
+    [
+        pytest.param(TUTORIAL, ".", marks=pytest.mark.slow),
+        pytest.param(TUTORIAL, "examples", marks=pytest.mark.slow),
+        pytest.param(TRANSFORMERS, "examples", marks=pytest.mark.not_fast),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_runs(notebook, folder, tmp_path, monkeypatch):
+    """In a fresh kernel, with one thread and fewer updates; and it leaves no files behind."""
     import nbformat
     from nbclient import NotebookClient
 
+    for package in notebook.needs:
+        pytest.importorskip(package)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    (training,) = [cell for cell in notebook.cells if UPDATES in cell.source]
-    training.source = training.source.replace(UPDATES, "UPDATES = 20\n")
-    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(REPOSITORY / folder)}}).execute()
-    check_outputs([cell for cell in notebook.cells if cell.cell_type == "code"])
-    assert not any((REPOSITORY / folder / name).exists() for name in ("data", "text", "feedback_transformer_lm"))
-    assert not list(tmp_path.glob("*/feedback_transformer_lm"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    document = nbformat.read(notebook.path, as_version=4)
+    for part, instead in notebook.shorter.items():
+        (cell,) = [cell for cell in document.cells if part in cell.source]
+        cell.source = cell.source.replace(part, instead)
+    files = listing(folder)
+    NotebookClient(document, timeout=900, resources={"metadata": {"path": str(REPOSITORY / folder)}}).execute()
+    check_outputs(notebook, [cell for cell in document.cells if cell.cell_type == "code"])
+    assert listing(folder) == files
+    assert not list(tmp_path.glob("*/text"))

@@ -50,12 +50,28 @@ def export(
     card = {"name": name, **figures_of_checkpoint(source.saved), **known}
     model, tokenizers, facts = builders[source.architecture](source, card)
     with atomic_folder(folder) as temporary:
-        model.save_pretrained(temporary)
+        save_model(model, temporary)
         for subfolder, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
         return sorted(os.listdir(temporary))
+
+
+def save_model(model, folder: str) -> None:
+    """Save configuration and weights, without a progress bar; others may read them as any new file."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+    readable = os.stat(os.path.join(folder, "config.json")).st_mode
+    for name in os.listdir(folder):
+        os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
 
 
 def read_log(path: Optional[str]) -> Dict[str, Any]:
