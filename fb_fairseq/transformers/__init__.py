@@ -14,8 +14,12 @@
     streams.py                                   training on streams with ``Trainer``
     tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
     card.py                                      the model card of an export
+    installation.py                              a torchaudio that cannot be imported
 """
 
+from fb_fairseq.transformers import installation  # noqa: F401  before anything of transformers
+
+# isort: split
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from fb_fairseq.transformers.cache import DecoderCache, StreamCache

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-
 from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402

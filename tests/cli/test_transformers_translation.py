@@ -11,7 +11,6 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
-import fb_fairseq.transformers  # noqa: E402, F401
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.export.source import Source  # noqa: E402
 from fb_fairseq.commands.export.translation import build as build_exported  # noqa: E402

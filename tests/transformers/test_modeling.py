@@ -1,17 +1,20 @@
 """The language models in transformers: blocks, steps, padding, generation, saving, training. fairseq is not needed."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
 pytest.importorskip("transformers")
-
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.modeling import MODELS  # noqa: E402
+from tests.conftest import REPOSITORY  # noqa: E402
 
 V, SPAN = 30, 7
 SHAPE = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
@@ -228,3 +231,14 @@ def test_standard_names():
     assert (config.decoder_embed_dim, config.decoder_layers, config.decoder_attention_heads) == (24, 3, 4)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (24, 3, 4)
     assert "tie_word_embeddings" in config.to_dict() and not config.tie_word_embeddings
+
+
+def test_broken_torchaudio(tmp_path):
+    """transformers works beside a torchaudio that was built for another torch."""
+    pytest.importorskip("accelerate")
+    (tmp_path / "torchaudio").mkdir()
+    (tmp_path / "torchaudio/__init__.py").write_text("raise RuntimeError('compiled with different CUDA versions')\n")
+    program = "import fb_fairseq.transformers; from transformers import Trainer, pipeline; print(Trainer.__name__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.stdout == "Trainer\n", done.stderr[-2000:]

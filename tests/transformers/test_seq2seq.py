@@ -4,10 +4,9 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-
 from transformers import AutoConfig, AutoModelForSeq2SeqLM  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 
 PAD, EOS = 1, 2

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
+
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.not_fast
 
 from transformers import Trainer, TrainingArguments  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.streams import StreamBlocks, StreamCollator, StreamMemoryCallback  # noqa: E402
 from tests.transformers.test_modeling import V, build  # noqa: E402
