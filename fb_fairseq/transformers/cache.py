@@ -28,6 +28,7 @@ class StreamCache(Cache):
     Attributes:
         position: number of tokens read, padding included.
         age_B: how many of them are not padding; None if there was no padding.
+        ended: whether texts were padded at the end, and so cannot go on.
     """
 
     is_compileable = False
@@ -41,6 +42,7 @@ class StreamCache(Cache):
         """Forget everything: the next block begins a new text."""
         self.position = 0
         self.age_B: Optional[Tensor] = None
+        self.ended = False
         self._state: Optional[StreamState] = None
         self._ring: Optional[StepMemory] = None
 

@@ -102,6 +102,20 @@ def test_padding_takes_no_place(model, ids):
             torch.testing.assert_close(step[row], next_step[0], atol=2e-5, rtol=1e-5)
 
 
+def test_padding_at_the_end(model, ids):
+    """As evaluation with Trainer pads: logits and loss are those of the texts alone."""
+    mask = torch.stack([(torch.arange(20) < n).long() for n in LENGTHS])
+    labels = ids.masked_fill(mask == 0, -100)
+    with torch.no_grad():
+        output = model(ids.masked_fill(mask == 0, 1), attention_mask=mask, labels=labels)
+        losses = []
+        for row, n in enumerate(LENGTHS):
+            alone = model(ids[row : row + 1, :n], labels=ids[row : row + 1, :n])
+            torch.testing.assert_close(output.logits[row, :n], alone.logits[0], atol=2e-5, rtol=1e-5)
+            losses.append(alone.loss * (n - 1))
+    torch.testing.assert_close(output.loss, sum(losses) / (sum(LENGTHS) - 3), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("options", [dict(), dict(num_beams=3), dict(num_beams=2, num_return_sequences=2)])
 def test_generation(model, ids, options):
     """Padded prompts are continued as alone, and as without a cache."""
@@ -204,8 +218,11 @@ def test_bad_input(tmp_path, ids):
     right = torch.ones_like(ids)
     right[0, -3:] = 0
     with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
-        model(ids, attention_mask=right)
-    assert model(ids, attention_mask=right, use_cache=False).logits.isfinite().all(), "harmless without a memory"
+        model(ids, attention_mask=right, use_cache=True)
+    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
+        model.generate(ids, attention_mask=right, max_new_tokens=1, pad_token_id=1)
+    with pytest.raises(UserError, match="past_key_values: its texts were padded at the end; pad at the beginning to"):
+        model(ids, past_key_values=model(ids, attention_mask=right).past_key_values)
     cache = model(ids).past_key_values
     with pytest.raises(UserError, match="past_key_values holds the beginning of these texts"):
         model(ids, attention_mask=torch.cat([torch.ones_like(ids), 1 - right], 1), past_key_values=cache)
