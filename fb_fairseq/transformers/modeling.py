@@ -165,8 +165,8 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             past_key_values: the streams' memory, which is updated.
             labels: the tokens themselves [B, T], for the loss; ``-100`` for those that do not count. They are shifted
                 here: the label of a position is the token after it.
-            use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end, and
-                the memory cannot be used.
+            use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end;
+                their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
             shift_labels: labels that are shifted already, [B, T]: the token after each position, where ``labels`` would
                 not have that of the last one.
