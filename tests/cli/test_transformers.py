@@ -20,6 +20,7 @@ from fb_fairseq.commands.export import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
+from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
 from tests.cli.test_adaptive_softmax import ADAPTIVE, word_data  # noqa: E402, F401  the fixture
 from tests.cli.test_generation import interactive  # noqa: E402
@@ -125,6 +126,21 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "back.pt", "--cpu",
               "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 64)  # fmt: skip
     assert "Loss (base 2)" in log
+
+
+def test_several_files_of_parameters(exported, tmp_path):
+    """Models that save_pretrained has split are imported, too."""
+    checkpoint, folder = exported["feedback_transformer_lm"]
+    model, tokenizer = load_exported(folder)
+    model.save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    save_tokenizer(tokenizer, str(tmp_path / "split"))
+    assert len(list((tmp_path / "split").glob("model-*.safetensors"))) > 1
+    import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "back.pt")])
+    before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
+    assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
+    next((tmp_path / "split").glob("model-00002-*.safetensors")).unlink()
+    with pytest.raises((SystemExit, OSError)):
+        import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "again.pt")])
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -167,6 +167,22 @@ def test_saving(model, ids, tmp_path):
         assert half(ids).logits.float().sub(logits).abs().max() < 0.1 * logits.abs().max()
 
 
+@pytest.mark.parametrize("device_map", ["cpu", "auto"])
+def test_device_map(device_map, model, ids, tmp_path):
+    """As accelerate places the model; also from several files of parameters."""
+    pytest.importorskip("accelerate")
+    model.save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1 and not (tmp_path / "model.safetensors").exists()
+    placed = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=device_map)
+    with torch.no_grad():
+        output = placed(ids.to(placed.device))
+        if device_map == "cpu" or placed.device.type == "cpu":
+            assert output.logits.equal(model(ids).logits)
+        torch.testing.assert_close(output.logits.cpu(), model(ids).logits, atol=1e-4, rtol=1e-4)
+        options = dict(attention_mask=torch.ones_like(ids), pad_token_id=1, max_new_tokens=3, do_sample=False)
+        assert placed.generate(ids.to(placed.device), **options).shape == (3, 23)
+
+
 def test_loss(model, ids):
     """Mean negative log-likelihood of the next tokens; its gradients reach every parameter."""
     labels = ids.clone()
