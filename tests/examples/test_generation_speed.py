@@ -1,4 +1,4 @@
-"""examples/benchmark/generation.py: the same texts from transformers and fairseq, of a random model and of a checkpoint."""
+"""examples/benchmark/generation.py: transformers and fairseq write the same texts."""
 
 import json
 import subprocess
