@@ -45,6 +45,7 @@ setup(
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *('transformers>=5; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
+            'lm-eval; python_version>="3.10"',
         ],
     },
 )

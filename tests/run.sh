@@ -2,9 +2,12 @@
 # Lint the code and run the tests; the environment is set up on the first run:
 #
 #   bash tests/run.sh [--fast] [--slow] [pytest options]
+#   PYTHON=python3.13 bash tests/run.sh --without-fairseq [--fast] [pytest options]
 #
 #   --fast   unit tests only: skip the tests that run whole commands or take several seconds
 #   --slow   also run the tests that take minutes
+#   --without-fairseq   (first) no lint, and only the tests that need no fairseq, on a Python that fairseq does not run
+#            on: 3.11, 3.13 or newer. torch and transformers are installed into .venv-VERSION.
 #
 # PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see examples/environment.sh).
 # FB_FAIRSEQ_DATA=DIR adds the tests on real corpora. -n 0 (pytest-xdist) runs all tests in one process.
@@ -14,6 +17,31 @@ if [ -n "${FB_FAIRSEQ_DATA:-}" ]; then
     [ -d "$FB_FAIRSEQ_DATA" ] || fail "FB_FAIRSEQ_DATA=$FB_FAIRSEQ_DATA: no such folder; give the one of the corpora"
     absolute FB_FAIRSEQ_DATA
 fi
+
+if [ "${1:-}" = --without-fairseq ]; then
+    shift
+    cd "$repository"
+    PYTHON=${PYTHON:-python3}
+    version=$(version_of "$PYTHON")
+    case $version in
+        3.11 | 3.1[3-9]) ;;
+        *) fail "PYTHON=$PYTHON: --without-fairseq is for Python 3.11, 3.13 or newer; give one, or leave it out" ;;
+    esac
+    venv=${FB_FAIRSEQ_VENV:-$repository/.venv-$version}
+    absolute venv
+    if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$(cksum <setup.py)" ]; then
+        echo "Installing torch, transformers and the tests' packages into $venv"
+        [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv" || fail "could not create $venv"
+        installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+        install_torch "$venv" "${installer[@]}"
+        "${installer[@]}" -e ".[rl,transformers,test]" subword-nmt || fail "installation failed"
+        cksum <setup.py >"$venv/.fb_fairseq"
+    fi
+    export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
+    exec "$venv/bin/python" -m pytest tests/{ops,modules,rl,synthetic_tasks,transformers} \
+        tests/test_{byte_codec,files,literals}.py -q -rs --durations=10 -n 2 --dist loadfile "$@"
+fi
+
 make_environment
 cd "$repository"
 

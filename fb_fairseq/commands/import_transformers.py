@@ -7,7 +7,9 @@ commands evaluate the result, decode with it, and fine-tune it (--finetune-from-
 beside it.
 """
 
+import json
 import os
+from typing import List
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
@@ -55,14 +57,25 @@ def read_configuration(folder: str):
         raise UserError(
             f"{folder}: has no config.json; give a folder of python -m fb_fairseq export or save_pretrained"
         )
-    if not any(name.startswith("model") and name.endswith(".safetensors") for name in os.listdir(folder)):
-        raise UserError(f"{folder}: has no model.safetensors; give a folder with the weights, too")
+    missing = missing_files(folder)
+    if missing:
+        raise UserError(f"{folder}: has no {missing[0]}; give a folder with all weights")
     config = AutoConfig.from_pretrained(folder)
     if config.model_type not in models:
         raise UserError(
             f"{folder}: {config.model_type} is not a model of this package; give one of {', '.join(models)}"
         )
     return config, models[config.model_type]
+
+
+def missing_files(folder: str) -> List[str]:
+    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index."""
+    names = ["model.safetensors"]
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if os.path.isfile(index):
+        with open(index, encoding="utf-8") as file:
+            names = sorted(set(json.load(file)["weight_map"].values()))
+    return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
 
 
 def convert(folder: str, out: str) -> None:

@@ -82,6 +82,7 @@ class StreamCache(MemoryCache):
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
+        ended: whether texts were padded at the end, and so cannot go on.
     """
 
     def __init__(self, storage: str = "keys-values"):
@@ -93,6 +94,7 @@ class StreamCache(MemoryCache):
         """Forget everything: the next block begins a new text."""
         self.position = self.texts = 0
         self.age_B: Optional[Tensor] = None
+        self.ended = False
         self._state: Optional[StreamState] = None
         self._ring: Optional[StepMemory] = None
 

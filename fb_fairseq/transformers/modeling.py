@@ -200,7 +200,8 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             past_key_values: the streams' memory, which is updated.
             labels: the tokens themselves [B, T], for the loss; ``-100`` for those that do not count. They are shifted
                 here: the label of a position is the token after it.
-            use_cache: return a memory that continues these texts.
+            use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end;
+                their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
             shift_labels: labels that are shifted already, [B, T]: the token after each position, where ``labels`` would
                 not have that of the last one.
@@ -212,12 +213,12 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             there are none, because they are large.
 
         Raises:
-            UserError: padding is not at the beginning of the texts.
+            UserError: padding is not at the beginning of texts that go on.
         """
-        cache = past_key_values
+        cache, may_end = past_key_values, past_key_values is None and use_cache is None
         if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not self.training:
             cache = StreamCache(self.config.memory_storage)
-        features_BTD = self._features(input_ids, attention_mask, cache)
+        features_BTD = self._features(input_ids, attention_mask, cache, may_end)
         targets_BT = shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
@@ -231,9 +232,17 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
         return output if return_dict in (None, True) else output.to_tuple()
 
-    def _features(self, input_ids: Tensor, mask: Optional[Tensor], cache: Optional[StreamCache]) -> Tensor:
-        """Features [B, T, D] of the new tokens; the cache is updated."""
+    def _features(
+        self, input_ids: Tensor, mask: Optional[Tensor], cache: Optional[StreamCache], may_end: bool
+    ) -> Tensor:
+        """Features [B, T, D] of the new tokens; the cache is updated.
+
+        Args:
+            may_end: whether padding at the end is allowed, after which the cache cannot be used.
+        """
         T = input_ids.shape[1]
+        if cache is not None and cache.ended:
+            raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
         positions_TB = None  # and so how many steps back each token may look
         if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
@@ -241,7 +250,11 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
             padding = Padding(torch.ones_like(input_ids) if mask is None else mask[:, -T:], age_B, start > 0)
             if padding.right and cache is not None and not self.training:
-                raise UserError("attention_mask: has padding at the end; pad at the beginning (padding_side='left')")
+                if not may_end:
+                    raise UserError(
+                        "attention_mask: has padding at the end; pad at the beginning (padding_side='left')"
+                    )
+                cache.ended = True
             positions_TB = padding.positions_TB()
         x_BTD = self.decoder.embed(input_ids, start, positions_TB)
         if cache is None:

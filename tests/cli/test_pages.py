@@ -1,6 +1,7 @@
 """The blocks of README and docs run as they are written, in order, on small data and with few updates."""
 
 import importlib.util
+import math
 import os
 import re
 import subprocess
@@ -101,21 +102,54 @@ def test_looking_inside(language_model):
         assert (language_model / f"{name}.png").stat().st_size > 1000
 
 
-def test_transformers(language_model):
-    """The blocks of Python are one program."""
+UNROUNDED_LOSS = """
+import sys
+from fairseq_cli import eval_lm
+
+main = eval_lm.main
+eval_lm.main = lambda *args, **kwargs: print("bits:", float(main(*args, **kwargs)["loss"]))
+sys.argv[1:] = """
+
+
+def eval_lm_bits(folder: Path, text: str) -> float:
+    """What fairseq-eval-lm reports of a text, without rounding."""
+    preprocess = (
+        f"python -m fb_fairseq preprocess-bytes --no-eos --trainpref {text} --validpref {text} --destdir eval-bin"
+    )
+    run(folder, "bash", preprocess)
+    arguments = "eval-bin --user-dir fb_fairseq --task streaming_lm --gen-subset valid --valid-streams 1 "
+    arguments += "--tokens-per-sample 512 --path checkpoints/checkpoint_best.pt --cpu"
+    printed = run(folder, "python", f"{UNROUNDED_LOSS}{arguments.split()}\neval_lm.cli_main()")
+    return float(re.search(r"^bits: (.*)", printed, re.MULTILINE)[1])
+
+
+def test_transformers(language_model, monkeypatch):
+    """The blocks of Python are one program. Perplexities are those of fairseq-eval-lm; without a network."""
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     readme_paragraphs(language_model, "fairseq-preprocess --source-lang", 2)
-    program = []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(language_model / "cache"))
+    (language_model / "examples").symlink_to(REPOSITORY / "examples")
+    program, evaluated = [], ""
     for language, text in blocks("docs/transformers.md"):
+        if "lm_eval/run.py" in text and importlib.util.find_spec("lm_eval") is None:
+            continue
         if language == "bash":
-            run(language_model, language, text)
+            output = run(language_model, language, text)
+            evaluated += output if "lm_eval/run.py" in text else ""
         else:
             program.append(text)
     printed = run(language_model, "python", "\n".join(program))
-    assert "def main(" in printed and "StreamCache(position=" in printed and "nats per token: " in printed
+    assert "def main(" in printed and "StreamCache(position=" in printed
     assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
     assert (language_model / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
+    bits = eval_lm_bits(language_model, "valid.txt")
+    nats = float(re.search(r"nats per token: (.*)", printed)[1])
+    assert nats / math.log(2) == pytest.approx(bits, rel=1e-5)
+    if evaluated:
+        figure = float(re.search(r"bits_per_byte *\|[^|]*\| *([\d.]+)", evaluated)[1])
+        assert figure == pytest.approx(bits, abs=6e-5), "of lm-evaluation-harness"
 
 
 def test_translation(folder):

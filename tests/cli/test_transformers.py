@@ -10,15 +10,18 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
+
+# isort: split
 from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
 
-import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
+from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
 from tests.cli.test_adaptive_softmax import ADAPTIVE, word_data  # noqa: E402, F401  the fixture
 from tests.cli.test_generation import interactive  # noqa: E402
@@ -141,6 +144,23 @@ def test_card(byte_data, tmp_path):
         assert "| data | a made-up text |" in card and 'license: "mit"' in card and "| updates | 20 |" in card
     loss = re.search(r"\| validation loss \| [\d.]+ bits per token \|", plain)[0]
     assert loss in logged and "bits per byte" in logged and "bits per byte" not in plain
+
+
+def test_several_files_of_parameters(exported, tmp_path, capsys):
+    """Models that save_pretrained has split are imported, too."""
+    checkpoint, folder = exported["feedback_transformer_lm"]
+    model, tokenizer = load_exported(folder)
+    model.save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    save_tokenizer(tokenizer, str(tmp_path / "split"))
+    assert len(list((tmp_path / "split").glob("model-*.safetensors"))) > 1
+    import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "back.pt")])
+    before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
+    assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
+    capsys.readouterr()
+    lost = next((tmp_path / "split").glob("model-00002-*.safetensors"))
+    lost.unlink()
+    line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "again.pt")
+    assert f"split: has no {lost.name}; give a folder with all weights" in line
 
 
 @pytest.mark.parametrize("tied", [False, True])

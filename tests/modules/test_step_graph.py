@@ -10,14 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, ring, step_graph
-from fb_fairseq.modules.step_graph import padded_rows, round_up
-from fb_fairseq.ops import fallbacks, trials
-from fb_fairseq.ops.cuda_graph import CaptureError
-from fb_fairseq.ops.feedback.types import EncoderContext
-from tests.models.test_feedback_decoder import build as build_translation_model
-from tests.modules.options import random_options, randomise
-from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu
+pytest.importorskip("fairseq")
+
+from fb_fairseq.modules import FeedbackTransformer, ring, step_graph  # noqa: E402
+from fb_fairseq.modules.step_graph import padded_rows, round_up  # noqa: E402
+from fb_fairseq.ops import fallbacks, trials  # noqa: E402
+from fb_fairseq.ops.cuda_graph import CaptureError  # noqa: E402
+from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
+from tests.models.test_feedback_decoder import build as build_translation_model  # noqa: E402
+from tests.modules.options import random_options, randomise  # noqa: E402
+from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu  # noqa: E402
 
 CAPTURE_AT = 3
 D, H, E, LAYERS, B = 24, 3, 8, 2, 4

@@ -119,6 +119,7 @@ def test_blocks_and_steps(kind, loop, mode, seed):
 @pytest.mark.parametrize("mode", ["amp", "half"])
 def test_language_model_and_criterion(mode):
     """Two blocks of a stream. (Adaptive input and softmax wait for the device: they select the tokens of a cluster.)"""
+    pytest.importorskip("fairseq")
     from fb_fairseq.criterions import LanguageModelLoss
     from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
     from fb_fairseq.streams.state import StateHandle, StateStore
@@ -153,6 +154,7 @@ class NoPadding:
 @pytest.mark.parametrize("mode", ["amp", "half"])
 def test_translation_model(mode, monkeypatch):
     """Without padding. (fairseq's checks for padding wait for the device, once per batch.)"""
+    pytest.importorskip("fairseq")
     from tests.models.test_feedback_decoder import build as build_translation_model
 
     monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: NoPadding())

@@ -1,5 +1,6 @@
 """The GPU path without a GPU: runs ``fake_gpu.py`` in a process of its own, whose torch library it changes."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -19,7 +20,8 @@ def run(**environment) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS)]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout and "skipped" not in done.stdout
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout or importlib.util.find_spec("fairseq") is None
 
 
 @pytest.mark.not_fast

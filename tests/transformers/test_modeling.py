@@ -105,6 +105,20 @@ def test_padding_takes_no_place(model, ids):
             torch.testing.assert_close(step[row], next_step[0], atol=2e-5, rtol=1e-5)
 
 
+def test_padding_at_the_end(model, ids):
+    """As evaluation with Trainer pads: logits and loss are those of the texts alone."""
+    mask = torch.stack([(torch.arange(20) < n).long() for n in LENGTHS])
+    labels = ids.masked_fill(mask == 0, -100)
+    with torch.no_grad():
+        output = model(ids.masked_fill(mask == 0, 1), attention_mask=mask, labels=labels)
+        losses = []
+        for row, n in enumerate(LENGTHS):
+            alone = model(ids[row : row + 1, :n], labels=ids[row : row + 1, :n])
+            torch.testing.assert_close(output.logits[row, :n], alone.logits[0], atol=2e-5, rtol=1e-5)
+            losses.append(alone.loss * (n - 1))
+    torch.testing.assert_close(output.loss, sum(losses) / (sum(LENGTHS) - 3), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("options", [dict(), dict(num_beams=3), dict(num_beams=2, num_return_sequences=2)])
 def test_generation(model, ids, options):
     """Padded prompts are continued as alone, and as without a cache."""
@@ -154,6 +168,22 @@ def test_saving(model, ids, tmp_path):
     assert all(p.dtype == torch.bfloat16 for p in half.parameters())
     with torch.no_grad():
         assert half(ids).logits.float().sub(logits).abs().max() < 0.1 * logits.abs().max()
+
+
+@pytest.mark.parametrize("device_map", ["cpu", "auto"])
+def test_device_map(device_map, model, ids, tmp_path):
+    """As accelerate places the model; also from several files of parameters."""
+    pytest.importorskip("accelerate")
+    model.save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1 and not (tmp_path / "model.safetensors").exists()
+    placed = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=device_map)
+    with torch.no_grad():
+        output = placed(ids.to(placed.device))
+        if device_map == "cpu" or placed.device.type == "cpu":
+            assert output.logits.equal(model(ids).logits)
+        torch.testing.assert_close(output.logits.cpu(), model(ids).logits, atol=1e-4, rtol=1e-4)
+        options = dict(attention_mask=torch.ones_like(ids), pad_token_id=1, max_new_tokens=3, do_sample=False)
+        assert placed.generate(ids.to(placed.device), **options).shape == (3, 23)
 
 
 def test_loss(model, ids):
@@ -207,8 +237,11 @@ def test_bad_input(tmp_path, ids):
     right = torch.ones_like(ids)
     right[0, -3:] = 0
     with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
-        model(ids, attention_mask=right)
-    assert model(ids, attention_mask=right, use_cache=False).logits.isfinite().all(), "harmless without a memory"
+        model(ids, attention_mask=right, use_cache=True)
+    with pytest.raises(UserError, match="attention_mask: has padding at the end; pad at the beginning"):
+        model.generate(ids, attention_mask=right, max_new_tokens=1, pad_token_id=1)
+    with pytest.raises(UserError, match="past_key_values: its texts were padded at the end; pad at the beginning to"):
+        model(ids, past_key_values=model(ids, attention_mask=right).past_key_values)
     cache = model(ids).past_key_values
     with pytest.raises(UserError, match="past_key_values holds the beginning of these texts"):
         model(ids, attention_mask=torch.cat([torch.ones_like(ids), 1 - right], 1), past_key_values=cache)
