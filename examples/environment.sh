@@ -114,9 +114,10 @@ has_nvidia() {
     [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || command -v nvidia-smi >/dev/null
 }
 
-# make_environment: create or update the environment if needed, and activate it.
+# make_environment [EXTRA]: create or update the environment if needed, with the packages of a further extra of setup.py
+# if one is named, and activate it.
 make_environment() {
-    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} stamp installer version
+    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} extras=plot,translation,rl${1:+,$1} stamp installed installer version
     absolute venv
     case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at \":\"; choose a folder without it" ;; esac
     case $repository in *:*) fail "$repository: PYTHONPATH is split at \":\"; move it to a folder without" ;; esac
@@ -147,7 +148,8 @@ make_environment() {
         fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"), but $venv has Python $version; set" \
             "FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
     fi
-    if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$stamp" ]; then
+    installed=$(cat "$venv/.fb_fairseq" 2>/dev/null) || installed=
+    if [ "$installed" != "$stamp $extras" ] && [ "${installed%,*}" != "$stamp $extras" ]; then
         echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"
         if command -v uv >/dev/null; then
             # Like pip, compile to bytecode: if PYTHONDONTWRITEBYTECODE is set, every command would spend 3 to 4 s on
@@ -159,8 +161,8 @@ make_environment() {
             "${installer[@]}" "pip<24.1" || fail "installation failed"
         fi
         install_torch "$venv" "${installer[@]}"
-        (cd -- "$repository" && "${installer[@]}" -e ".[plot,translation,rl,test]") || fail "installation failed"
-        echo "$stamp" >"$venv/.fb_fairseq"
+        (cd -- "$repository" && "${installer[@]}" -e ".[$extras]") || fail "installation failed"
+        echo "$stamp $extras" >"$venv/.fb_fairseq"
     fi
     export PATH="$venv/bin:$PATH"
     # The environment may have been created by another clone: make sure that this clone's package is imported.

@@ -42,7 +42,7 @@ if [ "${1:-}" = --without-fairseq ]; then
         tests/test_{byte_codec,files,literals}.py -q -rs --durations=10 -n 2 --dist loadfile "$@"
 fi
 
-make_environment
+make_environment test
 cd "$repository"
 
 code="fb_fairseq tests examples setup.py"
