@@ -86,7 +86,7 @@ class Result(NamedTuple):
 
 def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measurement:
     """One of ``python -m fb_fairseq benchmark``'s commands."""
-    leave_out = () if what in ("train", "memory") else ("block",)
+    leave_out = {"train": (), "memory": (), "bptt": ("block", "batch_size")}.get(what, ("block",))
     options = [
         text for name, n in sizes.items() if name not in leave_out for text in (f"--{name.replace('_', '-')}", str(n))
     ]
@@ -118,6 +118,11 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
             found.append(benchmark("train", f"Training, {name}, {dtype}", sizes, "--dtype", dtype, *quick, *device))
             found.append(benchmark("decode", f"Decoding, {name}, {dtype}", sizes, "--dtype", dtype, *steps, *device))
         found.append(benchmark("memory", f"Memory of training, {name}, fp32", sizes, *device))
+    lengths = ["--blocks", "8", "16", "--tokens", "32"] if cpu else []
+    sizes = TINY if cpu else SIZES["char-PTB"]
+    found.append(benchmark("bptt", "Longer blocks, as many tokens (v1 Figure 9)", sizes, *lengths, *quick, *device))
+    if importlib.util.find_spec("fairseq") is not None and not cpu:
+        found.append(Measurement("Table 5", [sys.executable, "-m", "fb_fairseq", "benchmark", "table5", *device]))
     return found
 
 
