@@ -240,14 +240,57 @@ share_cores() {
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(python -c "import os; print(max(1, os.cpu_count() // $jobs))")}
 }
 
-# start_run COMMAND…: run a command in the background, as soon as fewer than $jobs are running.
+# start_run COMMAND…: run a command in the background, as soon as fewer than $jobs are running. Ctrl-C stops it, too.
 start_run() {
     if [ $printing = yes ]; then
         "$@"
         return
     fi
+    trap stop_runs INT TERM
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 1; done
-    "$@" &
+    set -m # a process group of its own, so that all of its processes can be stopped
+    "$@" </dev/null &
+    set +m
+}
+
+# stop_runs: interrupt the runs in the background, wait for them, and exit.
+stop_runs() {
+    local run
+    trap - INT TERM
+    for run in $(jobs -rp); do kill -INT -- "-$run" 2>/dev/null || true; done
+    wait
+    exit 130
+}
+
+# start_job NAME COMMAND…: run a command for the run OUT/NAME: now or, with --jobs 2 or more, in the background. There
+# its lines begin with its name, and if it fails, OUT/failed names it.
+start_job() {
+    if [ "$jobs" = 1 ] || [ $printing = yes ]; then "${@:2}"; else start_run run_in_background "$@"; fi
+}
+
+run_in_background() {
+    local name=$1 line
+    (
+        trap '[ $? = 0 ] || echo "$name" >>"$out/failed"' EXIT
+        "${@:2}"
+    ) 2>&1 | (
+        trap "" INT # an interrupted command may still say something
+        while IFS= read -r line; do printf "[%s] %s\n" "$name" "$line"; done
+    )
+}
+
+# prepare_jobs: check --jobs, and share the cores.
+prepare_jobs() {
+    if [ "$jobs" = 1 ] || [ $printing = yes ]; then return; fi
+    [ "$processes" = 1 ] || fail "--jobs $jobs: each run uses all GPUs; leave it out"
+    share_cores
+    rm -f "$out/failed"
+}
+
+# wait_for_jobs: wait for what start_job has started, and stop if a run has failed.
+wait_for_jobs() {
+    if [ "$jobs" = 1 ] || [ $printing = yes ]; then return; fi
+    wait_for_runs "$out/failed" "the lines with their names above"
 }
 
 # wait_for_runs FAILED LOGS: wait for all runs in the background; stop if the file FAILED names some. LOGS: where to

@@ -31,7 +31,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
- --models \"NAME …\" --layers \"N …\" --seeds \"N …\" --updates N --finetune-updates N --update-freq N\
+ --models \"NAME …\" --layers \"N …\" --seeds \"N …\" --jobs N --updates N --finetune-updates N --update-freq N\
  --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
@@ -65,14 +65,17 @@ run_recipe() {
     [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.txt" ] ||
         fail "$data: no prepared data; run step prepare first"
     find_devices
+    prepare_jobs
     for seed in $seeds; do
         for layer in $layers; do
             for model in $models; do
                 set_up
-                run_steps "$run"
+                [ -z "$origin$start" ] || wait_for_jobs # among them the one whose parameters this model starts from
+                start_job "$model$suffix" run_steps "$run"
             done
         done
     done
+    wait_for_jobs
     [ "$node_rank" = 0 ] || exit 0
     draw_curves "$out" $metric
     if asked evaluate; then
@@ -127,10 +130,10 @@ choose_setting() {
 parse() {
     local model layer
     small=no input="" out="" layers="" models="" seed="" seeds="" update_freq=1 own_updates="" own_finetune_updates=""
-    own_valid_streams="" own_test_streams="" nodes="" node_rank="" rendezvous="" extra=()
+    own_valid_streams="" own_test_streams="" nodes="" node_rank="" rendezvous="" extra=() jobs=1
     todo="prepare train finetune evaluate generate"
     parse_options "out steps models node-rank rendezvous" "layers+ seeds+ seed updates finetune-updates update-freq\
- valid-streams test-streams nodes" "$@"
+ valid-streams test-streams nodes jobs" "$@"
     check_names --steps "$todo" "prepare train finetune evaluate generate"
     find_input
     if [ $small = yes ]; then

@@ -28,7 +28,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train average tune generate score\"\
- --models \"transformer feedback initialised\" --layers \"N …\" --seeds \"N …\" --projections per-layer|shared\
+ --models \"transformer feedback initialised\" --layers \"N …\" --seeds \"N …\" --jobs N --projections per-layer|shared\
  --updates N --update-freq N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 more_models="" # of the corpus
 
@@ -42,15 +42,18 @@ run_recipe() {
     [ "$node_rank" != 0 ] || [ $printing = yes ] || [ -s "$data/dict.${pair#* }.txt" ] ||
         fail "$data: no prepared data; run step prepare first"
     find_devices
+    prepare_jobs
     for seed in $seeds; do
         for layer in $layers; do
             for model in $models; do
                 suffix=-$layer
                 [ "$seed" = 1 ] || suffix+=-seed$seed # the folder of seed 1 has no seed in its name
-                run_steps "$out/$model$suffix"
+                [ $model != initialised ] || wait_for_jobs # among them the transformer whose parameters it starts from
+                start_job "$model$suffix" run_steps "$out/$model$suffix"
             done
         done
     done
+    wait_for_jobs
     [ "$node_rank" = 0 ] || exit 0
     draw_curves "$out" nll_loss
     if asked score; then
@@ -63,9 +66,9 @@ run_recipe() {
 # parse ARGUMENTS…: read the command line and set the defaults.
 parse() {
     small=no input="" out="" layers="" models="transformer feedback initialised" projections="" seed="" seeds=""
-    update_freq=1 own_updates="" nodes="" node_rank="" rendezvous="" extra=() lengths="" default_projections=per-layer
+    update_freq=1 own_updates="" nodes="" node_rank="" rendezvous="" extra=() jobs=1 lengths="" default_projections=per-layer
     todo="prepare train average tune generate score"
-    parse_options "out steps models projections node-rank rendezvous" "layers+ seeds+ seed updates update-freq nodes" "$@"
+    parse_options "out steps models projections node-rank rendezvous" "layers+ seeds+ seed updates update-freq nodes jobs" "$@"
     check_names --steps "$todo" "prepare train average tune generate score"
     check_names --models "$models" "transformer feedback initialised${more_models:+ $more_models}"
     [ -z "$projections" ] || check_names --projections "$projections" "per-layer shared"

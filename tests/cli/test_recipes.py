@@ -254,12 +254,14 @@ def test_experiments_on_wikitext(tmp_path, script, models, runs, figure):
 
 @pytest.mark.slow
 def test_seeds_and_depths(tmp_path):
-    """Two seeds and two depths: means and spreads, and the figure against the number of layers."""
+    """Two seeds and two depths, two runs at a time: means and spreads, and the figure against the number of layers."""
     data, out = made_up_corpus("char_ptb", tmp_path), tmp_path / "out"
-    short = ["--layers", "1 2", "--seeds", "1 2", "--updates", 2, "--models", "relative_transformer_lm"]
+    short = ["--layers", "1 2", "--seeds", "1 2", "--updates", 2, "--models", "relative_transformer_lm initialised"]
+    short += ["--jobs", 2]
     done = recipe(
         "language_modeling/char_ptb", "--small", data, *short, "--steps", "prepare train evaluate", "--out", out
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    check_results(out, [f"relative_transformer_lm-{layers}{seed}" for layers in (1, 2) for seed in ("", "-seed2")])
+    runs = [f"{layers}{seed}" for layers in (1, 2) for seed in ("", "-seed2")]
+    check_results(out, [f"{model}-{run}" for run in runs for model in ("relative_transformer_lm", "initialised")])
     assert " ± " in done.stdout and (out / "layers.png").read_bytes().startswith(b"\x89PNG")

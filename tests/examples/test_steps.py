@@ -1,6 +1,7 @@
 """The functions that the recipes share, examples/steps.sh."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -50,6 +51,50 @@ def test_find_nodes(tmp_path, options, slurm, found):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert " ".join((done.stdout + done.stderr).split()).startswith(found)
     assert (done.returncode == 0) == (not found.startswith("error"))
+
+
+JOBS = """
+set -euo pipefail
+. "$1/examples/steps.sh"
+out=$2 jobs=2 processes=1
+run() {
+    echo "begins"
+    [ "$1" != bad ] || fail "has no data"
+    if [ "$1" = long ]; then "$PYTHON" -c 'import time; print("sleeps", flush=True); time.sleep(60)'; fi
+    echo "ends"
+}
+prepare_jobs
+for name in "${@:3}"; do start_job "$name" run "$name"; done
+wait_for_jobs
+echo "all done"
+"""
+
+
+def start_jobs(tmp_path, *names):
+    command = ["bash", "-c", JOBS, "recipe", str(REPOSITORY), str(tmp_path), *names]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_jobs(tmp_path):
+    """Their lines bear their names; one that fails does not stop the others, and is named at the end."""
+    output, errors = start_jobs(tmp_path, "a", "b", "c").communicate(timeout=60)
+    assert sorted(output.splitlines()[:-1]) == [f"[{name}] {line}" for name in "abc" for line in ("begins", "ends")]
+    assert output.splitlines()[-1] == "all done" and not errors
+    output, errors = start_jobs(tmp_path, "a", "bad", "c").communicate(timeout=60)
+    assert {"[bad] error: has no data", "[a] ends", "[c] ends"} <= set(output.splitlines()) and "all done" not in output
+    assert "error: some runs failed: bad;" in errors and (tmp_path / "failed").read_text() == "bad\n"
+
+
+def test_interrupted_jobs(tmp_path):
+    """Ctrl-C stops the runs in the background, with all their processes."""
+    process = start_jobs(tmp_path, "long", "a")
+    assert any("sleeps" in line for line in process.stdout), "until it runs"
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and "KeyboardInterrupt" in output and "all done" not in output
 
 
 PREPARE = """
