@@ -59,7 +59,7 @@ def atomic_write(path: str) -> Iterator[str]:
 def atomic_folder(path: str) -> Iterator[str]:
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
-    ``path`` is created if it does not exist.
+    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay.
 
     Raises:
         OSError: the folder cannot be written to.
@@ -68,8 +68,11 @@ def atomic_folder(path: str) -> Iterator[str]:
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
     try:
         yield temporary
-        for name in os.listdir(temporary):
-            os.replace(os.path.join(temporary, name), os.path.join(path, name))
+        for folder, _, names in os.walk(temporary):
+            target = os.path.normpath(os.path.join(path, os.path.relpath(folder, temporary)))
+            os.makedirs(target, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(folder, name), os.path.join(target, name))
     finally:
         shutil.rmtree(temporary)
 

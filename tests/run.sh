@@ -23,12 +23,15 @@ if [ "${1:-}" = --without-fairseq ]; then
     cd "$repository"
     PYTHON=${PYTHON:-python3}
     version=$(version_of "$PYTHON")
+    [ -n "$version" ] || fail "PYTHON=$PYTHON: no such interpreter; give another one"
     case $version in
         3.11 | 3.1[3-9]) ;;
         *) fail "PYTHON=$PYTHON: --without-fairseq is for Python 3.11, 3.13 or newer; give one, or leave it out" ;;
     esac
     venv=${FB_FAIRSEQ_VENV:-$repository/.venv-$version}
     absolute venv
+    [ ! -x "$venv/bin/python" ] || [ "$(version_of "$venv/bin/python")" = "$version" ] ||
+        fail "PYTHON=$PYTHON is Python $version, but $venv has another one; set FB_FAIRSEQ_VENV=DIR to another folder"
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$(cksum <setup.py)" ]; then
         echo "Installing torch, transformers and the tests' packages into $venv"
         [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv" || fail "could not create $venv"

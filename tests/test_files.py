@@ -43,6 +43,13 @@ def test_a_folder_gets_all_files_or_none(tmp_path):
                 file.write(name)
         assert [name for name in os.listdir(tmp_path / "new") if not name.startswith(".")] == []
     assert sorted(os.listdir(tmp_path / "new")) == ["a", "b"]
+    for text in ("old", "new"):  # folders in it are merged
+        with atomic_folder(str(tmp_path / "new")) as temporary:
+            os.mkdir(os.path.join(temporary, "inner"))
+            with open(os.path.join(temporary, "inner", text), "w") as file:
+                file.write(text)
+    assert sorted(os.listdir(tmp_path / "new")) == ["a", "b", "inner"]
+    assert sorted(os.listdir(tmp_path / "new/inner")) == ["new", "old"]
 
 
 HOLDER = """

@@ -50,6 +50,13 @@ BYTES = 260  # size of the dictionary of bytes
 HF, FAIRSEQ, COMMAND = "transformers' generate", "fairseq's SequenceGenerator", "python -m fb_fairseq generate"
 
 
+def positive(text: str) -> int:
+    """A positive number on the command line."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -58,7 +65,7 @@ def parse() -> argparse.Namespace:
         "--data", metavar="FOLDER", help="folder with its dict.txt (default: that of its training data)"
     )
     parser.add_argument(
-        "--batch-size", type=int, nargs="+", default=[1, 16], metavar="N", help="number of texts (default: 1 16)"
+        "--batch-size", type=positive, nargs="+", default=[1, 16], metavar="N", help="number of texts (default: 1 16)"
     )
     add_number(parser, "--prompt", 8, "symbols of a prompt")
     add_number(parser, "--length", 256, "symbols to generate")

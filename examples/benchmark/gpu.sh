@@ -19,6 +19,6 @@ while [ $# -gt 0 ]; do # paths are the caller's
         *) arguments+=("$1"); shift ;;
     esac
 done
-make_environment
+make_environment test
 cd "$repository"
 exec python examples/benchmark/gpu.py ${arguments[@]+"${arguments[@]}"}

@@ -9,14 +9,33 @@ beside it.
 
 import json
 import os
-from typing import List
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 
+COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
 
-def read_dictionary(folder: str, symbols_of_model: int, subfolder: str = ""):
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Context of reading a file with transformers: whatever it raises becomes one line about this file.
+
+    Raises:
+        UserError: reading failed.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # of json, tokenizers, safetensors, huggingface_hub, …
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
+
+
+def read_dictionary(folder: str, symbols_of_model: int):
     """fairseq's dictionary, of the tokenizer in a folder.
 
     Raises:
@@ -27,55 +46,101 @@ def read_dictionary(folder: str, symbols_of_model: int, subfolder: str = ""):
 
     from fb_fairseq.transformers.tokenizers import dictionary_symbols
 
-    path = os.path.join(folder, subfolder)
-    if not os.path.isfile(os.path.join(path, "tokenizer.json")):
-        raise UserError(f"{path}: has no tokenizer.json; save the tokenizer there, too")
+    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
+        raise UserError(f"{folder}: has no tokenizer.json; save the tokenizer there, too (save_pretrained)")
     dictionary = Dictionary()
-    for symbol in dictionary_symbols(AutoTokenizer.from_pretrained(path))[dictionary.nspecial :]:
+    with reading(os.path.join(folder, "tokenizer.json")):
+        symbols = dictionary_symbols(AutoTokenizer.from_pretrained(folder))
+    for symbol in symbols[dictionary.nspecial :]:
         dictionary.add_symbol(symbol)
     if len(dictionary) != symbols_of_model:
         raise UserError(
-            f"{path}: its tokenizer has {len(dictionary)} symbols, its model {symbols_of_model}; give the tokenizer "
+            f"{folder}: its tokenizer has {len(dictionary)} symbols, its model {symbols_of_model}; give the tokenizer "
             "that belongs to the model"
         )
     return dictionary
 
 
-def read_configuration(folder: str):
-    """The configuration of the model in a folder, and the model's class.
+def read_model(folder: str):
+    """The model in a folder.
 
     Raises:
-        UserError: the folder has no weights, or is of another package.
+        UserError: there is none of this package, or it is not complete.
     """
-    from transformers import AutoConfig
+    from transformers.utils import logging
 
     from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.modeling import MODELS
 
     models = {**MODELS, FeedbackDecoderConfig.model_type: FeedbackDecoderForConditionalGeneration}
-    if not os.path.isfile(os.path.join(folder, "config.json")):
-        raise UserError(
-            f"{folder}: has no config.json; give a folder of python -m fb_fairseq export or save_pretrained"
-        )
+    path = os.path.join(folder, "config.json")
+    if not os.path.isfile(path):
+        raise UserError(f"{folder}: has no config.json; give {COMPLETE}")
+    with reading(path), open(path, encoding="utf-8") as file:
+        kind = json.load(file).get("model_type")
+    if kind not in models:
+        raise UserError(f"{path}: {kind} is not a model of this package; give one of {', '.join(models)}")
     missing = missing_files(folder)
     if missing:
         raise UserError(f"{folder}: has no {missing[0]}; give a folder with all weights")
-    config = AutoConfig.from_pretrained(folder)
-    if config.model_type not in models:
+    with reading(path):
+        config = models[kind].config_class.from_pretrained(folder)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)  # it would print tables
+    logging.disable_progress_bar()
+    try:
+        with reading(folder):
+            model, found = models[kind].from_pretrained(
+                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            )
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()
+    misfits = [name[0] if isinstance(name, (list, tuple)) else name for names in found.values() for name in names]
+    if misfits:
         raise UserError(
-            f"{folder}: {config.model_type} is not a model of this package; give one of {', '.join(models)}"
+            f"{folder}: {', '.join(sorted(misfits)[:3])}: the weights are not those of config.json; give {COMPLETE}"
         )
-    return config, models[config.model_type]
+    return model
 
 
 def missing_files(folder: str) -> List[str]:
-    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index."""
+    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index.
+
+    Raises:
+        UserError: the index cannot be read.
+    """
     names = ["model.safetensors"]
     index = os.path.join(folder, "model.safetensors.index.json")
     if os.path.isfile(index):
-        with open(index, encoding="utf-8") as file:
+        with reading(index), open(index, encoding="utf-8") as file:
             names = sorted(set(json.load(file)["weight_map"].values()))
     return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
+
+
+def read_dictionaries(folder: str, config) -> Dict[str, Any]:
+    """The dictionaries of a model by the names of their files.
+
+    Raises:
+        UserError: see ``read_dictionary``; or the languages have no names.
+    """
+    from fb_fairseq.transformers.card import TARGET_FOLDER
+
+    if not config.is_encoder_decoder:
+        return {"dict.txt": read_dictionary(folder, config.vocab_size)}
+    languages = config.source_lang, config.target_lang
+    if not all(languages) or languages[0] == languages[1] or any(os.sep in language for language in languages):
+        raise UserError(
+            f"{os.path.join(folder, 'config.json')}: source_lang {languages[0]!r} and target_lang {languages[1]!r}: "
+            "give both languages names there, such as 'de' and 'en'"
+        )
+    target = os.path.join(folder, TARGET_FOLDER)
+    own = not config.share_all_embeddings and (os.path.isdir(target) or config.vocab_size != config.source_vocab_size)
+    sizes = {folder: config.source_vocab_size, (target if own else folder): config.vocab_size}
+    found = {path: read_dictionary(path, size) for path, size in sizes.items()}
+    return {
+        f"dict.{language}.txt": found[path] for language, path in zip(languages, (folder, target if own else folder))
+    }
 
 
 def convert(folder: str, out: str) -> None:
@@ -89,36 +154,38 @@ def convert(folder: str, out: str) -> None:
     # isort: split
     from fb_fairseq.commands.import_original.command import LANGUAGE_MODEL, build_checkpoint, command_line
     from fb_fairseq.commands.import_original.source import Imported
-    from fb_fairseq.commands.import_original.symbols import write_dictionary
+    from fb_fairseq.commands.import_original.symbols import check_dictionary_file, write_dictionary
     from fb_fairseq.tensor_files import save_file
-    from fb_fairseq.transformers.card import TARGET_FOLDER
 
     check_output_file("--out", out)
-    config, model_class = read_configuration(folder)
-    defaults, training = config.option_defaults(), LANGUAGE_MODEL
+    model = read_model(folder)
+    config, training = model.config, LANGUAGE_MODEL
+    dictionaries = read_dictionaries(folder, config)
+    options = {name: getattr(config, name) for name in config.option_defaults()}
     if config.is_encoder_decoder:
-        defaults.update(share_all_embeddings=False, decoder_learned_pos=False, max_target_positions=1024)
-        target_folder = TARGET_FOLDER if os.path.isdir(os.path.join(folder, TARGET_FOLDER)) else ""
-        dictionaries = {
-            f"dict.{config.source_lang}.txt": read_dictionary(folder, config.source_vocab_size),
-            f"dict.{config.target_lang}.txt": read_dictionary(folder, config.vocab_size, target_folder),
-        }
+        # All of them: the architecture's defaults are not the configuration's.
+        names = ("share_all_embeddings", "decoder_learned_pos", "max_target_positions")
+        options.update({name: getattr(config, name) for name in names})
+        options = {name: value for name, value in options.items() if value is not None}
         training = ("--task", "translation", "--criterion", "cross_entropy")
     else:
-        dictionaries = {"dict.txt": read_dictionary(folder, config.vocab_size)}
-    options = {name: getattr(config, name) for name, default in defaults.items() if getattr(config, name) != default}
+        defaults = config.option_defaults()
+        options = {name: value for name, value in options.items() if value != defaults[name]}
     options["arch"] = config.model_type
     if config.model_type != "streaming_lstm_lm":  # which has no ring
         options["memory_storage"] = config.memory_storage
-    parameters = dict(model_class.from_pretrained(folder).named_parameters())
-    checkpoint = build_checkpoint(folder, Imported(options, parameters), *dictionaries.values(), training=training)
+    parameters = dict(model.named_parameters())
+    imported = Imported(options, parameters)
+    checkpoint = build_checkpoint(folder, imported, *dictionaries.values(), training=training, remedy=COMPLETE)
     if config.is_encoder_decoder:
         checkpoint["cfg"]["task"].update(source_lang=config.source_lang, target_lang=config.target_lang)
-    paths = {
-        write_dictionary(dictionary, os.path.dirname(os.path.abspath(out)), name): dictionary
-        for name, dictionary in dictionaries.items()
-    }
+    beside = os.path.dirname(os.path.abspath(out))
+    paths = {os.path.join(beside, name): dictionary for name, dictionary in dictionaries.items()}
+    for path, dictionary in paths.items():
+        check_dictionary_file(dictionary, path)
     save_file(checkpoint, out)
+    for path, dictionary in paths.items():
+        write_dictionary(dictionary, path)
     number = sum(parameter.numel() for parameter in parameters.values())
     print(f"{out}: {number:,} parameters, {' '.join(training[:2])} {' '.join(command_line(options))}")
     for path, dictionary in paths.items():

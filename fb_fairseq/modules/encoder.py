@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.layer import TransformerLayer, affine
 from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
-from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,
     attention_residual,
@@ -85,10 +85,9 @@ class TokenPositions(nn.Module):
         Raises:
             UserError: a position is beyond the learned ones.
         """
-        last = int(positions.max()) if positions.numel() else 0
         if self.weight is None:
-            # In fp32, as fairseq's table.
-            return sinusoidal_positions(0, max(last, 1), like_D, torch.float32)[(positions - 1).clamp(min=0)]
+            return sinusoids(positions - 1, like_D, torch.float32)  # as fairseq's table
+        last = int(positions.max()) if positions.numel() else 0
         if last > self.positions:
             raise UserError(f"the text has {last} tokens, the model positions for {self.positions} ({self.option})")
         return F.embedding(positions + self.padding_idx, self.weight)

@@ -36,21 +36,29 @@ class RelativePositions(nn.Module):
         return Positions(self.key, self.value)
 
 
-def sinusoidal_positions(start: int, steps: int, like_D: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+def sinusoidal_positions(start: int, steps: int, like_D: Tensor) -> Tensor:
     """fairseq's sinusoidal embeddings [T, D] of the positions start … start + T - 1, for streams of any length.
 
-    Vaswani et al. 2017 §3.5, with all sines before all cosines.
+    Vaswani et al. 2017 §3.5, with all sines before all cosines. Computed in float64, so that far positions are exact.
 
     Args:
         start: position of the first step, from 0.
         steps: T.
         like_D: a tensor of the width, type and device wanted.
+    """
+    return sinusoids(torch.arange(start, start + steps, device=like_D.device), like_D)
+
+
+def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+    """The embeddings [..., D] of positions [...]; see ``sinusoidal_positions``.
+
+    Args:
         precision: in which they are computed. In float64 far positions are exact; fairseq computes in float32.
     """
     D = like_D.shape[-1]
     half = D // 2
     options = {"dtype": precision, "device": like_D.device}
     frequencies = torch.exp(torch.arange(half, **options) * -(math.log(LONGEST_WAVELENGTH) / max(half - 1, 1)))
-    angles = (torch.arange(start, start + steps, **options) + FIRST_POSITION)[:, None] * frequencies
-    embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(steps, D % 2)], 1)
+    angles = (positions.to(**options) + FIRST_POSITION)[..., None] * frequencies
+    embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(*positions.shape, D % 2)], -1)
     return embedding.to(like_D.dtype)

@@ -23,10 +23,12 @@ class MemoryCache(Cache):
     Attributes:
         position: number of tokens read, padding included.
         texts: number of texts, B; 0 before the first token.
+        device: where their memory is; None before the first token.
     """
 
     is_compileable = False
     position = texts = 0
+    device: Optional[torch.device] = None
 
     def __init__(self):
         super().__init__(layers=[])
@@ -57,7 +59,7 @@ class MemoryCache(Cache):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each text."""
-        self.reorder_cache(torch.arange(self.texts).repeat_interleave(repeats))
+        self.reorder_cache(torch.arange(self.texts, device=self.device).repeat_interleave(repeats))
 
     def crop(self, max_length: int) -> None:
         """Not possible: what was read changes the memory for good."""
@@ -113,7 +115,8 @@ class StreamCache(MemoryCache):
         """Continue where other streams have stopped, all at the same position."""
         self.reset()
         self._state, self.position = state, position
-        self.texts = 0 if state is None else state.memory_KCBD.shape[2]
+        if state is not None:
+            self.texts, self.device = state.memory_KCBD.shape[2], state.memory_KCBD.device
 
     # Running a stack.
 
@@ -126,7 +129,7 @@ class StreamCache(MemoryCache):
         Returns:
             Features [B, T, D].
         """
-        self.texts = len(x_BTD)
+        self.texts, self.device = len(x_BTD), x_BTD.device
         if self._ring is not None or (x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled()):
             return self._run_steps(stack, x_BTD)
         whole = torch.is_grad_enabled()
@@ -197,6 +200,11 @@ class DecoderCache(MemoryCache):
     def texts(self) -> int:
         """Number of texts."""
         return self.state.encoder[0].keys_CBHE.shape[1] * self.state.hypotheses
+
+    @property
+    def device(self) -> torch.device:
+        """Where the memory is."""
+        return self.state.encoder[0].keys_CBHE.device
 
     def nbytes(self) -> int:
         """Bytes of the memory, without keys and values of the encoder's output."""

@@ -135,18 +135,26 @@ def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def figures_of_log(lines: Iterable[str]) -> Dict[str, Any]:
-    """Updates and validation loss where it was lowest, from a log of ``--log-format json``; empty if it has none."""
+    """Updates and figures of the best validation, from a log of ``--log-format json``; empty if it has none.
+
+    The best one has the highest BLEU, or the lowest loss.
+    """
+    keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
+    keys["valid_bleu"] = "valid_bleu"
     best: Dict[str, Any] = {}
+
+    def rank(figures: Dict[str, Any]) -> float:
+        return figures.get("valid_bleu", -figures["valid_bits"])
+
     for line in lines:
         try:
             entry = json.loads(line[line.index("{") :])
-            figures = {"valid_bits": float(entry["valid_loss"])}
-        except (KeyError, ValueError):
+            figures = {name: float(entry[key]) for key, name in keys.items() if key in entry}
+            if "valid_num_updates" in entry:
+                figures["updates"] = int(entry["valid_num_updates"])
+        except ValueError:
             continue  # another line
-        for name, key, number in (("valid_bpb", "valid_bpb", float), ("updates", "valid_num_updates", int)):
-            if key in entry:
-                figures[name] = number(entry[key])
-        if not best or figures["valid_bits"] < best["valid_bits"]:
+        if "valid_bits" in figures and (not best or rank(figures) > rank(best)):
             best = figures
     return best
 
@@ -163,7 +171,7 @@ def model_card(facts: CardFacts) -> str:
 
 
 def _front_matter(facts: CardFacts) -> str:
-    task = "text2text-generation" if facts.languages else "text-generation"
+    task = "translation" if facts.languages else "text-generation"
     lines = ["library_name: transformers", f"pipeline_tag: {task}"]
     if facts.license:
         lines.append(f"license: {json.dumps(facts.license)}")

@@ -44,6 +44,8 @@ class OptionsConfig(PreTrainedConfig):
             setattr(self, name, options.pop(name, default))
         options["tie_word_embeddings"] = self.has_tied_words()
         super().__post_init__(**options)
+        if not isinstance(self.vocab_size, int):
+            raise UserError(f"vocab_size {self.vocab_size!r}: not a number")
         if self.memory_storage not in STORAGES:
             raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
         self.check_options()
@@ -75,6 +77,12 @@ class OptionsConfig(PreTrainedConfig):
             UserError: one is out of range, or contradicts another one.
         """
         names = self.option_defaults()
+        for name, default in names.items():
+            value = getattr(self, name)
+            if isinstance(default, (int, float)) and not isinstance(value, (int, float)):
+                raise UserError(f"{name} {value!r}: not a number")
+            if not isinstance(default, (int, float)) and not isinstance(value, (str, type(None))):
+                raise UserError(f"{name} {value!r}: not a text, such as '20000,40000'")
         return kind(
             **{field.name: getattr(self, field.name) for field in fields(kind) if field.name in names}, **others
         )

@@ -172,6 +172,14 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
 
+    def resize_token_embeddings(self, *_, **__) -> None:
+        """Not possible: the dictionary is that of the training data.
+
+        Raises:
+            UserError: always; nothing is changed.
+        """
+        raise UserError("resize_token_embeddings: the vocabulary is that of the training data, and cannot be changed")
+
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
         """Recompute activations in the backward pass, in the stack's own way."""
         stack = self.decoder.stack
@@ -216,8 +224,11 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             UserError: padding is not at the beginning of texts that go on.
         """
         cache, may_end = past_key_values, past_key_values is None and use_cache is None
-        if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not self.training:
+        remembers = self.config.use_cache if use_cache is None else use_cache
+        if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
             cache = StreamCache(self.config.memory_storage)
+        check_cache(cache, StreamCache)
+        check_loaded(self.decoder)
         features_BTD = self._features(input_ids, attention_mask, cache, may_end)
         targets_BT = shift_labels
         if targets_BT is None and labels is not None:
@@ -249,7 +260,7 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             positions_TB = None if age_B is None else age_B[None]
         elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
             padding = Padding(torch.ones_like(input_ids) if mask is None else mask[:, -T:], age_B, start > 0)
-            if padding.right and cache is not None and not self.training:
+            if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
                 if not may_end:
                     raise UserError(
                         "attention_mask: has padding at the end; pad at the beginning (padding_side='left')"
@@ -263,6 +274,26 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
         features_BTD = cache.run(self.decoder.stack, x_BTD, positions_TB)
         cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
         return features_BTD
+
+
+def check_cache(cache: Any, kind: type) -> None:
+    """Check that a cache is of the model's kind.
+
+    Raises:
+        UserError: it is not.
+    """
+    if cache is not None and not isinstance(cache, kind):
+        raise UserError(f"past_key_values: a {type(cache).__name__}; give the {kind.__name__} that the model returned")
+
+
+def check_loaded(part: nn.Module) -> None:
+    """Check that a part of a model is in memory.
+
+    Raises:
+        UserError: ``device_map`` has put it on disk.
+    """
+    if next(part.parameters()).is_meta:
+        raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")
 
 
 def tied_names(model: nn.Module) -> dict:

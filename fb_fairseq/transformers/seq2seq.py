@@ -22,7 +22,14 @@ from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD
-from fb_fairseq.transformers.modeling import IGNORED, OutputLayer, tied_names
+from fb_fairseq.transformers.modeling import (
+    IGNORED,
+    LanguageModel,
+    OutputLayer,
+    check_cache,
+    check_loaded,
+    tied_names,
+)
 from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
 PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
@@ -156,6 +163,8 @@ class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
 
+    resize_token_embeddings = LanguageModel.resize_token_embeddings
+
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
         """Recompute activations in the backward pass."""
         for part in (self.encoder, self.decoder.stack):
@@ -201,25 +210,31 @@ class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
             none, because they are large.
 
         Raises:
-            UserError: targets are padded at the beginning; a text is longer than the learned positions; or decoding
-                step by step with gradients.
+            UserError: there are no sources; targets are not padded at the end; a text is longer than the learned
+                positions; decoding step by step with gradients; or parameters are on disk.
         """
+        check_cache(past_key_values, DecoderCache)
         if encoder_outputs is None:
+            if input_ids is None:
+                raise UserError("input_ids: missing; give the sources, or what the encoder has returned for them")
+            check_loaded(self.encoder)
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        out_CBD = encoder_outputs[0].transpose(0, 1)
+        check_loaded(self.decoder)
+        device = self.decoder.embed_tokens.weight.device  # device_map may have put the encoder on another one
+        out_CBD = encoder_outputs[0].transpose(0, 1).to(device)
         if attention_mask is None:
             attention_mask = getattr(encoder_outputs, "attention_mask", None)
-        padding_BC = None if attention_mask is None else ~attention_mask.bool()
+        padding_BC = None if attention_mask is None else ~attention_mask.bool().to(device)
         if decoder_input_ids is None:
             if labels is None:
                 raise UserError("decoder_input_ids: missing; give them, or labels, or call generate")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        cache = past_key_values
+        decoder_input_ids, cache = decoder_input_ids.to(device), past_key_values
         if cache is None:
             check_targets(decoder_input_ids, decoder_attention_mask)
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
-        if cache is None and use_cache and not self.training and not torch.is_grad_enabled():
+        if cache is None and use_cache and not torch.is_grad_enabled():
             cache = self.decoder.new_cache(out_CBD, padding_BC)
         if cache is None:
             features_BTD = self.decoder.run(decoder_input_ids, out_CBD, padding_BC)
@@ -239,13 +254,16 @@ class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
 
 
 def check_targets(tokens_BT: Tensor, mask: Optional[Tensor]) -> None:
-    """Check that targets are not padded at the beginning.
+    """Check that targets are padded at the end, if at all.
 
     Raises:
-        UserError: one of them is.
+        UserError: one of them is not.
     """
-    if bool((tokens_BT[:, 0] == PAD).any() or (mask is not None and not bool(mask[:, 0].all()))):
-        raise UserError("decoder_input_ids: padded at the beginning; pad at the end (padding_side='right')")
+    kept_BT = tokens_BT[:, :1] != PAD
+    if mask is not None:  # one that is never 1 after a 0, and not 0 at the beginning
+        kept_BT = torch.cat([kept_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
+    if not bool(kept_BT.all()):
+        raise UserError("decoder_input_ids: not padded at the end alone; give padding_side='right'")
 
 
 def new_embedding(symbols: int, width: int) -> nn.Embedding:

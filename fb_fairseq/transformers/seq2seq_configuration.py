@@ -69,6 +69,8 @@ class FeedbackDecoderConfig(OptionsConfig):
 
     def check_options(self) -> None:
         """See ``OptionsConfig``."""
+        if self.max_target_positions < 1:
+            raise UserError(f"max_target_positions {self.max_target_positions}: must be 1 or more")
         self.options_of(EncoderOptions)
         self.options_of(WordOptions)
         self.stack_options()

@@ -237,7 +237,9 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     assert "No such file" in one_line(capsys, export, tmp_path / "none.pt", *to)
     assert not (tmp_path / "model").exists()
     out = ["--out", tmp_path / "back.pt"]
-    assert "has no config.json; give a folder" in one_line(capsys, import_transformers, tmp_path, *out)
+    assert "has no config.json; give the folder of a model that" in one_line(
+        capsys, import_transformers, tmp_path, *out
+    )
     (tmp_path / "weightless").mkdir()
     (tmp_path / "weightless/config.json").write_text((folder / "config.json").read_text())
     assert "has no model.safetensors" in one_line(capsys, import_transformers, tmp_path / "weightless", *out)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -48,7 +49,8 @@ def both(request, tmp_path):
     given = argparse.Namespace(**{**SIZES, **options})
     feedback_decoder(given)
     saved = {"model": theirs.state_dict(), "cfg": {"task": {"source_lang": "de", "target_lang": "en"}}}
-    source = Source("checkpoint.pt", saved, vars(given), "feedback_decoder", str(tmp_path), None)
+    task = saved["cfg"]["task"]
+    source = Source("checkpoint.pt", saved, vars(given), task, "feedback_decoder", str(tmp_path), None, (None, None))
     return theirs, build_exported(source, {"name": "model"})[0]
 
 
@@ -163,12 +165,18 @@ def test_there_and_back(data, trained, tmp_path):
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").state_dict()
     first = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
     assert all(again[name].equal(first[name]) for name in first)
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "again" / name).read_text()) == json.loads((folder / name).read_text())
+    # Into the same folder, once more.
+    export([str(tmp_path / "back.pt"), "--to", str(tmp_path / "again")])
+    assert (tmp_path / "again/target/tokenizer.json").exists()
 
 
 def test_shared_dictionary(tmp_path, data):
     """One tokenizer serves both languages."""
     joined = preprocess(tmp_path / "joined", joined_dictionary=True)
     train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
+    (tmp_path / "model/target").mkdir(parents=True)  # as an earlier export has left it
     export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model"), "--dict", str(joined)])
     assert not (tmp_path / "model/target").exists()
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
@@ -193,11 +201,60 @@ def test_bad_input(trained, tmp_path, capsys):
         model = model if isinstance(model, dict) else vars(model)
         torch.save({**saved, "cfg": {**saved["cfg"], "model": {**model, **options}}}, tmp_path / "changed.pt")
         assert message in one_line(capsys, export, tmp_path / "changed.pt", *to)
+    other = tmp_path / "other"
+    other.mkdir()
+    for language, words in (("de", 5), ("en", 7)):
+        dictionary(words).save(str(other / f"dict.{language}.txt"))
+    line = one_line(capsys, export, checkpoint, *to, "--dict", other)
+    assert re.search(r"dict.de.txt: has 9 symbols, the model \d+; give that of the training data with --dict", line)
+    torch.save({**saved, "cfg": {**saved["cfg"], "task": argparse.Namespace(data="/nowhere")}}, tmp_path / "bare.pt")
+    line = one_line(capsys, export, tmp_path / "bare.pt", *to)
+    assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
     line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
     assert "has no validation; give a log of --log-format json" in line
     assert not (tmp_path / "model").exists()
-    (tmp_path / "half").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "half" / name).write_bytes((folder / name).read_bytes())
-    line = one_line(capsys, import_transformers, tmp_path / "half", "--out", tmp_path / "back.pt")
-    assert "half: has no tokenizer.json; save the tokenizer there, too" in line.replace("half/", "half")
+
+
+CONFIG = "config.json"
+
+
+@pytest.mark.parametrize(
+    "file, change, message",
+    [
+        ("tokenizer.json", None, "model: has no tokenizer.json; save the tokenizer there, too (save_pretrained)"),
+        ("target/tokenizer.json", None, "target: has no tokenizer.json; save the tokenizer there, too"),
+        ("tokenizer.json", "{", "tokenizer.json: cannot be read ("),
+        ("model.safetensors", "{}", "model: cannot be read ("),
+        (CONFIG, "{", "config.json: cannot be read ("),
+        (CONFIG, dict(model_type="marian"), "config.json: marian is not a model of this package"),
+        (CONFIG, dict(encoder_layers=3), "the weights are not those of config.json; give the folder"),
+        (CONFIG, dict(decoder_layers=1), "the weights are not those of config.json; give the folder"),
+        (CONFIG, dict(decoder_ffn_embed_dim=8), "the weights are not those of config.json; give the folder"),
+        (CONFIG, dict(decoder_layers="2"), "config.json: decoder_layers '2': not a number"),
+        (CONFIG, dict(vocab_size="many"), "config.json: vocab_size 'many': not a number"),
+        (CONFIG, dict(memory_composition="sum"), "config.json: --memory-composition sum: unknown"),
+        (CONFIG, dict(target_lang=""), "source_lang 'de' and target_lang '': give both languages names there"),
+        (CONFIG, dict(target_lang="de"), "give both languages names there, such as 'de' and 'en'"),
+    ],
+)
+def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change, message):
+    folder = tmp_path / "model"
+    shutil.copytree(trained[1], folder)
+    if change is None:
+        (folder / file).unlink()
+    elif isinstance(change, str):
+        (folder / file).write_text(change)
+    else:
+        (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text()), **change}))
+    (tmp_path / "out").mkdir()
+    capsys.readouterr()
+    line = one_line(capsys, import_transformers, folder, "--out", tmp_path / "out/back.pt")
+    assert message in line and list((tmp_path / "out").iterdir()) == []
+
+
+def test_dictionaries_of_other_models_stay(trained, tmp_path, capsys):
+    (tmp_path / "dict.en.txt").write_text("other 1\n")
+    capsys.readouterr()
+    line = one_line(capsys, import_transformers, trained[1], "--out", tmp_path / "back.pt")
+    assert "dict.en.txt: is the dictionary of another model; give an --out in another folder" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["dict.en.txt"]

@@ -135,6 +135,16 @@ def test_generation(model, ids, options):
         assert uncached.tolist() == alone.tolist()
 
 
+@pytest.mark.parametrize("kind", ["feedback", "transformer", "lstm"])
+def test_generation_in_training_mode(kind, ids):
+    """Without dropout, as in evaluation mode: models are in training mode after ``Trainer.train()``."""
+    model = build(kind)
+    batch, mask = padded(ids)
+    options = dict(attention_mask=mask, max_new_tokens=8, do_sample=False, pad_token_id=1)
+    expected = model.generate(batch, **options)
+    assert model.train().generate(batch, **options).tolist() == expected.tolist()
+
+
 def test_sampling_and_scores(ids):
     model = build("feedback")
     torch.manual_seed(3)

@@ -20,6 +20,6 @@ import fb_fairseq.transformers  # noqa: F401  registers the models
 from lm_eval.__main__ import cli_evaluate
 
 if __name__ == "__main__":
-    if "--include_path" not in sys.argv:
+    if not any(argument.split("=")[0] == "--include_path" for argument in sys.argv):
         sys.argv += ["--include_path", os.path.dirname(os.path.abspath(__file__))]
     cli_evaluate()

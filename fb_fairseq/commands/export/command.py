@@ -9,21 +9,28 @@ AutoTokenizer.
 """
 
 import os
+import shutil
 from typing import Any, Dict, List, Optional
 
 from fb_fairseq.command_line import CommandParser
+from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, check_output_folder, open_text
 
 
 def export(
-    path: str, folder: str, dictionaries: Optional[str], codes: Optional[str], known: Dict[str, Any]
+    path: str,
+    folder: str,
+    dictionaries: Optional[str],
+    codes: Optional[str],
+    known: Dict[str, Any],
+    languages: Languages = (None, None),
 ) -> List[str]:
     """Write the model to a folder.
 
     Args:
         path: the checkpoint.
-        dictionaries, codes: see ``fb_fairseq.commands.export.source.Source``.
+        dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
         known: what the card says besides, as arguments of ``CardFacts``.
 
     Returns:
@@ -38,11 +45,11 @@ def export(
     from fb_fairseq.commands.export import language_models, translation
     from fb_fairseq.commands.export.source import read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
-    from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
+    from fb_fairseq.transformers.card import TARGET_FOLDER, figures_of_checkpoint, model_card
     from fb_fairseq.transformers.tokenizers import save_tokenizer
 
     check_output_folder("--to", folder)
-    source = read(path, dictionaries, codes)
+    source = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
     if source.architecture not in builders:
         raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
@@ -55,7 +62,10 @@ def export(
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
-        return sorted(os.listdir(temporary))
+        names = sorted(os.listdir(temporary))
+    if TARGET_FOLDER not in tokenizers:  # that of an earlier export
+        shutil.rmtree(os.path.join(folder, TARGET_FOLDER), ignore_errors=True)
+    return names
 
 
 def save_model(model, folder: str) -> None:
@@ -105,6 +115,10 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--bpe-codes", metavar="FILE", help="subword-nmt's codes, if the words of the data are subwords"
     )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-lang", metavar="NAME", help=f"{side} language (default: that of the training, or of its data)"
+        )
     parser.add_argument("--data", help="what the model was trained on, in words, for the card")
     parser.add_argument("--license", help="licence of the model, for the card")
     parser.add_argument(
@@ -122,5 +136,6 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     with parser.one_line_errors():
         known = {"data": args.data, "license": args.license, **read_log(args.log)}
-        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known)
+        languages = args.source_lang, args.target_lang
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages)
     print(f"{args.to}: {', '.join(names)}")

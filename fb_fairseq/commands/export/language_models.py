@@ -22,7 +22,7 @@ def build(source: Source, card: Dict[str, Any]):
     from fb_fairseq.transformers.modeling import MODELS
     from fb_fairseq.transformers.tokenizers import build_tokenizer
 
-    options, dictionary = source.options, source.dictionary("dict.txt")
+    options, dictionary = source.options, source.dictionary("dict.txt", "decoder")
     if options.get("relative_positions") == "none" and options.get("decoder_learned_pos"):
         raise UserError(
             f"{source.path}: its learned positions end; only models for texts of any length can be exported"

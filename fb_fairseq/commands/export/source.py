@@ -1,9 +1,11 @@
 """What is exported: a checkpoint of fairseq, its options and its dictionaries."""
 
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from fb_fairseq.errors import UserError
+
+Languages = Tuple[Optional[str], Optional[str]]  # source and target
 
 
 class Source(NamedTuple):
@@ -13,17 +15,26 @@ class Source(NamedTuple):
         path: the file.
         saved: its content.
         options: those of its model, flat.
+        task: those of its task.
         architecture: the model's name, without that of its sizes: ``feedback_transformer_lm``.
         dictionaries: value of ``--dict``.
         codes: value of ``--bpe-codes``.
+        languages: values of ``--source-lang`` and ``--target-lang``.
     """
 
     path: str
     saved: Dict[str, Any]
     options: Dict[str, Any]
+    task: Dict[str, Any]
     architecture: str
     dictionaries: Optional[str]
     codes: Optional[str]
+    languages: Languages
+
+    @property
+    def data(self) -> str:
+        """The first folder of the training data; empty if the checkpoint does not say."""
+        return str(self.task.get("data") or "").split(":")[0]
 
     def values(self, defaults: Dict[str, Any]) -> Dict[str, Any]:
         """The checkpoint's options among those that a configuration has, as plain values.
@@ -34,20 +45,22 @@ class Source(NamedTuple):
         found = {name: self.options[name] for name in defaults if self.options.get(name) is not None}
         return {name: plain(value) for name, value in found.items()}
 
-    def dictionary(self, name: str):
+    def dictionary(self, name: str, side: str):
         """A dictionary of the training data: that of ``--dict`` (the file itself, or its folder), of the data folder,
         or the one beside the checkpoint.
 
         Args:
             name: of the file, ``dict.txt``.
+            side: ``encoder`` or ``decoder``.
 
         Raises:
-            UserError: there is none.
+            UserError: there is none, or it does not fit the model.
         """
         from fairseq.data import Dictionary
 
-        data = str(self.saved["cfg"]["task"].get("data") or "").split(":")[0]
-        folders = [folder for folder in (data, os.path.dirname(os.path.abspath(self.path))) if folder]
+        from fb_fairseq.models.word_embeddings import vocabulary_size
+
+        folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
         if self.dictionaries:
             folders = [self.dictionaries]
         candidates = [os.path.join(folder, name) for folder in folders]
@@ -55,7 +68,16 @@ class Source(NamedTuple):
             candidates = [self.dictionaries]
         for candidate in candidates:
             if os.path.isfile(candidate):
-                return Dictionary.load(candidate)
+                found, symbols = (
+                    Dictionary.load(candidate),
+                    vocabulary_size(self.saved["model"], f"{side}.embed_tokens."),
+                )
+                if symbols and len(found) != symbols:
+                    raise UserError(
+                        f"{candidate}: has {len(found)} symbols, the model {symbols}; give that of the training data "
+                        "with --dict"
+                    )
+                return found
         what = f"the {name}" if name == "dict.txt" else f"the folder with {name}"
         raise UserError(f"--dict {candidates[0]}: no such file; give {what} of the data that the model was trained on")
 
@@ -67,7 +89,12 @@ def plain(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def read(path: str, dictionaries: Optional[str], codes: Optional[str]) -> Source:
+def as_dictionary(options: Any) -> Dict[str, Any]:
+    """Options that fairseq may have saved as a ``Namespace``, or not at all."""
+    return options if isinstance(options, dict) else vars(options) if options is not None else {}
+
+
+def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages: Languages) -> Source:
     """Read a checkpoint.
 
     Raises:
@@ -77,18 +104,19 @@ def read(path: str, dictionaries: Optional[str], codes: Optional[str]) -> Source
 
     import fb_fairseq.models  # noqa: F401  registers the architectures
     from fb_fairseq import tensor_files
-    from fb_fairseq.commands.plot.checkpoints import model_options
 
     saved = tensor_files.load_checkpoint(path)
     if saved.get("cfg") is None:
         raise UserError(f"{path}: has no options (cfg); give a checkpoint of fairseq-train")
-    if saved["cfg"]["task"].get("labels"):
+    task = as_dictionary(saved["cfg"].get("task"))
+    if task.get("labels"):
         raise UserError(
             f"{path}: predicts labels, not the next symbol; give a checkpoint that was trained without --labels"
         )
-    options = model_options(saved)
+    options = as_dictionary(saved["cfg"]["model"])
     name = str(options.get("_name") or options.get("arch"))
-    return Source(path, saved, options, ARCH_MODEL_NAME_REGISTRY.get(name, name), dictionaries, codes)
+    architecture = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    return Source(path, saved, options, task, architecture, dictionaries, codes, languages)
 
 
 def load_parameters(source: Source, model) -> None:

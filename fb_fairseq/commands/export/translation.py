@@ -25,23 +25,23 @@ def check(source: Source) -> None:
 
 
 def read_languages(source: Source) -> Tuple[str, str]:
-    """Names of source and target language: as fairseq-train was told, or as it found them in the data folder.
+    """Names of source and target language: as given, as fairseq-train was told, or as it found them in the data folder.
 
     Raises:
-        UserError: there is no such folder any more.
+        UserError: none of these says.
     """
     from fairseq.data.data_utils import infer_language_pair
 
-    task = source.saved["cfg"]["task"]
-    languages, data = (task.get("source_lang"), task.get("target_lang")), str(task.get("data") or "").split(":")[0]
-    if None in languages and os.path.isdir(data):
-        languages = infer_language_pair(data)
+    saved = source.task.get("source_lang"), source.task.get("target_lang")
+    languages = [given or trained for given, trained in zip(source.languages, saved)]
+    if None in languages and os.path.isdir(source.data):
+        languages = [known or found for known, found in zip(languages, infer_language_pair(source.data))]
     if None in languages:
         raise UserError(
-            f"{source.path}: was trained without --source-lang and --target-lang, and its data folder {data} is not "
-            "here; give a checkpoint that was trained with them"
+            f"{source.path}: does not say its languages, nor does its data folder {source.data}; give --source-lang "
+            "and --target-lang"
         )
-    return languages
+    return languages[0], languages[1]
 
 
 def build(source: Source, card: Dict[str, Any]):
@@ -62,7 +62,8 @@ def build(source: Source, card: Dict[str, Any]):
     check(source)
     options = source.options
     languages = read_languages(source)
-    dictionaries = [source.dictionary(f"dict.{language}.txt") for language in languages]
+    sides = zip(languages, ("encoder", "decoder"))
+    dictionaries = [source.dictionary(f"dict.{language}.txt", side) for language, side in sides]
     values = source.values(FeedbackDecoderConfig.option_defaults())
     if values.get("adaptive_softmax_cutoff"):
         values["share_decoder_input_output_embed"] = False  # fairseq ignores it then
@@ -80,8 +81,8 @@ def build(source: Source, card: Dict[str, Any]):
     )
     model = FeedbackDecoderForConditionalGeneration(config)
     load_parameters(source, model)
-    generation = dict(num_beams=BEAMS, early_stopping=True, max_new_tokens=LONGEST, suppress_tokens=[PAD])
-    model.generation_config.update(**generation)
+    longest = min(LONGEST + 1, config.max_target_positions)  # with the </s> at the beginning
+    model.generation_config.update(num_beams=BEAMS, early_stopping=True, max_length=longest, suppress_tokens=[PAD])
     tokenizers = {"": build_tokenizer(dictionaries[0].symbols, source.codes, after_text=True)}
     if dictionaries[0] != dictionaries[1]:
         tokenizers[TARGET_FOLDER] = build_tokenizer(dictionaries[1].symbols, source.codes, after_text=True)

@@ -53,11 +53,12 @@ def command_line(options: Dict[str, object]) -> List[str]:
     return line
 
 
-def build_model(path: str, imported: Imported, cfg, source, target) -> torch.nn.Module:
+def build_model(path: str, imported: Imported, cfg, source, target, remedy: str) -> torch.nn.Module:
     """Build the fairseq model that ``cfg`` describes, with the imported parameters.
 
     Args:
         source, target: the dictionaries; those of a language model are the same.
+        remedy: what to give, if the parameters are not those of this model.
 
     Raises:
         UserError: the parameters' names or shapes are not the model's.
@@ -73,8 +74,7 @@ def build_model(path: str, imported: Imported, cfg, source, target) -> torch.nn.
     misfits += [name for name in found if name not in expected]
     if misfits:
         raise UserError(
-            f"{path}: the sizes of its parameters contradict each other ({', '.join(misfits[:3])}); give a complete "
-            f"checkpoint of {PROGRAMS}"
+            f"{path}: the sizes of its parameters contradict each other ({', '.join(misfits[:3])}); give {remedy}"
         )
     with torch.no_grad():
         for name, parameter in expected.items():
@@ -82,11 +82,17 @@ def build_model(path: str, imported: Imported, cfg, source, target) -> torch.nn.
     return model
 
 
+COMPLETE = f"a complete checkpoint of {PROGRAMS}"
 LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
 
 def build_checkpoint(
-    path: str, imported: Imported, source, target=None, training: Sequence[str] = LANGUAGE_MODEL
+    path: str,
+    imported: Imported,
+    source,
+    target=None,
+    training: Sequence[str] = LANGUAGE_MODEL,
+    remedy: str = COMPLETE,
 ) -> Dict[str, object]:
     """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
 
@@ -94,6 +100,7 @@ def build_checkpoint(
         source: the dictionary.
         target: that of a translation model's target language.
         training: task and criterion, as arguments of fairseq-train.
+        remedy: what to give, if the parameters contradict each other.
 
     Raises:
         UserError: the parameters' sizes contradict each other.
@@ -109,7 +116,7 @@ def build_checkpoint(
     line = ["", *training, "--optimizer", "adam", *command_line(imported.options)]  # "" is the data folder
     args = options.parse_args_and_arch(options.get_training_parser(), line)
     cfg = convert_namespace_to_omegaconf(args)
-    model = build_model(path, imported, cfg, source, target or source)
+    model = build_model(path, imported, cfg, source, target or source, remedy)
     history = {
         "criterion_name": CRITERION_REGISTRY[cfg.criterion._name].__name__,
         "optimizer_name": "FairseqAdam",
@@ -150,7 +157,8 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
     imported.update(import_embeddings(source, indices, len(dictionary)))
     source.check_all_taken()
     checkpoint = build_checkpoint(path, imported, dictionary)
-    dictionary_path = write_dictionary(dictionary, os.path.dirname(os.path.abspath(out)))
+    dictionary_path = os.path.join(os.path.dirname(os.path.abspath(out)), "dict.txt")
+    write_dictionary(dictionary, dictionary_path)
     save_file(checkpoint, out)
     parameters = sum(tensor.numel() for tensor in imported.parameters.values())
     print(f"{out}: {parameters:,} parameters, --task streaming_lm {' '.join(command_line(imported.options))}")

@@ -117,24 +117,30 @@ def byte_of(path: str, symbol: str, numbers: bool) -> str:
     raise UserError(f"--dict {path}: {symbol!r} is not a byte; omit --bytes")
 
 
-def write_dictionary(dictionary: Dictionary, folder: str, name: str = "dict.txt") -> str:
-    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
-
-    Returns:
-        Its path.
+def check_dictionary_file(dictionary: Dictionary, path: str) -> bool:
+    """Check that a dictionary's file can be written. Returns whether it is there already.
 
     Raises:
-        UserError: the folder has a file of this name with other symbols.
+        UserError: the file is there, with other symbols.
     """
-    path = os.path.join(folder, name)
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            present = [line.rpartition(" ")[0] or line.strip() for line in file]
-        if present != dictionary.symbols[dictionary.nspecial :]:
-            raise UserError(f"{path}: is the dictionary of another model; give an --out in another folder")
-        return path
+    if not os.path.exists(path):
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        present = [line.rpartition(" ")[0] or line.strip() for line in file]
+    if present != dictionary.symbols[dictionary.nspecial :]:
+        raise UserError(f"{path}: is the dictionary of another model; give an --out in another folder")
+    return True
+
+
+def write_dictionary(dictionary: Dictionary, path: str) -> None:
+    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
+
+    Raises:
+        UserError: the file is there, with other symbols.
+    """
+    if check_dictionary_file(dictionary, path):
+        return
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for symbol, count in zip(dictionary.symbols, dictionary.count):
             if symbol not in SPECIAL:
                 file.write(f"{symbol} {count}\n")
-    return path
