@@ -47,6 +47,12 @@ describe() {
     fi
 }
 
+# describe_afresh MODEL: describe it, with nothing left of another model.
+describe_afresh() {
+    origin="" start="" variant=() evaluation=()
+    describe "$1"
+}
+
 # describe_initialised: the Feedback Transformer of full_models or small_models, initialised with the parameters of the
 # Transformer of the same size (v1 §3.2).
 describe_initialised() {
@@ -95,8 +101,8 @@ set_suffix() {
 # set_up: set everything that depends on $model, $layer and $seed.
 set_up() {
     set_suffix
-    run=$out/$model$suffix origin="" start="" variant=() evaluation=()
-    describe "$model"
+    run=$out/$model$suffix
+    describe_afresh "$model"
     choose_setting "${model_options[1]}"
     if [ $small = yes ]; then
         shape "$layer"
@@ -145,9 +151,8 @@ parse() {
     seeds=$(unique ${seeds:-${seed:-1}}) layers=$(unique $layers)
     for model in $models; do # stops at an unknown model, or a number of layers that it cannot have
         for layer in $layers; do
-            origin="" start="" variant=() evaluation=()
-            describe "$model"
-            [ "$small$layer" != "no$layer" ] || [ "$layer" = full ] || full_shape "$layer"
+            describe_afresh "$model"
+            if [ $small = no ] && [ "$layer" != full ]; then full_shape "$layer"; fi
         done
     done
     check_out
