@@ -73,9 +73,12 @@ echo "all done"
 def start_jobs(tmp_path, *names):
     command = ["bash", "-c", JOBS, "recipe", str(REPOSITORY), str(tmp_path), *names]
     environment = {**os.environ, "PYTHON": sys.executable}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def heed_interrupts():  # where the tests themselves run in the background, SIGINT is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=heed_interrupts, **pipes)
 
 
 def test_jobs(tmp_path):
