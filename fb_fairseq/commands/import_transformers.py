@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List
 
 from fb_fairseq.command_line import CommandParser
+from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 
@@ -67,8 +68,6 @@ def read_model(folder: str):
     Raises:
         UserError: there is none of this package, or it is not complete.
     """
-    from transformers.utils import logging
-
     from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.modeling import MODELS
 
@@ -85,17 +84,10 @@ def read_model(folder: str):
         raise UserError(f"{folder}: has no {missing[0]}; give a folder with all weights")
     with reading(path):
         config = models[kind].config_class.from_pretrained(folder)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)  # it would print tables
-    logging.disable_progress_bar()
-    try:
-        with reading(folder):
-            model, found = models[kind].from_pretrained(
-                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
-            )
-    finally:
-        logging.set_verbosity(verbosity)
-        logging.enable_progress_bar()
+    with reading(folder), quiet_transformers():
+        model, found = models[kind].from_pretrained(
+            folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
     misfits = [name[0] if isinstance(name, (list, tuple)) else name for names in found.values() for name in names]
     if misfits:
         raise UserError(
@@ -134,13 +126,12 @@ def read_dictionaries(folder: str, config) -> Dict[str, Any]:
             f"{os.path.join(folder, 'config.json')}: source_lang {languages[0]!r} and target_lang {languages[1]!r}: "
             "give both languages names there, such as 'de' and 'en'"
         )
-    target = os.path.join(folder, TARGET_FOLDER)
-    own = not config.share_all_embeddings and (os.path.isdir(target) or config.vocab_size != config.source_vocab_size)
-    sizes = {folder: config.source_vocab_size, (target if own else folder): config.vocab_size}
-    found = {path: read_dictionary(path, size) for path, size in sizes.items()}
-    return {
-        f"dict.{language}.txt": found[path] for language, path in zip(languages, (folder, target if own else folder))
-    }
+    source = target = read_dictionary(folder, config.source_vocab_size)
+    target_folder = os.path.join(folder, TARGET_FOLDER)
+    joined = config.vocab_size == config.source_vocab_size and not os.path.isdir(target_folder)
+    if not (config.share_all_embeddings or joined):
+        target = read_dictionary(target_folder, config.vocab_size)
+    return {f"dict.{language}.txt": dictionary for language, dictionary in zip(languages, (source, target))}
 
 
 def convert(folder: str, out: str) -> None:

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
-from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses
@@ -131,31 +131,22 @@ class Decoder(OutputLayer):
             if positions_TB is None:
                 x_BTD = x_BTD + sinusoidal_positions(start, tokens_BT.shape[1], x_BTD[0, 0])
             else:
-                table = sinusoidal_positions(0, int(positions_TB.max()) + 1, x_BTD[0, 0])
-                x_BTD = x_BTD + table[positions_TB.t()]
+                x_BTD = x_BTD + sinusoids(positions_TB.t(), x_BTD[0, 0])
         return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
 
 
-class LanguageModel(PreTrainedModel, GenerationMixin):
-    """A language model that reads texts of any length, with a memory of constant size.
+class MemoryModel(PreTrainedModel, GenerationMixin):
+    """Base of the models: what all of them tell transformers.
 
-    ``model(input_ids, past_key_values=cache)`` continues the streams of a ``StreamCache``. Models predict the first
-    token of a text from ``</s>``, which tokenizers put before it.
+    Attributes:
+        decoder: embeddings, a stack of layers with memory, and the output layer.
     """
 
-    config_class = LanguageModelConfig
-    base_model_prefix = "decoder"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
-    _no_split_modules = ["Decoder"]
-
-    def __init__(self, config: LanguageModelConfig):
-        super().__init__(config)
-        self.decoder = Decoder(config)
-        self._tied_weights_keys = tied_names(self)
-        self.post_init()
+    decoder: OutputLayer
 
     def _init_weights(self, module: nn.Module) -> None:
         """Modules have initialised their parameters themselves, as the papers do."""
@@ -163,10 +154,6 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # ``forward`` makes the cache
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The embedding."""
-        return self.decoder.embed_tokens
 
     def get_output_embeddings(self) -> Optional[nn.Module]:
         """The output layer; None with an adaptive softmax."""
@@ -179,6 +166,28 @@ class LanguageModel(PreTrainedModel, GenerationMixin):
             UserError: always; nothing is changed.
         """
         raise UserError("resize_token_embeddings: the vocabulary is that of the training data, and cannot be changed")
+
+
+class LanguageModel(MemoryModel):
+    """A language model that reads texts of any length, with a memory of constant size.
+
+    ``model(input_ids, past_key_values=cache)`` continues the streams of a ``StreamCache``. Models predict the first
+    token of a text from ``</s>``, which tokenizers put before it.
+    """
+
+    config_class = LanguageModelConfig
+    base_model_prefix = "decoder"
+    _no_split_modules = ["Decoder"]
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__(config)
+        self.decoder = Decoder(config)
+        self._tied_weights_keys = tied_names(self)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding."""
+        return self.decoder.embed_tokens
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
         """Recompute activations in the backward pass, in the stack's own way."""

@@ -9,7 +9,6 @@ from typing import Any, List, Optional, Tuple, Union
 import torch
 import torch.nn as nn
 from torch import Tensor
-from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
@@ -24,7 +23,7 @@ from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD
 from fb_fairseq.transformers.modeling import (
     IGNORED,
-    LanguageModel,
+    MemoryModel,
     OutputLayer,
     check_cache,
     check_loaded,
@@ -122,7 +121,7 @@ class TranslationDecoder(Embedder, OutputLayer):
         return self.embed(tokens_BT, positions_T).transpose(0, 1)
 
 
-class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
+class FeedbackDecoderForConditionalGeneration(MemoryModel):
     """A Transformer encoder and a decoder with feedback memory (arXiv 2002.09402), for translation and summarization.
 
     Sources end with ``</s>``; targets begin with it, and end with it. Sources may be padded at either side, targets at
@@ -130,10 +129,6 @@ class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
     """
 
     config_class = FeedbackDecoderConfig
-    main_input_name = "input_ids"
-    supports_gradient_checkpointing = True
-    gradient_checkpointing = False
-    _is_stateful = True  # refuses assisted decoding, which would have to forget steps
     _no_split_modules = ["Encoder", "TranslationDecoder"]
 
     def __init__(self, config: FeedbackDecoderConfig):
@@ -148,22 +143,9 @@ class FeedbackDecoderForConditionalGeneration(PreTrainedModel, GenerationMixin):
         self._tied_weights_keys = tied_names(self)
         self.post_init()
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """Parameters are initialised by the constructor."""
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # ``forward`` makes the cache
-
     def get_input_embeddings(self) -> nn.Module:
         """The embedding of sources."""
         return self.encoder.embed_tokens
-
-    def get_output_embeddings(self) -> Optional[nn.Module]:
-        """The output layer; None with an adaptive softmax."""
-        return self.decoder.output_projection
-
-    resize_token_embeddings = LanguageModel.resize_token_embeddings
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func: Any = None, **_) -> None:
         """Recompute activations in the backward pass."""

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.export.source import Languages
+from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, check_output_folder, open_text
 
@@ -69,16 +70,9 @@ def export(
 
 
 def save_model(model, folder: str) -> None:
-    """Save configuration and weights, without a progress bar; others may read them as any new file."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    """Save configuration and weights; others may read them as any new file."""
+    with quiet_transformers():
         model.save_pretrained(folder)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
