@@ -20,6 +20,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
+from fb_fairseq.commands.compare.runs import spread
 from fb_fairseq.drawing import mean_and_range, save_figure
 from fb_fairseq.rl.log import read_curve
 from fb_fairseq.rl.plot import draw_curves
@@ -65,7 +66,7 @@ def mean(runs: List[dict], metric: str) -> Optional[float]:
     return None if None in values else statistics.mean(values)
 
 
-def spread(runs: List[dict], metric: str) -> Optional[float]:
+def deviation(runs: List[dict], metric: str) -> Optional[float]:
     """Sample standard deviation of a metric over seeds; None for a single seed, or if a run lacks the metric."""
     values = [run[metric] for run in runs]
     return None if None in values or len(values) == 1 else statistics.stdev(values)
@@ -98,17 +99,16 @@ def print_results(results: Dict[Setting, List[dict]]) -> None:
     for setting, runs in results.items():
         values = []
         for metric in METRICS:
-            average, deviation = mean(runs, metric), spread(runs, metric)
-            if average is not None:
-                around = "" if deviation is None else f" ± {deviation:.2f}"
-                values.append(f"{metric.replace('_', ' ')} {average:.2f}{around}")
+            found = [run[metric] for run in runs]
+            if None not in found:
+                values.append(f"{metric.replace('_', ' ')} {spread(found, metric)}")
         print(f"{label(setting)}: {', '.join(values)} ({len(runs)} seed{'s' if len(runs) > 1 else ''})")
 
 
 def summarise(setting: Setting, runs: List[dict]) -> dict:
     """The entry of a setting in results.json."""
     means = {metric: mean(runs, metric) for metric in METRICS}
-    spreads = {f"{metric}_spread": spread(runs, metric) for metric in METRICS}
+    spreads = {f"{metric}_spread": deviation(runs, metric) for metric in METRICS}
     return {"agent": setting[0], "span": setting[1], **means, **spreads, "seeds": [run["seed"] for run in runs]}
 
 

@@ -14,6 +14,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
+from fb_fairseq.commands.compare.runs import spread
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
 
@@ -67,13 +68,6 @@ def read(out: str) -> Dict[Setting, List[Run]]:
     return dict(sorted(runs.items(), key=lambda item: (item[0].model, item[0].layers, item[0].attention_span or 0)))
 
 
-def spread(values: List[float]) -> str:
-    """Format the mean ± the sample standard deviation; a single value stands alone."""
-    if len(values) == 1:
-        return f"{values[0]:.2f}"
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
-
-
 def table(runs: Dict[Setting, List[Run]]) -> List[str]:
     """Format a Markdown table with one row per setting."""
     columns = ("model", "layers", "span", "parameters", "updates", "seeds")
@@ -88,8 +82,8 @@ def table(runs: Dict[Setting, List[Run]]) -> List[str]:
             f"{results[0]['parameters']:,}",
             results[0]["updates"],
             ", ".join(str(result["seed"]) for result in results),
-            spread([result["accuracy"] for result in results]),
-            spread([result["sequence_accuracy"] for result in results]),
+            spread([result["accuracy"] for result in results], "accuracy"),
+            spread([result["sequence_accuracy"] for result in results], "sequence_accuracy"),
             f"{statistics.mean(result['seconds'] for result in results) / 60:.1f}",
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
