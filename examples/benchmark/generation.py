@@ -6,7 +6,7 @@
 All choose the likeliest symbol, and compute each step natively where possible: ``generate`` of transformers, the
 ``SequenceGenerator`` of fairseq-interactive (which reads the prompt step by step, too), and ``python -m fb_fairseq
 generate``, which takes no batches. They take turns, so that other load on the machine slows down all of them alike.
-Without ``--path``, the model has the quickstart's size and random parameters. Prints a table, and last a JSON line.
+Without ``--path``, the model has two layers of width 128 and random parameters. Prints a table, and last a JSON line.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguag
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
 from fb_fairseq.transformers.configuration import EOS, PAD
 
-QUICKSTART = dict(
+SIZES = dict(
     decoder_layers=2,
     decoder_embed_dim=128,
     decoder_ffn_embed_dim=512,
@@ -85,10 +85,10 @@ def models(args: argparse.Namespace):
             export(args.path, os.path.join(folder, "model"), args.data, None, {})
             exported = AutoModelForCausalLM.from_pretrained(os.path.join(folder, "model")).eval()
         return model, exported, task.target_dictionary
-    cfg, symbols = FeedbackTransformerLMConfig(**QUICKSTART), dictionary(BYTES)
+    cfg, symbols = FeedbackTransformerLMConfig(**SIZES), dictionary(BYTES)
     task = argparse.Namespace(source_dictionary=symbols, target_dictionary=symbols)
     model = FeedbackTransformerLanguageModel.build_model(cfg, task).eval()
-    exported = FeedbackTransformerForCausalLM(FeedbackTransformerConfig(vocab_size=len(symbols), **QUICKSTART)).eval()
+    exported = FeedbackTransformerForCausalLM(FeedbackTransformerConfig(vocab_size=len(symbols), **SIZES)).eval()
     exported.load_state_dict(model.state_dict())
     return model, exported, symbols
 

@@ -51,7 +51,7 @@ def test_own_text(tmp_path):
     assert_prints_training("quickstart.sh", out / "checkpoints.log", *options, repository=folder)
     other = quickstart("--text", text, "--updates", 30, repository=folder)
     (line,) = other.stderr.splitlines()
-    assert other.returncode == 1 and "holds a model with another --text or --updates" in line
+    assert other.returncode == 1 and "holds a model with another --text, --minutes or --updates" in line
     assert (out / "checkpoints/checkpoint_best.pt").exists()
 
 
@@ -65,6 +65,7 @@ def test_own_text(tmp_path):
         ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, 'a:b: PATH is split at ":"'),
         ([], {"FB_FAIRSEQ_VENV": "{}/$(exit)"}, "$(exit): set FB_FAIRSEQ_VENV to a folder without"),
         (["--updates", "many"], {}, "error: --updates many"),
+        (["--minutes", "5"], {}, "error: --minutes 5: give 2, 10 or 60"),
         (["--epochs", "3"], {}, "error: --epochs"),
         ([], {"PYTHON": "/bin/false", "FB_FAIRSEQ_VENV": "{}/venv"}, "error: PYTHON=/bin/false"),
     ],
@@ -75,6 +76,17 @@ def test_bad_input(tmp_path, arguments, environment, message):
     (line,) = done.stderr.splitlines()
     assert done.returncode != 0 and message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_more_minutes():
+    """A larger model and more updates, in a folder of its own."""
+    printed = [quickstart("--print", "--minutes", minutes).stdout for minutes in (2, 10, 60)]
+    trainings = [re.search(r"^fairseq-train (?:.*\\\n)*.*", text, re.M)[0] for text in printed]
+    for option in ("--decoder-embed-dim", "--decoder-ffn-embed-dim", "--max-update"):
+        values = [int(re.search(rf"{option} (\d+)", training)[1]) for training in trainings]
+        assert values == sorted(set(values)), option
+    folders = [re.search(r"--save-dir (\S+)", training)[1] for training in trainings]
+    assert folders == [f"runs/quickstart{end}/checkpoints" for end in ("", "-10min", "-60min")]
 
 
 def test_an_environment_without_fairseq_is_refused(tmp_path):
