@@ -15,3 +15,12 @@ def hardware(device: str) -> str:
         return names[0]
     except (OSError, IndexError):  # not Linux, or a CPU whose model is not listed
         return platform.processor() or platform.machine()
+
+
+def training_hardware() -> str:
+    """What a recipe trains on here: all GPUs or, without any, the CPU and torch's number of threads."""
+    gpus = torch.cuda.device_count()
+    if gpus:
+        return f"{gpus} x {hardware('cuda')}" if gpus > 1 else hardware("cuda")
+    threads = torch.get_num_threads()
+    return f"{hardware('cpu')}, {threads} thread{'s' if threads > 1 else ''}"

@@ -15,6 +15,7 @@ import sys
 from typing import Dict, Tuple
 
 from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options
+from fb_fairseq.hardware import training_hardware
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -72,6 +73,7 @@ def main(argv=None) -> None:
         with open(f"{run}.seconds") as file:
             result["seconds"] = int(file.read())
         result["training_days"] = result["seconds"] / 86400
+        result["hardware"] = training_hardware()
     with open(f"{run}.json", "w") as file:
         json.dump(result, file)
     context = f", with {result['test_context']} % of the attention span on average" if span else ""

@@ -14,6 +14,8 @@ import os
 import re
 from typing import Dict
 
+from fb_fairseq.hardware import training_hardware
+
 LOSS = re.compile(r'"valid_loss": "([\d.]+)"')
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
 
@@ -57,6 +59,7 @@ def main(argv=None) -> None:
         result["dev_score"] = float(read(f"{run}.dev"))
     if os.path.exists(f"{run}.seconds"):
         result["seconds"] = int(read(f"{run}.seconds"))
+        result["hardware"] = training_hardware()
     speeds = SPEED.findall(read(f"{run}.test.err") + read(f"{run}.test"))
     result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
     with open(f"{run}.json", "w") as file:

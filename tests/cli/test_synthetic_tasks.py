@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from fb_fairseq.hardware import training_hardware
 from tests.cli.recipes import assert_prints_training, environment, recipe  # noqa: F401
 from tests.cli.test_recipes import made_up_corpus
 
@@ -28,6 +29,7 @@ def test_recipe(tmp_path):
     run(script, *arguments, "--models", model)
     (result,) = results_of(tmp_path / "out").values()
     assert 0 < result["accuracy"] < 100 and result["labels"] == 800
+    assert result["hardware"].split(",")[0] == training_hardware().split(",")[0], "but for the threads"
     assert {name: result[name] for name in ("seed", "updates", "layers", "attention_span")} == {
         "seed": 3,
         "updates": 2,

@@ -46,6 +46,14 @@ def test_means_and_spreads(tmp_path, capsys):
     assert "v1 Table 5" not in text, "nothing of ours belongs there"
 
 
+def test_hardware(tmp_path, capsys):
+    """Named once below the table whose hours it took."""
+    runs = [ptb("feedback_transformer_lm_char_ptb", seed, 1.2, hardware="Some CPU, 2 threads") for seed in (1, 2)]
+    write(tmp_path, *runs, ptb("feedback_transformer_lm_char_ptb", 3, 1.2, hardware="Some GPU"))
+    text = compared(capsys, tmp_path)
+    assert text.endswith("| 3 |\n\nTrained on Some CPU, 2 threads; Some GPU.\n")
+
+
 def test_small_results_are_not_the_papers(tmp_path, capsys):
     """They stand in the rows of the same models, and the table says that they are not comparable."""
     write(tmp_path, ptb("feedback_transformer_lm", 1, 2.1, small=True, layers=2))

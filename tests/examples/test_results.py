@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from fb_fairseq.hardware import training_hardware
 from tests.conftest import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -49,9 +50,20 @@ def test_results_of_a_language_model(tmp_path, capsys):
     )
     assert result["test_bits_per_token"] == 2.5 and result["dev_bits_per_token"] == 2.25
     assert result["test_perplexity"] == pytest.approx(2**2.5, abs=1e-3) and result["training_days"] == 0.01
+    assert result["hardware"] == training_hardware()
     # each of 5 streams has 200 tokens, of which the first ten see 0, 1, …, 9 of a span of 10
     assert result["test_context"] == pytest.approx(100 * (200 * 10 - 55) / (200 * 10), abs=0.06)
     assert "with 97.2 % of the attention span on average" in capsys.readouterr().out
+
+
+def test_hardware(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert training_hardware().endswith(", 2 threads") and len(training_hardware()) > len(", 2 threads")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+    for count, words in ((1, "NVIDIA H100"), (8, "8 x NVIDIA H100")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert training_hardware() == words
 
 
 def test_a_span_longer_than_the_streams(tmp_path):
@@ -74,6 +86,7 @@ def test_results_of_a_translation_model(tmp_path):
     (tmp_path / "m-2.log").write_text('{"valid_loss": "4.5"}\n{"valid_loss": "4.25"}\n')
     (tmp_path / "m-2.tuned").write_text("--lenpen\n1.5\n--max-len-b\n100\n--min-len\n20\n")
     (tmp_path / "m-2.dev").write_text("31.5\n")
+    (tmp_path / "m-2.seconds").write_text("90\n")
     (tmp_path / "m-2.test.err").write_text(
         "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
     )
@@ -82,6 +95,7 @@ def test_results_of_a_translation_model(tmp_path):
     assert (result["lenpen"], result["max_len_b"], result["min_len"]) == (1.5, 100, 20)
     assert (result["sacrebleu"], result["dev_score"], result["best_valid_loss"]) == (30.5, 31.5, 4.25)
     assert result["decoded_tokens_per_second"] == 71.5 and result["projections"] == "shared"
+    assert (result["seconds"], result["hardware"]) == (90, training_hardware())
     script("translation/result.py", run, *identity(projections=""))
     assert "projections" not in json.loads((tmp_path / "m-2.json").read_text())
 

@@ -97,4 +97,6 @@ def other_table(recipe: str, groups: List[Group]) -> List[str]:
             cells.append(spread([seconds / 3600 for seconds in group.values("seconds")], "hours"))
         rows.append([*cells, seeds_of([group])])
     small = ", small setting" if groups[0].identity.get("small") else ""
-    return [f"## {recipe}{small}", "", *markdown(columns, rows), ""]
+    hardware = dict.fromkeys(run["hardware"] for group in groups for run in group.runs if "hardware" in run)
+    trained_on = [f"Trained on {'; '.join(hardware)}.", ""] if hardware else []
+    return [f"## {recipe}{small}", "", *markdown(columns, rows), "", *trained_on]
