@@ -56,7 +56,7 @@ SMALL: Dict[str, Preset] = {
     "corridor": Preset(
         {"length": 30, "shortest": 1},
         dict(SMALL_AGENT, span=8, previous_action=False),
-        dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=2e-3, entropy_cost=1e-2),
+        dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
     ),
     "maze": SMALL_MAZE,
     "maze_easy": SMALL_MAZE,
