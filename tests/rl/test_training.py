@@ -252,7 +252,7 @@ def test_checkpoint_of_other_options(tmp_path, capsys):
     for change, message in (
         (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
         (["--span", "3"], "made with --span 8, not 3"),
-        (["--lr", "0.5"], "made with --lr 0.002, not 0.5"),
+        (["--lr", "0.5"], "made with --lr 0.001, not 0.5"),
         (["--length", "9"], "made with --length 30, not 9"),
         (["--environment", "maze"], "made with --environment corridor, not maze"),
         (["--previous-action"], "made with --no-previous-action, not --previous-action; give another --out"),
