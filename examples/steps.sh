@@ -302,8 +302,8 @@ wait_for_runs() {
 
 # run_training RUN UPDATES EVERY DATA OPTIONS…: train with fairseq-train, and validate and save every EVERY updates,
 # with $seed, $cpu and the options in extra. Writes the checkpoints to RUN/, the command and its log to RUN.log, the
-# seconds that it took to RUN.seconds. Resumes a run that was stopped, and skips one that is finished; stops if it was
-# trained with other options, which RUN.setting has.
+# seconds that it took to RUN.seconds, and what it ran on to RUN.hardware. Resumes a run that was stopped, and skips one
+# that is finished; stops if it was trained with other options, which RUN.setting has.
 run_training() {
     local run=$1 target=$2 every=$3 data=$4 never=1000000 started=$SECONDS seconds=0 failed=no problem
     local log=$1.log program=(fairseq-train) interval=$(($2 < 250 ? ($2 + 9) / 10 : 25)) # at least ten points in figures
@@ -343,6 +343,7 @@ run_training() {
     if [ "$node_rank" = 0 ]; then
         if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
         echo $((seconds + SECONDS - started)) >"$run.seconds"
+        python -c "from fb_fairseq.hardware import training_hardware; print(training_hardware())" >"$run.hardware"
     fi
     if [ "$failed" = 130 ]; then fail "$(last_error "$log")"; fi # interrupted, and at which update
     [ "$failed" = no ] || fail "training failed: $(last_error "$log"); see $log"

@@ -3,8 +3,8 @@
     python examples/language_modeling/result.py RUN --recipe NAME --small yes|no --model NAME --layers N --seed N \
         --streams N --parameters N
 
-RUN.valid.eval and RUN.eval are the outputs of fairseq-eval-lm on the validation and the test split, RUN.seconds is the
-time of training.
+RUN.valid.eval and RUN.eval are the outputs of fairseq-eval-lm on the validation and the test split, RUN.seconds and
+RUN.hardware the time of training and what it ran on.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import sys
 from typing import Dict, Tuple
 
 from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options
-from fb_fairseq.hardware import training_hardware
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -73,7 +72,9 @@ def main(argv=None) -> None:
         with open(f"{run}.seconds") as file:
             result["seconds"] = int(file.read())
         result["training_days"] = result["seconds"] / 86400
-        result["hardware"] = training_hardware()
+    if os.path.exists(f"{run}.hardware"):
+        with open(f"{run}.hardware") as file:
+            result["hardware"] = file.read().strip()
     with open(f"{run}.json", "w") as file:
         json.dump(result, file)
     context = f", with {result['test_context']} % of the attention span on average" if span else ""

@@ -149,7 +149,6 @@ train_and_evaluate() {
     python - "$run" "$task" "$scale" "${sizes[*]}" \
         "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
 import json, os, re, sys
-from fb_fairseq.hardware import training_hardware
 run, task, scale, sizes = sys.argv[1:5]
 parameters, updates, span, seed, layers = map(int, sys.argv[5:])
 data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts where an option is given twice
@@ -160,7 +159,8 @@ log = open(f"{run}.log", encoding="utf-8", errors="replace").read()
 result["dev_accuracy"] = max(map(float, re.findall(r'"valid_accuracy": "([\d.]+)"', log)), default=None)
 seconds = int(open(f"{run}.seconds").read())
 result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=seconds)
-result["hardware"] = training_hardware()
+if os.path.exists(f"{run}.hardware"):
+    result["hardware"] = open(f"{run}.hardware").read().strip()
 if "lstm" not in os.path.basename(run):
     result["attention_span"] = span
 json.dump(result, open(f"{run}.json", "w"))

@@ -4,8 +4,8 @@
         --projections NAME --parameters N
 
 RUN.score has the scores on the test set (python -m fb_fairseq score), RUN.dev the best score on the validation set,
-RUN.tuned the options with which it was reached, RUN.seconds the time of training, and RUN.test and RUN.test.err are the
-output of fairseq-generate.
+RUN.tuned the options with which it was reached, RUN.seconds and RUN.hardware the time of training and what it ran on,
+and RUN.test and RUN.test.err are the output of fairseq-generate.
 """
 
 import argparse
@@ -13,8 +13,6 @@ import json
 import os
 import re
 from typing import Dict
-
-from fb_fairseq.hardware import training_hardware
 
 LOSS = re.compile(r'"valid_loss": "([\d.]+)"')
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
@@ -59,7 +57,8 @@ def main(argv=None) -> None:
         result["dev_score"] = float(read(f"{run}.dev"))
     if os.path.exists(f"{run}.seconds"):
         result["seconds"] = int(read(f"{run}.seconds"))
-        result["hardware"] = training_hardware()
+    if os.path.exists(f"{run}.hardware"):
+        result["hardware"] = read(f"{run}.hardware").strip()
     speeds = SPEED.findall(read(f"{run}.test.err") + read(f"{run}.test"))
     result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
     with open(f"{run}.json", "w") as file:

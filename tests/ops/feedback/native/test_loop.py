@@ -39,8 +39,9 @@ def widened(case: Case) -> Case:
 
 
 # Rounding errors of sums with cancellation, in tensors that are small beside the others: one tensor's error may by
-# chance be more than twice the torch loop's, which is then next to nothing.
-ROUNDING = 5e-6
+# chance be more than twice the torch loop's, which is then next to nothing. In gradients of a span, a single number,
+# the largest relative error over 54 seeds was 9.9e-6 for the torch loop, and 7.1e-6 for the native one.
+ROUNDING = 1e-5
 if os.environ.get("FB_FAIRSEQ_CXXFLAGS") or os.environ.get("CXX"):
     ROUNDING *= 4  # other builds add up in another order, some without fused multiply-adds
 
