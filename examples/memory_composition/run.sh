@@ -7,8 +7,8 @@ set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 examples=$repository/examples
-usage="give PTB or --small [PTB], and --out DIR --layers N --seeds \"N …\" --print; for the walk --jobs N\
- --walk-updates N; for PTB --updates N --finetune-updates N"
+usage="give PTB or --small [PTB], and --out DIR --layers N --seeds \"N …\" --jobs N --print; for the walk --walk-updates N;\
+ for PTB --updates N --finetune-updates N"
 small=no input="" out="" layers="" seeds="" jobs=1 walk_updates="" own_updates="" own_finetune_updates="" extra=()
 parse_options "out" "seeds+ layers jobs walk-updates updates finetune-updates" "$@"
 [ ${#extra[@]} = 0 ] || fail "--: this recipe takes no further options; $usage"
@@ -42,7 +42,7 @@ if [ -n "$input" ]; then
         models=${models/relative_transformer_lm/relative_transformer_lm_char_ptb}
     fi
     bash "$examples/language_modeling/char_ptb/run.sh" $ptb_scale "$input" --steps "prepare train finetune evaluate" \
-        ${shape[@]+"${shape[@]}"} --seeds "${seeds:-1}" --models "$models" --out "$out/char_ptb" $printed \
+        ${shape[@]+"${shape[@]}"} --seeds "${seeds:-1}" --jobs "$jobs" --models "$models" --out "$out/char_ptb" $printed \
         ${own_updates:+--updates "$own_updates"} ${own_finetune_updates:+--finetune-updates "$own_finetune_updates"}
 fi
 [ -n "$printed" ] || python "$examples/memory_composition/draw.py" "$out" "$layers"
