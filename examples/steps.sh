@@ -343,11 +343,16 @@ run_training() {
     if [ "$node_rank" = 0 ]; then
         if [ -e "$run.seconds" ]; then seconds=$(cat "$run.seconds"); fi
         echo $((seconds + SECONDS - started)) >"$run.seconds"
-        python -c "from fb_fairseq.hardware import training_hardware; print(training_hardware())" >"$run.hardware"
+        record_hardware "$run"
     fi
     if [ "$failed" = 130 ]; then fail "$(last_error "$log")"; fi # interrupted, and at which update
     [ "$failed" = no ] || fail "training failed: $(last_error "$log"); see $log"
     [ "$node_rank" != 0 ] || echo "$target" >"$run.done"
+}
+
+# record_hardware RUN: write what training runs on to RUN.hardware.
+record_hardware() {
+    python -c "from fb_fairseq.hardware import training_hardware; print(training_hardware())" >"$1.hardware"
 }
 
 # last_error LOG: print its last line; with several machines, the last one that names an error, which torchrun's table

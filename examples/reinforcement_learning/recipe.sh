@@ -58,7 +58,8 @@ run_agents() {
     compare "$out"
 }
 
-# run_agent AGENT SPAN SEED: train and evaluate one agent; writes OUT/<name>/ and OUT/<name>.json, .gif and .log.
+# run_agent AGENT SPAN SEED: train and evaluate one agent; writes OUT/<name>/ and OUT/<name>.json, .gif, .log
+# and .hardware.
 run_agent() {
     local name=$1-seed$3 options=(--seed "$3") run train evaluate
     if [ "$2" != preset ]; then name=$1-span$2-seed$3 options+=(--span "$2"); fi
@@ -73,6 +74,7 @@ run_agent() {
         return
     fi
     echo "== $name"
+    [ -e "$run.hardware" ] || record_hardware "$run"
     if ! "${train[@]}" >"$run.log" 2>&1 || ! "${evaluate[@]}" >>"$run.log" 2>&1; then
         echo "== $name failed: $(tail -n 1 "$run.log")" >&2
         echo "$name" >>"$out/failed"

@@ -1,6 +1,6 @@
 """Summarise the runs of one environment: ``summary.py OUT ENVIRONMENT small|full``.
 
-Reads the results OUT/*.json and the logs OUT/*/log.jsonl, and writes
+Reads the results OUT/*.json, the logs OUT/*/log.jsonl and OUT/*.hardware, and writes
 
     OUT/results.json  of each agent at its shortest span, and of each agent and span under ``settings``: success, reward
                       and training reward, means over seeds, and their standard deviations; all runs under ``all``
@@ -22,7 +22,7 @@ import matplotlib
 
 from fb_fairseq.commands.compare.runs import spread
 from fb_fairseq.drawing import mean_and_range, save_figure
-from fb_fairseq.rl.log import read_curve
+from fb_fairseq.rl.log import read_curve, training_seconds
 from fb_fairseq.rl.plot import draw_curves
 
 matplotlib.use("Agg")
@@ -35,7 +35,7 @@ Setting = Tuple[str, Optional[int]]  # agent and span; None for the preset's spa
 
 def read_results(out: str) -> Dict[Setting, List[dict]]:
     """Results by setting, the shortest span of each agent first. Agent, span, seed, training reward (None if no episode
-    has ended) and run (the run's folder) are added to each result."""
+    has ended), seconds and hardware of training, and run (the run's folder) are added to each result."""
     results: Dict[Setting, List[dict]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.json"))):
         match = re.fullmatch(r"(\w+?)(?:-span(\d+))?-seed(\d+)\.json", os.path.basename(path))
@@ -46,6 +46,10 @@ def read_results(out: str) -> Dict[Setting, List[dict]]:
                 result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": run}
             curve = read_curve(run, "reward")
             result["training_reward"] = curve[-1][1] if curve else None
+            result["seconds"] = round(training_seconds(run))
+            if os.path.exists(f"{run}.hardware"):
+                with open(f"{run}.hardware") as file:
+                    result["hardware"] = file.read().strip()
             results.setdefault((agent, span), []).append(result)
     if not results:
         sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")

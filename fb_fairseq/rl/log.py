@@ -45,3 +45,12 @@ def read_curve(folder: str, metric: str) -> Curve:
     if not os.path.isfile(path):
         raise UserError(f"{folder}: contains no {LOG_FILE}; give an --out folder of train")
     return [(entry["frames"], entry[metric]) for entry in read_entries(path) if metric in entry]
+
+
+def training_seconds(folder: str) -> float:
+    """How long the run in ``folder`` was trained, from the speeds in its log."""
+    frames, seconds = 0, 0.0
+    for entry in read_entries(os.path.join(folder, LOG_FILE)):
+        seconds += (entry["frames"] - frames) / entry["fps"]
+        frames = entry["frames"]
+    return seconds

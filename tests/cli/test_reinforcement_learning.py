@@ -25,6 +25,7 @@ def test_scripts(tmp_path, name, scale):
     agents = ["feedback", "transformer"] + ([] if name == "corridor" else ["lstm"])
     assert list(results) == [*agents, "settings", "all"]
     assert len(results["all"]) == (8 if name == "corridor" else 6)
+    assert "| hours | seeds |" in done.stdout and "\nTrained on " in done.stdout
     for agent in agents:
         assert 0 <= results[agent]["success"] <= 100 and results[agent]["seeds"] == [1, 2]
         assert results[agent]["span"] == (2 if name == "corridor" else None)

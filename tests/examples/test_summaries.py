@@ -112,7 +112,9 @@ def test_reinforcement_learning(tmp_path):
         run = tmp_path / (f"{agent}-span{span}-seed{seed}" if span else f"{agent}-seed{seed}")
         run.mkdir()
         run.with_suffix(".json").write_text(json.dumps({"reward": success / 100, "success": success, "episodes": 9}))
-        log = [{"frames": frames, "reward": frames * seed / 100, "success": frames / 100} for frames in (10, 20)]
+        log = [
+            {"frames": frames, "fps": 5, "reward": frames * seed / 100, "success": frames / 100} for frames in (10, 20)
+        ]
         (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
     done = python("reinforcement_learning/summary.py", tmp_path, "corridor", "small")
     assert done.returncode == 0, done.stderr
@@ -123,6 +125,7 @@ def test_reinforcement_learning(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert [results[agent]["success"] for agent in ("feedback", "transformer", "lstm")] == [95, 50, 75]
     assert len(results["all"]) == 5
+    assert {run["seconds"] for run in results["all"]} == {4}, "20 frames at 5 a second"
     assert results["feedback"] == results["settings"][0]
     assert results["feedback"]["training_reward_spread"] == pytest.approx(0.1 * 2**0.5)
     settings = [(entry["agent"], entry["span"], entry["success"], entry["seeds"]) for entry in results["settings"]]
