@@ -16,8 +16,8 @@
 #   adjust_setting
 #                 function, if the setting depends on $model: change these variables
 #   shape LAYERS  function, --small only: add the model's size to the array model_options, and set ffn, the feed-forward
-#                 width. All-attention models get ffn persistent vectors, which have as many parameters, unless describe
-#                 sets another number.
+#                 width, and vectors, the number of persistent vectors that have as many parameters (if it is not ffn;
+#                 describe can set another)
 #   full_shape LAYERS
 #                 function, if --layers is for the papers' setting, too: the same, at a constant number of parameters
 #   describe MODEL
@@ -35,7 +35,7 @@ usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune
  --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
-small_layers=2
+small_layers=2 vectors=""
 
 # describe MODEL: by default, a model is an architecture, or initialised.
 describe() {
@@ -109,7 +109,7 @@ set_up() {
         # All models have the same number of parameters, but for the 1 + layers memory weights of the Feedback
         # Transformer.
         case ${model_options[1]} in
-            all_attention_lm) model_options=(--persistent-memory-size "$ffn" "${model_options[@]}") ;;
+            all_attention_lm) model_options=(--persistent-memory-size "${vectors:-$ffn}" "${model_options[@]}") ;;
             feedback_transformer_lm)
                 model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
                 ;;

@@ -14,6 +14,7 @@ import re
 import sys
 from typing import Dict, Tuple
 
+from fb_fairseq.commands.compare.runs import training_cost
 from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
@@ -68,13 +69,9 @@ def main(argv=None) -> None:
     if span:
         result["test_context"] = round(available_context(tokens, args.streams, span), 1)
     result["parameters"] = args.parameters
-    if os.path.exists(f"{run}.seconds"):
-        with open(f"{run}.seconds") as file:
-            result["seconds"] = int(file.read())
+    result.update(training_cost(run))
+    if "seconds" in result:
         result["training_days"] = result["seconds"] / 86400
-    if os.path.exists(f"{run}.hardware"):
-        with open(f"{run}.hardware") as file:
-            result["hardware"] = file.read().strip()
     with open(f"{run}.json", "w") as file:
         json.dump(result, file)
     context = f", with {result['test_context']} % of the attention span on average" if span else ""

@@ -20,7 +20,7 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import spread
+from fb_fairseq.commands.compare.runs import spread, training_cost
 from fb_fairseq.drawing import mean_and_range, save_figure
 from fb_fairseq.rl.log import read_curve, training_seconds
 from fb_fairseq.rl.plot import draw_curves
@@ -46,10 +46,7 @@ def read_results(out: str) -> Dict[Setting, List[dict]]:
                 result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": run}
             curve = read_curve(run, "reward")
             result["training_reward"] = curve[-1][1] if curve else None
-            result["seconds"] = round(training_seconds(run))
-            if os.path.exists(f"{run}.hardware"):
-                with open(f"{run}.hardware") as file:
-                    result["hardware"] = file.read().strip()
+            result.update(seconds=round(training_seconds(run)), **training_cost(run))
             results.setdefault((agent, span), []).append(result)
     if not results:
         sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")

@@ -149,6 +149,7 @@ train_and_evaluate() {
     python - "$run" "$task" "$scale" "${sizes[*]}" \
         "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
 import json, os, re, sys
+from fb_fairseq.commands.compare.runs import training_cost
 run, task, scale, sizes = sys.argv[1:5]
 parameters, updates, span, seed, layers = map(int, sys.argv[5:])
 data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts where an option is given twice
@@ -157,10 +158,7 @@ result["data"] = " ".join(f"{option} {value}".strip() for option, value in data.
 result.update(json.load(open(f"{run}.accuracy")))
 log = open(f"{run}.log", encoding="utf-8", errors="replace").read()
 result["dev_accuracy"] = max(map(float, re.findall(r'"valid_accuracy": "([\d.]+)"', log)), default=None)
-seconds = int(open(f"{run}.seconds").read())
-result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, seconds=seconds)
-if os.path.exists(f"{run}.hardware"):
-    result["hardware"] = open(f"{run}.hardware").read().strip()
+result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, **training_cost(run))
 if "lstm" not in os.path.basename(run):
     result["attention_span"] = span
 json.dump(result, open(f"{run}.json", "w"))

@@ -14,6 +14,8 @@ import os
 import re
 from typing import Dict
 
+from fb_fairseq.commands.compare.runs import training_cost
+
 LOSS = re.compile(r'"valid_loss": "([\d.]+)"')
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
 
@@ -55,10 +57,7 @@ def main(argv=None) -> None:
             result[name] = float(options[option])
     if os.path.exists(f"{run}.dev"):
         result["dev_score"] = float(read(f"{run}.dev"))
-    if os.path.exists(f"{run}.seconds"):
-        result["seconds"] = int(read(f"{run}.seconds"))
-    if os.path.exists(f"{run}.hardware"):
-        result["hardware"] = read(f"{run}.hardware").strip()
+    result.update(training_cost(run))
     speeds = SPEED.findall(read(f"{run}.test.err") + read(f"{run}.test"))
     result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
     with open(f"{run}.json", "w") as file:

@@ -1,9 +1,13 @@
 """The recipes' settings are the papers' (``fb_fairseq/papers/hyperparameters.json``): the commands that they print."""
 
+import argparse
 import re
 
 import pytest
+import torch
 from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import build_model
 
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.optim  # noqa: F401
@@ -224,6 +228,28 @@ def test_depth_at_constant_parameters(script, base):
     assert [run.decoder_layers for run in runs] == [1, 2, base] and len(sizes) == 1
     done = recipe(script, "--layers", 7, "--print")
     assert done.returncode == 1 and "--layers 7: give" in done.stderr and "divide" in done.stderr
+
+
+@pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])
+def test_small_models_have_as_many_parameters(corpus):
+    """Except for scalars and biases; with --layers also at each depth, where that is promised (v3 Figure 9)."""
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    for word in range(10_000):
+        words.add_symbol(str(word))
+    runs = trainings(printed(f"{LM}/{corpus}", "--small", "--layers", "1 2 4", "--steps", "train"))
+    sizes = {}
+    for run in runs:
+        cfg = convert_namespace_to_omegaconf(run)
+        with torch.device("meta"):
+            model = build_model(cfg.model, argparse.Namespace(source_dictionary=words, target_dictionary=words))
+        sizes.setdefault(run.decoder_layers, []).append(sum(p.numel() for p in model.decoder.layers.parameters()))
+    assert [len(counts) for counts in sizes.values()] == [3, 3, 3]
+    for counts in sizes.values():
+        assert counts == pytest.approx([counts[0]] * 3, rel=0.01)
+    if corpus != "enwik8":
+        assert sizes[1] == pytest.approx(sizes[4], rel=0.01)
 
 
 def test_seeds():

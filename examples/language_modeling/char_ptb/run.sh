@@ -9,7 +9,6 @@ set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh"
 
 corpus=char_ptb full_models=feedback_transformer_lm_char_ptb metric=loss result=bits_per_token prompt="t h e _ c o m p a n y _"
-small_models="feedback_transformer_lm relative_transformer_lm"
 
 # describe MODEL: a model is an architecture, a memory composition of the Feedback Transformer, or initialised.
 describe() {
@@ -50,8 +49,12 @@ full_shape() {
 shape() {
     [ $((144 % $1)) = 0 ] || fail "--layers $1: give 1, 2, 3, 4, 6, 8, 9 or 12, which divide the widths"
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
-        --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1 --activation-dropout 0.1)
-    ffn=$((384 * 6 / $1))
+        --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1)
+    case ${model_options[1]} in
+        all_attention_lm) ;;
+        *) model_options+=(--activation-dropout 0.1) ;;
+    esac
+    ffn=$((384 * 6 / $1)) vectors=384
 }
 
 prepare() {

@@ -49,14 +49,14 @@ twelve_layers() {
 shape() {
     [ $((64 % $1)) = 0 ] || fail "--layers $1: give 1, 2, 4, 8, 16 or 32, which divide the widths"
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 128
-        --decoder-attention-heads 4 --attention-span 64 --adaptive-input --adaptive-input-cutoff 2000,8000
-        --adaptive-softmax-cutoff 2000,8000 --tie-adaptive-weights --tie-adaptive-proj --attention-dropout 0.1
-        --embedding-dropout 0.1 --output-dropout 0.1)
+        --decoder-attention-heads 4 --decoder-head-dim $((64 / $1)) --attention-span 64 --attention-dropout 0.1
+        --adaptive-input --adaptive-input-cutoff 2000,8000 --adaptive-softmax-cutoff 2000,8000 --tie-adaptive-weights
+        --tie-adaptive-proj --embedding-dropout 0.1 --output-dropout 0.1)
     case ${model_options[1]} in
         all_attention_lm) ;;
-        *) model_options+=(--activation-dropout 0.1 --decoder-head-dim $((64 / $1))) ;;
+        *) model_options+=(--activation-dropout 0.1) ;;
     esac
-    ffn=$((1024 / $1))
+    ffn=$((1024 / $1)) vectors=512
 }
 
 full_shape() {

@@ -77,6 +77,17 @@ def read_runs(out: str) -> List[dict]:
     return runs
 
 
+def training_cost(run: str) -> Dict[str, object]:
+    """What the recipes record beside a run: ``seconds`` of training (RUN.seconds) and the ``hardware`` (RUN.hardware),
+    as far as these files exist."""
+    cost: Dict[str, object] = {}
+    for name, kind in (("seconds", int), ("hardware", str)):
+        if os.path.exists(f"{run}.{name}"):
+            with open(f"{run}.{name}", encoding="utf-8") as file:
+                cost[name] = kind(file.read().strip())
+    return cost
+
+
 def grouped(runs: List[dict]) -> List[Group]:
     """The runs by setting, in their order; a seed counts once."""
     groups: Dict[Tuple, Group] = {}
