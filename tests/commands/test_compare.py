@@ -6,6 +6,7 @@ import re
 import pytest
 
 from fb_fairseq.commands.compare.command import main
+from fb_fairseq.commands.compare.runs import training_cost
 from fb_fairseq.papers import load
 
 
@@ -52,6 +53,25 @@ def test_hardware(tmp_path, capsys):
     write(tmp_path, *runs, ptb("feedback_transformer_lm_char_ptb", 3, 1.2, hardware="Some GPU"))
     text = compared(capsys, tmp_path)
     assert text.endswith("| 3 |\n\nTrained on Some CPU, 2 threads; Some GPU.\n")
+
+
+def test_updates(tmp_path, capsys):
+    """Runs that were stopped early have the fewest and the most in a column, and remain one group."""
+    runs = [ptb("a", seed, 1.2, num_updates=updates) for seed, updates in ((1, 4000), (2, 3500), (3, 12000))]
+    write(tmp_path, *runs, ptb("b", 1, 1.3, num_updates=500))
+    text = compared(capsys, tmp_path)
+    assert cells(text, "a, fine-tuned")[-3:] == ["3,500 to 12,000", "1.00 ± 0.00", "3"]
+    assert cells(text, "b, fine-tuned")[-3:] == ["500", "1.00", "1"]
+
+
+def test_training_cost(tmp_path):
+    """Time, hardware and the last number of updates, as far as they are there."""
+    run = str(tmp_path / "a")
+    assert training_cost(run) == {}
+    (tmp_path / "a.log").write_text('{"num_updates": "25", "lr": "1"}\nx {"num_updates": "50"}\nend\n')
+    (tmp_path / "a.seconds").write_text("12\n")
+    (tmp_path / "a.hardware").write_text("Some GPU\n")
+    assert training_cost(run) == {"seconds": 12, "hardware": "Some GPU", "num_updates": 50}
 
 
 def test_small_results_are_not_the_papers(tmp_path, capsys):

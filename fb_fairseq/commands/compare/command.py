@@ -5,7 +5,7 @@
 
 OUT is the output folder of a recipe of examples/, or one with such folders. Runs that differ only in their seed are
 summarised: mean ± sample standard deviation. Then come all results, in a table of their own for each recipe, with the
-hours of training and the hardware.
+number of updates, hours of training and the hardware.
 """
 
 from typing import Dict, List, Tuple

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import statistics
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -21,6 +22,8 @@ IDENTITY = (
     "span",
     "updates",
 )
+
+UPDATES = re.compile(r'"num_updates": "(\d+)"')
 
 
 class Group(NamedTuple):
@@ -78,13 +81,18 @@ def read_runs(out: str) -> List[dict]:
 
 
 def training_cost(run: str) -> Dict[str, object]:
-    """What the recipes record beside a run: ``seconds`` of training (RUN.seconds) and the ``hardware`` (RUN.hardware),
-    as far as these files exist."""
+    """What the recipes record beside a run, as far as it exists: ``seconds`` of training (RUN.seconds), the
+    ``hardware`` (RUN.hardware), and ``num_updates``, after which training ended (RUN.log)."""
     cost: Dict[str, object] = {}
     for name, kind in (("seconds", int), ("hardware", str)):
         if os.path.exists(f"{run}.{name}"):
             with open(f"{run}.{name}", encoding="utf-8") as file:
                 cost[name] = kind(file.read().strip())
+    if os.path.exists(f"{run}.log"):
+        with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
+            updates = UPDATES.findall(file.read())
+        if updates:
+            cost["num_updates"] = int(updates[-1])
     return cost
 
 

@@ -55,6 +55,12 @@ def seeds_of(groups: Sequence[Group]) -> str:
     return "; ".join(str(len(group.runs)) for group in groups)
 
 
+def updates_of(group: Group) -> str:
+    """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
+    updates = [f"{round(number):,}" for number in sorted(set(group.values("num_updates")))]
+    return " to ".join(updates[:1] + updates[1:][-1:])
+
+
 def paper_table(table: dict, groups: List[Group]) -> List[str]:
     """One of the papers' tables, with a column of ours for each of its metrics.
 
@@ -88,11 +94,15 @@ def paper_table(table: dict, groups: List[Group]) -> List[str]:
 def other_table(recipe: str, groups: List[Group]) -> List[str]:
     """All results of a recipe, whether or not they are in the papers' tables."""
     metrics = [metric for metric in HEADINGS if any(group.values(metric) for group in groups)]
+    counted = any(group.values("num_updates") for group in groups)
     timed = any(group.values("seconds") for group in groups)
-    columns = ["", *(HEADINGS[metric] for metric in metrics), *(["hours"] if timed else []), "seeds"]
+    columns = ["", *(HEADINGS[metric] for metric in metrics)]
+    columns += [*(["updates"] if counted else []), *(["hours"] if timed else []), "seeds"]
     rows = []
     for group in groups:
         cells = [name_of(group), *(spread(group.values(metric), metric) for metric in metrics)]
+        if counted:
+            cells.append(updates_of(group))
         if timed:
             cells.append(spread([seconds / 3600 for seconds in group.values("seconds")], "hours"))
         rows.append([*cells, seeds_of([group])])
