@@ -9,7 +9,7 @@
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
-data_sizes="train valid test size length test-length longest variables statements highest"
+data_sizes="train valid test size length test-length shortest longest variables statements highest"
 data_words="conditions blocks" data_switches="nested-assignments free-first-move"
 usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --jobs N, --out DIR, --models \"NAME …\",\
  --span N, --fixed-span, --layers N, --updates N, --print, the task's own options\

@@ -47,9 +47,14 @@ def check_options(task: Task, options: Dict[str, Any]) -> None:
         if options[split] < 1:
             raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
     for name, option in task.options.items():
-        for spelling in filter(None, (name, option.test_name)):
+        for spelling in filter(None, (name, option.test_name, option.training_name)):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
+        shortest = options.get(option.training_name)
+        if shortest is not None and shortest > options[name]:
+            raise UserError(
+                f"{flag(option.training_name)} {shortest}: more than {flag(name)} {options[name]}; give at most this"
+            )
     task.check(**{name: options[name] for name in task.options})
 
 
@@ -60,6 +65,17 @@ def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[st
         if split == "test" and option.test_name and options[option.test_name] is not None:
             chosen[name] = options[option.test_name]
     return chosen
+
+
+def generate(rng: SeededRandom, options: Dict[str, Any], split: str) -> LabelledSequence:
+    """A sequence of a split. In the training split, its sizes may vary."""
+    task = TASKS[options["task"]]
+    chosen = options_of_split(task, options, split)
+    if split == "train":
+        for name, option in task.options.items():
+            if options.get(option.training_name) is not None:
+                chosen[name] = rng.randint(options[option.training_name], chosen[name])
+    return task.generate(rng, **chosen)
 
 
 def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
@@ -73,10 +89,9 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
     """
     name, wanted = options["task"], options[split]
     task = TASKS[name]
-    chosen = options_of_split(task, options, split)
     generated = accepted = 0
     while accepted < wanted:
-        sequence = task.generate(SeededRandom(options["seed"], name, split, generated), **chosen)
+        sequence = generate(SeededRandom(options["seed"], name, split, generated), options, split)
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
             accepted += 1

@@ -18,6 +18,8 @@ class Size(NamedTuple):
         lowest: smallest valid value.
         highest: largest valid value.
         test_name: name of an option that overrides the size in the test split; empty if there is no such option.
+        training_name: name of an option with which sizes in the training split vary: from its value to the size;
+            empty if there is no such option.
     """
 
     default: int
@@ -25,14 +27,18 @@ class Size(NamedTuple):
     lowest: int = 1
     highest: int = 1_000_000
     test_name: str = ""
+    training_name: str = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        """Add the option, and the one for the test split."""
+        """Add the option, and those for the test and the training split."""
         text = f"{self.help} (default: %(default)s)"
         parser.add_argument(flag(name), type=int, default=self.default, metavar="N", help=text)
         if self.test_name:
             text = f"{self.help} of the test split (default: as {flag(name)})"
             parser.add_argument(flag(self.test_name), type=int, metavar="N", help=text)
+        if self.training_name:
+            text = f"training sequences have N to {flag(name)}, each number as likely (default: all have {flag(name)})"
+            parser.add_argument(flag(self.training_name), type=int, metavar="N", help=text)
 
     def check(self, name: str, value: int) -> None:
         """Check the value of the option ``name``."""
@@ -52,7 +58,7 @@ class Choice(NamedTuple):
     default: str
     help: str
     choices: Tuple[str, ...]
-    test_name = ""
+    test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         """Add the option."""
@@ -77,7 +83,7 @@ class Letters(NamedTuple):
     default: str
     help: str
     alphabet: str
-    test_name = ""
+    test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         """Add the option."""
@@ -100,7 +106,7 @@ class Switch(NamedTuple):
 
     help: str
     default = False
-    test_name = ""
+    test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         """Add the option."""

@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
 
 STEPS = Size(100, "number of actions in a sequence")
-LENGTH = Size(40, "number of digits in a sequence", test_name="test_length")
+LENGTH = Size(40, "number of digits in a sequence", test_name="test_length", training_name="shortest")
 
 TASKS = {
     "copy": Task(

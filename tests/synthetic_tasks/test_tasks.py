@@ -280,11 +280,25 @@ def test_longer_tests(tmp_path, capsys):
     assert {len(line.split()) for line in (tmp_path / "train.input").read_text().splitlines()} == {9}
 
 
+def test_training_with_several_lengths(tmp_path, capsys):
+    """Each as likely, in the training split only; the other splits are those without the option."""
+    sizes = ["--length", "5", "--test-length", "8", "--train", "600", "--valid", "5", "--test", "5"]
+    for name, own in (("fixed", []), ("mixed", ["--shortest", "3"])):
+        main(["copy", "--out", str(tmp_path / name), *sizes, *own])
+    lengths = Counter(line.index("=") // 2 for line in (tmp_path / "mixed/train.input").read_text().splitlines())
+    assert set(lengths) == {3, 4, 5} and min(lengths.values()) > 160
+    for split in ("valid", "test"):
+        fixed, mixed = ((tmp_path / name / f"{split}.input").read_text() for name in ("fixed", "mixed"))
+        assert fixed == mixed
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
         (["copy", "--length", "0"], "--length 0: give a number from 1 to"),
         (["copy", "--test-length", "0"], "--test-length 0: give a number from 1 to"),
+        (["reverse", "--shortest", "0"], "--shortest 0: give a number from 1 to"),
+        (["reverse", "--shortest", "9", "--length", "8"], "--shortest 9: more than --length 8; give at most this"),
         (["random_walk", "--size", "1"], "--size 1: give a number from 2 to"),
         (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
         (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),
