@@ -86,7 +86,7 @@ TASKS = {
         algorithmic,
         {
             "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
-            "statements": Size(100, "number of statements in a program"),
+            "statements": Size(100, "number of statements in a program", training_name="shortest"),
             "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
             "conditions": Choice("inequality", "what conditions test", CONDITIONS),
             "nested_assignments": Switch("statements after a condition may also initialise a variable"),
