@@ -401,7 +401,7 @@ draw_curves() {
     local log name curves=() logs=("$1"/*.log)
     [ $printing = no ] || logs=(${printed_logs[@]+"${printed_logs[@]}"})
     for log in ${logs[@]+"${logs[@]}"}; do
-        case $log in *-finetuned.log | *"*.log") continue ;; esac
+        case $log in *-finetuned.log | *"*.log" | "$1"/*/*) continue ;; esac
         name=$(basename "$log" .log)
         curves+=("$name=$log")
         log=${log%.log}-finetuned.log

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
-task=algorithmic
+task=algorithmic graded=statements
 
 small_setting() {
     sizes=(--variables 3 --statements 15 --highest 4 --train 40000 --valid 500 --test 1000) updates=4000 span=64

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
-task=copy
+task=copy graded=length
 
 small_setting() {
     sizes=(--length 8 --train 20000 --valid 200 --test 500) span=3 updates=2000

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
-task=counting
+task=counting graded=longest
 
 small_setting() {
     sizes=(--longest 20 --train 20000 --valid 200 --test 500) updates=2000

@@ -4,15 +4,17 @@
 #   small_setting, full_setting
 #                 functions: set the array sizes (options of synthetic-tasks), and what differs from choose_setting
 #   models        default of --models: architectures, or memory compositions (see composition_options in ../steps.sh)
+#   graded        the size that --curriculum varies; unset if the task has none
 #
-# A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json. Several --seeds are left to sweep.sh.
+# A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json; the first stages of a curriculum go to
+# OUT/<graded>-<N>. Several --seeds are left to sweep.sh.
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 data_sizes="train valid test size length test-length shortest longest variables statements highest"
 data_words="conditions blocks" data_switches="nested-assignments free-first-move"
 usage="give --small (the default) or --full, --seed N or --seeds \"N …\", --jobs N, --out DIR, --models \"NAME …\",\
- --span N, --fixed-span, --layers N, --updates N, --print, the task's own options\
+ --span N, --fixed-span, --layers N, --updates N, --curriculum \"N …\", --print, the task's own options\
  (among --$(echo "$data_sizes $data_words $data_switches" | sed 's/ /, --/g')), -- options of fairseq-train"
 models="feedback_transformer_lm relative_transformer_lm streaming_lstm_lm"
 first_span=8 # initial length of adaptive spans, in steps
@@ -30,8 +32,9 @@ parse() {
         esac
     done
     small=no input="" out="" models="" layers="" own_updates="" seed="" seeds="" jobs="" extra=() todo="" span=""
+    curriculum=""
     for option in $data_sizes $data_words; do printf -v "${option//-/_}" %s ""; done
-    parse_options "out models $data_words" "seed seeds+ jobs span layers updates $data_sizes" \
+    parse_options "out models $data_words" "seed seeds+ jobs span layers updates curriculum+ $data_sizes" \
         ${arguments[@]+"${arguments[@]}"}
     [ -z "$input" ] || fail "$input: unexpected argument, the data is generated; $usage"
     [ -z "$seed" ] || [ -z "$seeds" ] || fail "--seed, --seeds: give one of them"
@@ -59,8 +62,10 @@ sweep() {
 
 # run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
 run_task() {
-    local model task_models=$models own_span
+    local model stage task_models=$models own_span
     parse "$@"
+    [ -z "$curriculum" ] || [ -n "${graded:-}" ] ||
+        fail "--curriculum: $task.sh has none; only algorithmic.sh, copy.sh, reverse.sh and counting.sh do"
     models=${models:-$task_models} own_span=$span
     case $seeds in *\ *) sweep "$@" ;; esac
     seed=$seeds
@@ -72,7 +77,16 @@ run_task() {
     [ $((streams % processes)) = 0 ] ||
         fail "$streams streams cannot be divided among $processes GPUs; use fewer (CUDA_VISIBLE_DEVICES)"
     data=$out/data
+    dictionaries=()
     prepare_data "$task --seed $seed ${sizes[*]}"
+    dictionaries=(--srcdict "$data/dict.input.txt" --tgtdict "$data/dict.label.txt")
+    for stage in $curriculum; do
+        data=$out/$graded-$stage/data final_sizes=("${sizes[@]}")
+        sizes+=("--$graded" "$stage")
+        [ $printing = yes ] || mkdir -p "$out/$graded-$stage"
+        prepare_data "$task --seed $seed ${sizes[*]}"
+        data=$out/data sizes=("${final_sizes[@]}")
+    done
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
     draw_curves "$out" accuracy
@@ -124,12 +138,14 @@ choose_setting() {
 # prepare INPUT DESTDIR: generate and binarise the data; there is no input.
 prepare() {
     run python -m fb_fairseq synthetic-tasks "$task" --seed "$seed" "${sizes[@]}" --out "$2"
-    preprocess "$2" train valid test "$2" --source-lang input --target-lang label
+    preprocess "$2" train valid test "$2" --source-lang input --target-lang label \
+        ${dictionaries[@]+"${dictionaries[@]}"}
 }
 
 # train_and_evaluate MODEL: train one model, evaluate its best checkpoint and write the results to OUT/<model>.json.
+# Each stage of a curriculum starts from the best checkpoint of the one before it.
 train_and_evaluate() {
-    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition
+    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition stage start=() stages=()
     composition=$(composition_options "$1")
     case $1 in
         *lstm*) options=("${lstm[@]}") ;;
@@ -137,21 +153,29 @@ train_and_evaluate() {
     esac
     if [ "$1" = feedback_transformer_lm ]; then options+=(${feedback[@]+"${feedback[@]}"}); fi
     if [ -n "$composition" ]; then arch=feedback_transformer_lm options+=($composition); fi
+    options=(--task streaming_lm --labels --criterion lm_loss --arch "$arch" "${shape[@]}" --optimizer adam
+        "${training[@]}" ${options[@]+"${options[@]}"} --batch-size $((streams / processes))
+        --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --keep-interval-updates 1)
+    for stage in $curriculum; do
+        comment "train $1, $graded $stage"
+        run_training "$out/$graded-$stage/$1" "$updates" "$every" "$out/$graded-$stage/data" "${options[@]}" \
+            ${start[@]+"${start[@]}"}
+        start=(--finetune-from-model "$out/$graded-$stage/$1/checkpoint_best.pt")
+    done
     comment "train $1"
-    run_training "$run" "$updates" "$every" "$data" --task streaming_lm --labels --criterion lm_loss \
-        --arch "$arch" "${shape[@]}" --optimizer adam "${training[@]}" ${options[@]+"${options[@]}"} \
-        --batch-size $((streams / processes)) --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
-        --keep-interval-updates 1
+    run_training "$run" "$updates" "$every" "$data" "${options[@]}" ${start[@]+"${start[@]}"}
     comment "evaluate $1"
     logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$data" --path "$run/checkpoint_best.pt" \
         $cpu --out "$run.accuracy"
     [ $printing = no ] || return 0
-    python - "$run" "$task" "$scale" "${sizes[*]}" \
-        "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" <<'PY'
+    for stage in $curriculum; do stages+=("$out/$graded-$stage/$1"); done
+    python - "$run" "$task" "$scale" "${sizes[*]}${curriculum:+ --curriculum ${curriculum// /,}}" \
+        "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" \
+        ${stages[@]+"${stages[@]}"} <<'PY'
 import json, os, re, sys
 from fb_fairseq.commands.compare.runs import training_cost
 run, task, scale, sizes = sys.argv[1:5]
-parameters, updates, span, seed, layers = map(int, sys.argv[5:])
+parameters, updates, span, seed, layers = map(int, sys.argv[5:10])
 data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts where an option is given twice
 result = {"recipe": task, "small": scale == "small", "model": os.path.basename(run)}
 result["data"] = " ".join(f"{option} {value}".strip() for option, value in data.items())
@@ -159,6 +183,9 @@ result.update(json.load(open(f"{run}.accuracy")))
 log = open(f"{run}.log", encoding="utf-8", errors="replace").read()
 result["dev_accuracy"] = max(map(float, re.findall(r'"valid_accuracy": "([\d.]+)"', log)), default=None)
 result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, **training_cost(run))
+for cost in map(training_cost, sys.argv[10:]):  # of the curriculum's first stages
+    for name in ("seconds", "num_updates"):
+        result[name] += cost[name]
 if "lstm" not in os.path.basename(run):
     result["attention_span"] = span
 json.dump(result, open(f"{run}.json", "w"))

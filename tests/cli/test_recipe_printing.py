@@ -100,6 +100,23 @@ def test_seeds_and_spans(tmp_path):
     assert re.findall("# train and evaluate (.*)", agents) == [f"lstm-seed{seed}" for seed in range(1, 11)]
 
 
+def test_curriculum():
+    """Each model goes through all stages; the figure has the last one."""
+    models = ["--models", "streaming_lstm_lm relative_transformer_lm"]
+    text = printed("synthetic_tasks/counting.sh", "--curriculum", "5 10", *models)
+    trainings = [command for command in printed_commands(text) if command[0] == "fairseq-train"]
+    starts = [command[command.index("--finetune-from-model") + 1 :][:1] for command in trainings[1:3] + trainings[4:]]
+    run = "runs/counting-small-seed1"
+    assert [start for (start,) in starts] == [
+        f"{run}/longest-{stage}/{model}/checkpoint_best.pt"
+        for model in ("streaming_lstm_lm", "relative_transformer_lm")
+        for stage in (5, 10)
+    ]
+    assert "--finetune-from-model" not in trainings[0] + trainings[3] and text.count("--srcdict") == 2
+    (curves,) = re.findall("--curves (.*) --metric", text.replace("\\\n    ", ""))
+    assert curves.split() == [f"{model}={run}/{model}.log" for model in models[1].split()]
+
+
 def test_steps(tmp_path):
     """Those of --steps, whether or not the ones before have been run."""
     translation = "translation/iwslt14_de_en/run.sh"

@@ -75,6 +75,29 @@ def test_seeds(tmp_path):
 
 
 @pytest.mark.slow
+def test_curriculum(tmp_path):
+    """Each stage starts from the one before it, with the same dictionaries; the result counts the time of all."""
+    out, model = tmp_path / "out", "feedback_transformer_lm"
+    arguments = ["--curriculum", "2 4", "--statements", 8, "--updates", 2, "--models", model, "--out", out, *SMALL]
+    script = "synthetic_tasks/algorithmic.sh"
+    run(script, *arguments, "--train", 300)
+    for stage, length in (("statements-2/", 2), ("statements-4/", 4), ("", 8)):
+        programs = (out / f"{stage}data/train.input").read_text().splitlines()
+        assert {program.count(";") for program in programs} == {length}
+        for side in ("input", "label"):
+            assert (out / f"{stage}data/dict.{side}.txt").read_text() == (out / f"data/dict.{side}.txt").read_text()
+    for stage, before in (("statements-4/", "statements-2/"), ("", "statements-4/")):
+        log = (out / f"{stage}{model}.log").read_text()
+        assert f"--finetune-from-model {out}/{before}{model}/checkpoint_best.pt" in log
+        assert f"loading pretrained model from {out}/{before}" in log
+    (result,) = results_of(out).values()
+    assert result["num_updates"] == 6 and result["updates"] == 2 and "--curriculum 2,4" in result["data"]
+    assert result["seconds"] == sum(int(path.read_text()) for path in out.rglob("*.seconds"))
+    again = run(script, *arguments, "--train", 300)
+    assert again.count("already trained for 2 updates") == 3 and again.count("prepare: done already") == 3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["copy", "reverse", "counting", "random_walk", "blocked_random_walk", "algorithmic"])
 @pytest.mark.parametrize("scale", ["--small", "--full"])
 def test_each_task(tmp_path, task, scale):
@@ -156,6 +179,8 @@ def test_memory_composition(tmp_path):
         ("random_walk.sh", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
         ("random_walk.sh", ["--longest", "9"], "error: .*--longest"),
         ("algorithmic.sh", ["--variables", "7"], "error: --variables 7: give a number from 1 to 6"),
+        ("random_walk.sh", ["--curriculum", "9"], "error: --curriculum: random_walk.sh has none; only algorithmic.sh"),
+        ("copy.sh", ["--curriculum", "two"], "error: --curriculum two: give a number, 1 or more"),
         ("copy.sh", ["text"], "error: text: unexpected argument, the data is generated; give --small"),
         ("copy.sh", ["--spam", "3"], "error: --spam: unknown option; give --small"),
         ("random_walk.sh", ["--conditions", "both"], "error: unrecognized arguments: --conditions both"),
