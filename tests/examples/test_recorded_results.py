@@ -9,7 +9,7 @@ from fb_fairseq.commands.compare.runs import grouped, read_runs, spread
 
 REPOSITORY = Path(__file__).parents[2]
 RECORDED = sorted((REPOSITORY / "examples/results").iterdir())
-METRICS = "reward", "test_bits_per_token"  # one of them is in the table
+METRICS = "reward", "success", "accuracy", "test_bits_per_token"  # one of them is in the table
 
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
