@@ -16,8 +16,8 @@
 #   adjust_setting
 #                 function, if the setting depends on $model: change these variables
 #   shape LAYERS  function, --small only: add the model's size to the array model_options, and set ffn, the feed-forward
-#                 width, and vectors, the number of persistent vectors that have as many parameters (if it is not ffn;
-#                 describe can set another)
+#                 width, vectors, the number of persistent vectors that have as many parameters (if it is not ffn;
+#                 describe can set another), and activation_dropout, if feed-forward sublayers have it
 #   full_shape LAYERS
 #                 function, if --layers is for the papers' setting, too: the same, at a constant number of parameters
 #   describe MODEL
@@ -35,7 +35,7 @@ usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune
  --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
-small_layers=2 vectors=""
+small_layers=2 vectors="" activation_dropout=""
 
 # describe MODEL: by default, a model is an architecture, or initialised.
 describe() {
@@ -106,14 +106,14 @@ set_up() {
     choose_setting "${model_options[1]}"
     if [ $small = yes ]; then
         shape "$layer"
+        local ffn_options=(--decoder-ffn-embed-dim "$ffn")
+        [ -z "$activation_dropout" ] || ffn_options+=(--activation-dropout "$activation_dropout")
         # All models have the same number of parameters, but for the 1 + layers memory weights of the Feedback
         # Transformer.
         case ${model_options[1]} in
             all_attention_lm) model_options=(--persistent-memory-size "${vectors:-$ffn}" "${model_options[@]}") ;;
-            feedback_transformer_lm)
-                model_options+=(--decoder-ffn-embed-dim "$ffn" --memory-projections per-layer)
-                ;;
-            *) model_options+=(--decoder-ffn-embed-dim "$ffn") ;;
+            feedback_transformer_lm) model_options+=("${ffn_options[@]}" --memory-projections per-layer) ;;
+            *) model_options+=("${ffn_options[@]}") ;;
         esac
     elif [ "$layer" != full ]; then
         full_shape "$layer"

@@ -46,7 +46,7 @@ def read_results(out: str) -> Dict[Setting, List[dict]]:
                 result = {"agent": agent, "span": span, "seed": seed, **json.load(file), "run": run}
             curve = read_curve(run, "reward")
             result["training_reward"] = curve[-1][1] if curve else None
-            result.update(seconds=round(training_seconds(run)), **training_cost(run))
+            result.update(training_cost(run), seconds=round(training_seconds(run)))
             results.setdefault((agent, span), []).append(result)
     if not results:
         sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")

@@ -62,7 +62,7 @@ sweep() {
 
 # run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
 run_task() {
-    local model stage task_models=$models own_span
+    local model stage task_models=$models own_span final_sizes
     parse "$@"
     [ -z "$curriculum" ] || [ -n "${graded:-}" ] ||
         fail "--curriculum: $task.sh has none; only algorithmic.sh, copy.sh, reverse.sh and counting.sh do"
@@ -80,13 +80,13 @@ run_task() {
     dictionaries=()
     prepare_data "$task --seed $seed ${sizes[*]}"
     dictionaries=(--srcdict "$data/dict.input.txt" --tgtdict "$data/dict.label.txt")
+    final_sizes=("${sizes[@]}")
     for stage in $curriculum; do
-        data=$out/$graded-$stage/data final_sizes=("${sizes[@]}")
-        sizes+=("--$graded" "$stage")
+        data=$out/$graded-$stage/data sizes=("${final_sizes[@]}" "--$graded" "$stage")
         [ $printing = yes ] || mkdir -p "$out/$graded-$stage"
         prepare_data "$task --seed $seed ${sizes[*]}"
-        data=$out/data sizes=("${final_sizes[@]}")
     done
+    data=$out/data sizes=("${final_sizes[@]}")
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
     draw_curves "$out" accuracy
@@ -145,7 +145,7 @@ prepare() {
 # train_and_evaluate MODEL: train one model, evaluate its best checkpoint and write the results to OUT/<model>.json.
 # Each stage of a curriculum starts from the best checkpoint of the one before it.
 train_and_evaluate() {
-    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition stage start=() stages=()
+    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition stage folder start=() stages=()
     composition=$(composition_options "$1")
     case $1 in
         *lstm*) options=("${lstm[@]}") ;;
@@ -158,9 +158,9 @@ train_and_evaluate() {
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --keep-interval-updates 1)
     for stage in $curriculum; do
         comment "train $1, $graded $stage"
-        run_training "$out/$graded-$stage/$1" "$updates" "$every" "$out/$graded-$stage/data" "${options[@]}" \
-            ${start[@]+"${start[@]}"}
-        start=(--finetune-from-model "$out/$graded-$stage/$1/checkpoint_best.pt")
+        folder=$out/$graded-$stage
+        run_training "$folder/$1" "$updates" "$every" "$folder/data" "${options[@]}" ${start[@]+"${start[@]}"}
+        start=(--finetune-from-model "$folder/$1/checkpoint_best.pt") stages+=("$folder/$1")
     done
     comment "train $1"
     run_training "$run" "$updates" "$every" "$data" "${options[@]}" ${start[@]+"${start[@]}"}
@@ -168,10 +168,8 @@ train_and_evaluate() {
     logged evaluation "$run.eval" python -m fb_fairseq evaluate-labels "$data" --path "$run/checkpoint_best.pt" \
         $cpu --out "$run.accuracy"
     [ $printing = no ] || return 0
-    for stage in $curriculum; do stages+=("$out/$graded-$stage/$1"); done
     python - "$run" "$task" "$scale" "${sizes[*]}${curriculum:+ --curriculum ${curriculum// /,}}" \
-        "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" \
-        ${stages[@]+"${stages[@]}"} <<'PY'
+        "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" ${stages[@]+"${stages[@]}"} <<'PY'
 import json, os, re, sys
 from fb_fairseq.commands.compare.runs import training_cost
 run, task, scale, sizes = sys.argv[1:5]

@@ -67,15 +67,12 @@ def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[st
     return chosen
 
 
-def generate(rng: SeededRandom, options: Dict[str, Any], split: str) -> LabelledSequence:
-    """A sequence of a split. In the training split, its sizes may vary."""
-    task = TASKS[options["task"]]
-    chosen = options_of_split(task, options, split)
-    if split == "train":
-        for name, option in task.options.items():
-            if options.get(option.training_name) is not None:
-                chosen[name] = rng.randint(options[option.training_name], chosen[name])
-    return task.generate(rng, **chosen)
+def sizes_that_vary(task: Task, options: Dict[str, Any], split: str) -> Dict[str, int]:
+    """The smallest values of the sizes that vary among a split's sequences, by name: in the training split only."""
+    if split != "train":
+        return {}
+    lowest = {name: options.get(option.training_name) for name, option in task.options.items()}
+    return {name: value for name, value in lowest.items() if value is not None}
 
 
 def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
@@ -89,9 +86,12 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
     """
     name, wanted = options["task"], options[split]
     task = TASKS[name]
+    chosen, lowest = options_of_split(task, options, split), sizes_that_vary(task, options, split)
     generated = accepted = 0
     while accepted < wanted:
-        sequence = generate(SeededRandom(options["seed"], name, split, generated), options, split)
+        rng = SeededRandom(options["seed"], name, split, generated)
+        drawn = {size: rng.randint(value, chosen[size]) for size, value in lowest.items()}
+        sequence = task.generate(rng, **{**chosen, **drawn})
         generated += 1
         if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
             accepted += 1

@@ -37,7 +37,9 @@ class Size(NamedTuple):
             text = f"{self.help} of the test split (default: as {flag(name)})"
             parser.add_argument(flag(self.test_name), type=int, metavar="N", help=text)
         if self.training_name:
-            text = f"training sequences have {flag(self.training_name)} to {flag(name)} (default: all have {flag(name)})"
+            text = (
+                f"training sequences have {flag(self.training_name)} to {flag(name)} (default: all have {flag(name)})"
+            )
             parser.add_argument(flag(self.training_name), type=int, metavar="N", help=text)
 
     def check(self, name: str, value: int) -> None:

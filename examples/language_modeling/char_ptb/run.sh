@@ -50,11 +50,7 @@ shape() {
     [ $((144 % $1)) = 0 ] || fail "--layers $1: give 1, 2, 3, 4, 6, 8, 9 or 12, which divide the widths"
     model_options+=(--decoder-normalize-before --decoder-layers "$1" --decoder-embed-dim 96 --decoder-attention-heads 4
         --decoder-head-dim $((24 * 6 / $1)) --attention-span 64 --attention-dropout 0.1)
-    case ${model_options[1]} in
-        all_attention_lm) ;;
-        *) model_options+=(--activation-dropout 0.1) ;;
-    esac
-    ffn=$((384 * 6 / $1)) vectors=384
+    ffn=$((384 * 6 / $1)) vectors=384 activation_dropout=0.1
 }
 
 prepare() {

@@ -52,11 +52,7 @@ shape() {
         --decoder-attention-heads 4 --decoder-head-dim $((64 / $1)) --attention-span 64 --attention-dropout 0.1
         --adaptive-input --adaptive-input-cutoff 2000,8000 --adaptive-softmax-cutoff 2000,8000 --tie-adaptive-weights
         --tie-adaptive-proj --embedding-dropout 0.1 --output-dropout 0.1)
-    case ${model_options[1]} in
-        all_attention_lm) ;;
-        *) model_options+=(--activation-dropout 0.1) ;;
-    esac
-    ffn=$((1024 / $1)) vectors=512
+    ffn=$((1024 / $1)) vectors=512 activation_dropout=0.1
 }
 
 full_shape() {
