@@ -20,6 +20,7 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file
+from fb_fairseq.literals import parse_literal
 from fb_fairseq.ops.adaptive_softmax import adaptive_guess
 
 
@@ -169,6 +170,13 @@ def build_parser() -> CommandParser:
         "labels; with 0, each stream begins with an empty memory, as in validation (default: %(default)s)",
     )
     parser.add_argument("--tokens-per-sample", type=int, metavar="M", help="steps of a block (default: as in training)")
+    parser.add_argument(
+        "--model-overrides",
+        default="{}",
+        metavar="DICT",
+        help="replace options of training, as in fairseq-eval-lm: with \"{'attention_span': 900}\", a model without "
+        "relative positions sees further than in training",
+    )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser
@@ -178,14 +186,18 @@ def load_and_evaluate(args) -> Accuracy:
     """Evaluate the checkpoint on the data that the options name.
 
     Raises:
-        UserError: the checkpoint was not trained on labels, or the data do not fit.
+        UserError: the checkpoint was not trained on labels, or the data or --model-overrides do not fit.
     """
     from fairseq import checkpoint_utils
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
     import fb_fairseq.tasks  # noqa: F401
 
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides={"data": args.data})
+    overrides = parse_literal(args.model_overrides)
+    if not isinstance(overrides, dict):
+        raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
+    overrides["data"] = args.data
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
     if not getattr(task.args, "labels", False):  # other tasks do not have the option
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
     task.load_dataset(args.gen_subset)

@@ -106,6 +106,15 @@ def test_context(walks, tmp_path, capsys):
     assert evaluate(capsys, *arguments, 40, "--context-sequences", 0) != one
 
 
+def test_model_overrides(walks, tmp_path, capsys):
+    """Without relative positions, a model may see further than in training."""
+    changes = {"arch": "relative_transformer_lm", "attention_span": 2, "relative_positions": "none", "max_update": 60}
+    train(walks, tmp_path, **{**SETTING, **changes})
+    arguments = (walks, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--model-overrides")
+    trained, further = (evaluate(capsys, *arguments, f"{{'attention_span': {span}}}") for span in (2, 10))
+    assert evaluate(capsys, *arguments[:-1]) == trained != further
+
+
 def test_accuracy_by_position(walks, trained, capsys, tmp_path):
     """Over all positions it is the accuracy of evaluate-labels; ``</s>`` has no label."""
     checkpoint = str(trained[0] / "checkpoint_best.pt")
@@ -175,6 +184,11 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
         (["--path", checkpoint, "--gen-subset", "other"], "the split is missing"),
         (["--path", checkpoint, "--streams", 0], "--streams 0: must be 1 or more"),
         (["--path", checkpoint, "--context-sequences", -1], "--context-sequences -1: must be 0 or more"),
+        (["--path", checkpoint, "--model-overrides", "9"], "--model-overrides 9: not a dictionary"),
+        (
+            ["--path", checkpoint, "--model-overrides", "{'attention_span': 9}"],
+            "do not fit the model; check --model-ov",
+        ),
     ]:
         with pytest.raises(SystemExit):
             evaluate_labels.main([str(walks), *map(str, arguments), "--cpu"])
