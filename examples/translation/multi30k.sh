@@ -5,8 +5,9 @@
 small_setting() {
     updates=1000 tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
     architectures="transformer feedback_decoder"
-    training=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 300 --dropout 0.1 --clip-norm 1.0
-        --share-all-embeddings)
+    local planned=${own_updates:-$updates}
+    training=(--lr 0.004 --lr-scheduler cosine --warmup-updates $((planned < 1000 ? planned * 3 / 10 : 300))
+        --dropout 0.1 --clip-norm 1.0 --share-all-embeddings)
     decoding=(--beam 5)
 }
 
