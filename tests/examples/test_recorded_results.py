@@ -10,6 +10,7 @@ from fb_fairseq.commands.compare.runs import grouped, read_runs, spread
 REPOSITORY = Path(__file__).parents[2]
 RECORDED = sorted((REPOSITORY / "examples/results").iterdir())
 METRICS = {  # in the table, by recipe
+    "algorithmic": "accuracy",
     "corridor": "success",
     "maze": "reward",
     "maze_easy": "reward",
