@@ -396,13 +396,17 @@ draw_against_layers() {
     run python examples/layers.py "$@"
 }
 
-# draw_curves OUT METRIC: draw the learning curves of all OUT/<model>.log, with their fine-tuning, to OUT/curves.png.
+# draw_curves OUT METRIC STAGE…: draw the learning curves of all OUT/<model>.log, with their fine-tuning, to
+# OUT/curves.png. They continue those of the STAGE/<model>.log of a curriculum.
 draw_curves() {
-    local log name curves=() logs=("$1"/*.log)
+    local log name stage curves=() logs=("$1"/*.log)
     [ $printing = no ] || logs=(${printed_logs[@]+"${printed_logs[@]}"})
     for log in ${logs[@]+"${logs[@]}"}; do
         case $log in *-finetuned.log | *"*.log" | "$1"/*/*) continue ;; esac
         name=$(basename "$log" .log)
+        for stage in "${@:3}"; do
+            if [ $printing = yes ] || [ -e "$stage/$name.log" ]; then curves+=("$name=$stage/$name.log"); fi
+        done
         curves+=("$name=$log")
         log=${log%.log}-finetuned.log
         case " ${logs[*]} " in *" $log "*) curves+=("$name=$log") ;; esac

@@ -62,7 +62,7 @@ sweep() {
 
 # run_task ARGUMENTS…: generate the data, train and evaluate all models, and draw their learning curves.
 run_task() {
-    local model stage task_models=$models own_span final_sizes
+    local model stage stages=() task_models=$models own_span final_sizes
     parse "$@"
     [ -z "$curriculum" ] || [ -n "${graded:-}" ] ||
         fail "--curriculum: $task.sh has none; only algorithmic.sh, copy.sh, reverse.sh and counting.sh do"
@@ -82,6 +82,7 @@ run_task() {
     dictionaries=(--srcdict "$data/dict.input.txt" --tgtdict "$data/dict.label.txt")
     final_sizes=("${sizes[@]}")
     for stage in $curriculum; do
+        stages+=("$out/$graded-$stage")
         data=$out/$graded-$stage/data sizes=("${final_sizes[@]}" "--$graded" "$stage")
         [ $printing = yes ] || mkdir -p "$out/$graded-$stage"
         prepare_data "$task --seed $seed ${sizes[*]}"
@@ -89,7 +90,7 @@ run_task() {
     data=$out/data sizes=("${final_sizes[@]}")
     for model in $models; do train_and_evaluate "$model"; done
     collect_results "$out"
-    draw_curves "$out" accuracy
+    draw_curves "$out" accuracy ${stages[@]+"${stages[@]}"}
     [ -n "${FB_FAIRSEQ_SWEEP:-}" ] || compare "$out"
 }
 

@@ -101,7 +101,7 @@ def test_seeds_and_spans(tmp_path):
 
 
 def test_curriculum():
-    """Each model goes through all stages; the figure has the last one."""
+    """Each model goes through all stages, and so do the learning curves."""
     models = ["--models", "streaming_lstm_lm relative_transformer_lm"]
     text = printed("synthetic_tasks/counting.sh", "--curriculum", "5 10", *models)
     trainings = [command for command in printed_commands(text) if command[0] == "fairseq-train"]
@@ -114,7 +114,11 @@ def test_curriculum():
     ]
     assert "--finetune-from-model" not in trainings[0] + trainings[3] and text.count("--srcdict") == 2
     (curves,) = re.findall("--curves (.*) --metric", text.replace("\\\n    ", ""))
-    assert curves.split() == [f"{model}={run}/{model}.log" for model in models[1].split()]
+    assert curves.split() == [
+        f"{model}={run}/{folder}{model}.log"
+        for model in models[1].split()
+        for folder in ("longest-5/", "longest-10/", "")
+    ]
 
 
 def test_steps(tmp_path):
