@@ -1,5 +1,6 @@
 """The results of single runs in examples/results: the tables of results.md are made from them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,11 @@ def test_recorded_results(folder, capsys):
         assert spread(group.values(metric), metric) in page, group.identity
     main([str(folder)])
     assert "| hours | seeds |" in capsys.readouterr().out
+
+
+def test_readme_figures():
+    """The means and spreads of the README are those of the results page."""
+    page = (REPOSITORY / "examples/results.md").read_text()
+    figures = re.findall(r"[\d.]+ ± [\d.]+", (REPOSITORY / "README.md").read_text())
+    assert len(figures) > 5
+    assert [figure for figure in figures if figure not in page] == []
