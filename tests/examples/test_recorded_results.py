@@ -12,11 +12,13 @@ REPOSITORY = Path(__file__).parents[2]
 RECORDED = sorted((REPOSITORY / "examples/results").iterdir())
 METRICS = {  # in the table, by recipe
     "algorithmic": "accuracy",
+    "copy": "accuracy",
     "corridor": "success",
     "maze": "reward",
     "maze_easy": "reward",
     "persistent_memory": "test_bits_per_token",
     "random_walk": "accuracy",
+    "reverse": "accuracy",
 }
 
 
