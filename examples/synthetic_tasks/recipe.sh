@@ -146,7 +146,7 @@ prepare() {
 # train_and_evaluate MODEL: train one model, evaluate its best checkpoint and write the results to OUT/<model>.json.
 # Each stage of a curriculum starts from the best checkpoint of the one before it.
 train_and_evaluate() {
-    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition stage folder start=() stages=()
+    local run=$out/$1 arch=$1 options=() every=$((updates / 5 + 1)) composition folder start=()
     composition=$(composition_options "$1")
     case $1 in
         *lstm*) options=("${lstm[@]}") ;;
@@ -157,11 +157,10 @@ train_and_evaluate() {
     options=(--task streaming_lm --labels --criterion lm_loss --arch "$arch" "${shape[@]}" --optimizer adam
         "${training[@]}" ${options[@]+"${options[@]}"} --batch-size $((streams / processes))
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --keep-interval-updates 1)
-    for stage in $curriculum; do
-        comment "train $1, $graded $stage"
-        folder=$out/$graded-$stage
+    for folder in ${stages[@]+"${stages[@]}"}; do
+        comment "train $1, $graded ${folder##*-}"
         run_training "$folder/$1" "$updates" "$every" "$folder/data" "${options[@]}" ${start[@]+"${start[@]}"}
-        start=(--finetune-from-model "$folder/$1/checkpoint_best.pt") stages+=("$folder/$1")
+        start=(--finetune-from-model "$folder/$1/checkpoint_best.pt")
     done
     comment "train $1"
     run_training "$run" "$updates" "$every" "$data" "${options[@]}" ${start[@]+"${start[@]}"}
@@ -182,7 +181,8 @@ result.update(json.load(open(f"{run}.accuracy")))
 log = open(f"{run}.log", encoding="utf-8", errors="replace").read()
 result["dev_accuracy"] = max(map(float, re.findall(r'"valid_accuracy": "([\d.]+)"', log)), default=None)
 result.update(parameters=parameters, layers=layers, updates=updates, seed=seed, **training_cost(run))
-for cost in map(training_cost, sys.argv[10:]):  # of the curriculum's first stages
+for folder in sys.argv[10:]:  # of the curriculum's first stages
+    cost = training_cost(os.path.join(folder, os.path.basename(run)))
     for name in ("seconds", "num_updates"):
         result[name] += cost[name]
 if "lstm" not in os.path.basename(run):

@@ -3,10 +3,10 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
 
 small_setting() {
-    updates=1000 tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
+    updates=${own_updates:-1000} tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
     architectures="transformer feedback_decoder"
-    local planned=${own_updates:-$updates} # with a few updates, the warm-up leaves some for the cosine
-    training=(--lr 0.004 --lr-scheduler cosine --warmup-updates $((planned < 1000 ? planned * 3 / 10 : 300))
+    # With a few updates, the warm-up leaves some for the cosine.
+    training=(--lr 0.004 --lr-scheduler cosine --warmup-updates $((updates < 1000 ? updates * 3 / 10 : 300))
         --dropout 0.1 --clip-norm 1.0 --share-all-embeddings)
     decoding=(--beam 5)
 }
