@@ -23,7 +23,7 @@ full_setting() {
 }
 
 small_setting() {
-    updates=${own_updates:-600} finetune_updates=60 every=200 streams=64 steps=32 valid_streams=64 test_streams=64 lr=0.002
+    updates=${own_updates:-600} finetune_updates=60 every=200 streams=64 steps=32 valid_streams=64 test_streams=64 lr=0.008
     optimisation=(--clip-norm 0.5)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
     bptt_warmup=(--bptt-warmup-tokens 8 --bptt-warmup-iterations $(((updates + 2) / 3)))
