@@ -1,5 +1,6 @@
 """Figures from logs of both kinds and from checkpoints."""
 
+import math
 import re
 
 import pytest
@@ -86,6 +87,18 @@ def test_finetuning_continues_the_curve(tmp_path):
     lines = axes.get_lines()
     assert [line.get_color() for line in lines] == ["C0", "C1", "C0"] and lines[2].get_linestyle() == "--"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a valid", "b valid"]
+
+
+def test_the_first_tenth_of_losses_is_cut():
+    """Differences between models are visible although losses begin far above them; accuracies are shown whole."""
+    start, later = [(1, 12.0), (5, 9.0)], [(10, 4.0), (100, 2.0)]
+    for metric, top in (("loss", 4.0), ("ppl", 4.0), ("nll_loss", 4.0), ("accuracy", 12.0)):
+        _, axes = pyplot.subplots()
+        draw_curves(axes, [NamedCurves("a", {"valid": start + later})], metric)
+        bottom, limit = axes.get_ylim()
+        assert 1.4 < bottom < 2 and top < limit < 1.1 * top, metric
+    _, axes = pyplot.subplots()
+    draw_curves(axes, [NamedCurves("diverged", {"valid": [(1, math.nan), (2, math.inf)]})], "loss")
 
 
 def test_layer_weights_over_training(tmp_path):

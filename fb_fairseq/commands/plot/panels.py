@@ -14,6 +14,8 @@ ORDERED_COLORS = (0.0, 0.9)  # part of matplotlib's viridis that is dark enough 
 LINES_PER_COLUMN = 10  # of a legend
 USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
 MOST_POINTS = 100  # of a line
+LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
+STEEP_PART = 0.1  # of the x axis: losses begin so high that all differences after it would be invisible
 
 
 class NamedWeights(NamedTuple):
@@ -80,6 +82,8 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
     Args:
         x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
     """
+    from matplotlib.ticker import LogFormatter
+
     colors = {}
     for i, run in enumerate(runs):
         if not run.continues:
@@ -97,8 +101,22 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     if metric.endswith("ppl"):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
+    if metric.endswith(LOSSES):
+        cut_steep_part(axes)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
+
+
+def cut_steep_part(axes) -> None:
+    """End the y axis where the lines are after the first tenth of the x axis: losses begin far above."""
+    points = [(x, y) for line in axes.lines for x, y in zip(*line.get_data()) if math.isfinite(y)]
+    last = max((x for x, _ in points), default=0)
+    values = [y for x, y in points if x >= STEEP_PART * last]
+    if values:
+        axes.dataLim.intervaly = (min(values), max(values))
+        axes.autoscale_view()
 
 
 def draw_layer_weights(axes, models: List[NamedWeights]) -> None:
