@@ -19,6 +19,7 @@ METRICS = {  # in the table, by recipe
     "persistent_memory": "test_bits_per_token",
     "random_walk": "accuracy",
     "reverse": "accuracy",
+    "wikitext103": "test_perplexity",
 }
 
 
