@@ -5,8 +5,7 @@
 small_setting() {
     updates=${own_updates:-1000} tokens=2000 every=100 averaged=1 lenpens="0.6 1.0 1.4" default_layers="1 2"
     architectures="transformer feedback_decoder"
-    # With a few updates, the warm-up leaves some for the cosine.
-    training=(--lr 0.004 --lr-scheduler cosine --warmup-updates $((updates < 1000 ? updates * 3 / 10 : 300))
+    training=(--lr 0.004 --lr-scheduler cosine --warmup-updates $((updates * 3 / 10))
         --dropout 0.1 --clip-norm 1.0 --share-all-embeddings)
     decoding=(--beam 5)
 }
