@@ -33,10 +33,10 @@ prepare_data() {
         return
     fi
     echo "== prepare"
-    rm -rf "$data.tmp"
+    claim "$data.tmp"
     trap 'rm -rf "$data.tmp"; rmdir "$out" 2>/dev/null || true' EXIT
-    mkdir "$data.tmp"
     prepare "$input" "$data.tmp"
+    rm "$data.tmp/.owner"
     for file in "$data.tmp"/train*.bin "$data.tmp"/dict*.txt; do
         [ ! -e "$data/${file##*/}" ] || cmp -s "$file" "$data/${file##*/}" || other=yes
     done
@@ -49,6 +49,17 @@ prepare_data() {
     rm -rf "$data"
     mv "$data.tmp" "$data"
     printf '%s\n' "$wanted" "$(sizes "$data")" >"$marker"
+}
+
+# claim FOLDER: make it, in place of one that a killed run has left; stop if another run is writing it.
+claim() {
+    local pid="" host="" here
+    here=$(uname -n)
+    if [ -e "$1/.owner" ]; then read -r pid host <"$1/.owner" || true; fi
+    if [ "$host" = "$here" ] && ! kill -0 "$pid" 2>/dev/null; then rm -rf "$1"; fi
+    mkdir "$1" 2>/dev/null || fail "$1: ${host:+process $pid on }${host:-another run} is writing it; wait for that run or,\
+ if it was killed, delete this folder"
+    echo "$$ $here" >"$1/.owner"
 }
 
 # checksums DATA: print the checksum of a file, or those of all files in a folder; nothing if it does not exist.

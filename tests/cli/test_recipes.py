@@ -1,8 +1,11 @@
 """The language modeling recipes from start to finish: small models on made-up data, trained for a few updates."""
 
 import json
+import os
+import platform
 import re
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -72,6 +75,31 @@ def test_small_recipe_prepares(tmp_path, name):
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
     again = recipe(f"language_modeling/{name}", "--small", data, "--steps", "prepare", "--out", out)
     assert again.returncode == 0 and again.stdout == "== prepare: done already\n"
+
+
+def test_data_is_prepared_by_one_run(tmp_path):
+    """A second run on the same folder stops at once; what a killed run has left is replaced."""
+    data, out = made_up_corpus("text8", tmp_path), tmp_path / "out"
+    owner = out / "data.tmp/.owner"
+    owner.parent.mkdir(parents=True)
+
+    def prepare():
+        return recipe("language_modeling/text8", "--small", data, "--steps", "prepare", "--out", out)
+
+    for text, message in (
+        (f"{os.getpid()} {platform.node()}", f"process {os.getpid()} on {platform.node()} is writing it; wait for"),
+        ("1 elsewhere", "process 1 on elsewhere is writing it"),
+    ):
+        owner.write_text(text + "\n")
+        refused = prepare()
+        assert refused.returncode == 1 and message in refused.stderr and owner.exists()
+    owner.unlink()
+    assert "another run is writing it" in prepare().stderr
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    owner.write_text(f"{killed.pid} {platform.node()}\n")
+    done = prepare()
+    assert done.returncode == 0 and not owner.parent.exists() and not (out / "data/.owner").exists(), done.stderr
 
 
 def test_two_machines(tmp_path):
