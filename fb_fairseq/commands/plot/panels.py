@@ -15,7 +15,7 @@ LINES_PER_COLUMN = 10  # of a legend
 USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
 MOST_POINTS = 100  # of a line
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
-STEEP_PART = 0.1  # of the x axis: losses begin so high that all differences after it would be invisible
+STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
 
 
 class NamedWeights(NamedTuple):
@@ -79,6 +79,8 @@ def centred(i: int, number: int) -> float:
 def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") -> None:
     """Learning curves: training as thin lines, validation with markers, fine-tuning dashed.
 
+    The y axis of losses ends at the highest value after the first tenth of the curves.
+
     Args:
         x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
     """
@@ -110,10 +112,11 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
 
 
 def cut_steep_part(axes) -> None:
-    """End the y axis where the lines are after the first tenth of the x axis: losses begin far above."""
-    points = [(x, y) for line in axes.lines for x, y in zip(*line.get_data()) if math.isfinite(y)]
-    last = max((x for x, _ in points), default=0)
-    values = [y for x, y in points if x >= STEEP_PART * last]
+    """End the y axis where the lines are after their first tenths: losses begin far above."""
+    values = []
+    for line in axes.lines:
+        start = STEEP_PART * max(line.get_xdata())
+        values += [y for x, y in zip(*line.get_data()) if x >= start and math.isfinite(y)]
     if values:
         axes.dataLim.intervaly = (min(values), max(values))
         axes.autoscale_view()
