@@ -10,9 +10,9 @@
     python -m fb_fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
     python -m fb_fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
 
-Learning curves are read from fairseq's logs (--log-format json --log-file FILE, or --tensorboard-logdir DIR); the y axis
-of losses ends at their highest value after the first tenth. Layer weights and adaptive spans are read from checkpoints.
-For the other panels, language models are run on a text. A name for the legend may precede a path:
+Learning curves are read from fairseq's logs (--log-format json --log-file FILE, or --tensorboard-logdir DIR); the y
+axis of losses ends at their highest value after the first tenth. Layer weights and adaptive spans are read from
+checkpoints. For the other panels, language models are run on a text. A name for the legend may precede a path:
 Feedback=runs/a/checkpoint_best.pt. With several of these options, the panels stand side by side.
 """
 
