@@ -23,6 +23,12 @@ LM = "language_modeling"
 WIKITEXT = f"{LM}/wikitext103"
 
 
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch):
+    """The settings do not depend on them, and starting torch to count them takes seconds."""
+    monkeypatch.setenv("FB_FAIRSEQ_GPUS", "0")
+
+
 def printed(script, *arguments):
     done = recipe(script, *arguments, "--print")
     assert done.returncode == 0, done.stderr
