@@ -27,7 +27,7 @@ small_setting() {
     optimisation=(--clip-norm 0.5)
     warmup=(--lr-scheduler fixed --warmup-updates 100)
     bptt_warmup=(--bptt-warmup-tokens 8 --bptt-warmup-iterations $(((updates + 2) / 3)))
-    lower_lr=0.0007
+    lower_lr=0.003 # about the same fraction of lr as in the full setting
 }
 
 # extend_span: give $model an adaptive span (v3 §7.6).
