@@ -58,7 +58,7 @@ run_recipe() {
     draw_curves "$out" nll_loss
     if asked score; then
         collect_results "$out"
-        case $layers in *" "*) draw_against_layers "$out" "${metric#*:}" decoded_tokens_per_second ;; esac
+        case $layers in *" "*) draw_against_layers "$out" "${metric#*:}" dev_nll decoded_tokens_per_second ;; esac
         compare "$out"
     fi
 }

@@ -16,7 +16,7 @@ from typing import Dict
 
 from fb_fairseq.commands.compare.runs import training_cost
 
-LOSS = re.compile(r'"valid_loss": "([\d.]+)"')
+VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
 
 
@@ -26,6 +26,12 @@ def read(path: str) -> str:
         return ""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
+
+
+def best_nll(log: str) -> float:
+    """The validation nll, in bits per token, where the loss, which may be smoothed, is lowest (the best checkpoint)."""
+    best = min(map(json.loads, VALIDATION.findall(log)), key=lambda measured: float(measured["valid_loss"]))
+    return float(best.get("valid_nll_loss", best["valid_loss"]))  # criterion cross_entropy logs only one of them
 
 
 def main(argv=None) -> None:
@@ -49,7 +55,7 @@ def main(argv=None) -> None:
         result["projections"] = args.projections
     result.update(json.loads(read(f"{run}.score")))
     result["parameters"] = args.parameters
-    result["best_valid_loss"] = min(map(float, LOSS.findall(read(f"{run}.log"))))
+    result["dev_nll"] = best_nll(read(f"{run}.log"))
     tuned = read(f"{run}.tuned").split()
     options = dict(zip(tuned[::2], tuned[1::2]))
     for option, name in (("--lenpen", "lenpen"), ("--max-len-b", "max_len_b"), ("--min-len", "min_len")):

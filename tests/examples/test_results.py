@@ -84,7 +84,12 @@ def test_an_evaluation_without_results(tmp_path):
 def test_results_of_a_translation_model(tmp_path):
     run = tmp_path / "m-2"
     (tmp_path / "m-2.score").write_text('{"sacrebleu": 30.5}')
-    (tmp_path / "m-2.log").write_text('{"valid_loss": "4.5"}\n{"valid_loss": "4.25"}\n')
+    (tmp_path / "m-2.log").write_text(
+        "".join(
+            f'2026-11-24 02:17:43 | INFO | valid | {{"epoch": 1, "valid_loss": "{loss}", "valid_nll_loss": "{nll}"}}\n'
+            for loss, nll in (("4.5", "3.0"), ("4.25", "3.25"), ("4.75", "3.5"))
+        )
+    )
     (tmp_path / "m-2.tuned").write_text("--lenpen\n1.5\n--max-len-b\n100\n--min-len\n20\n")
     (tmp_path / "m-2.dev").write_text("31.5\n")
     (tmp_path / "m-2.seconds").write_text("90\n")
@@ -95,7 +100,7 @@ def test_results_of_a_translation_model(tmp_path):
     script("translation/result.py", run, *identity(projections="shared"))
     result = json.loads((tmp_path / "m-2.json").read_text())
     assert (result["lenpen"], result["max_len_b"], result["min_len"]) == (1.5, 100, 20)
-    assert (result["sacrebleu"], result["dev_score"], result["best_valid_loss"]) == (30.5, 31.5, 4.25)
+    assert (result["sacrebleu"], result["dev_score"], result["dev_nll"]) == (30.5, 31.5, 3.25)
     assert result["decoded_tokens_per_second"] == 71.5 and result["projections"] == "shared"
     assert (result["seconds"], result["hardware"]) == (90, "NVIDIA H100")
     script("translation/result.py", run, *identity(projections=""))

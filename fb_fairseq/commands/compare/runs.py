@@ -109,7 +109,7 @@ def grouped(runs: List[dict]) -> List[Group]:
 
 def digits_after_point(metric: str) -> int:
     """How many are printed."""
-    return 3 if "bits" in metric else 2
+    return 3 if "bits" in metric or "nll" in metric else 2
 
 
 def spread(values: List[float], metric: str) -> str:

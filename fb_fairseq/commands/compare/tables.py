@@ -20,6 +20,7 @@ HEADINGS = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
+    "dev_nll": "dev nll, bits",
     "dev_score": "dev score",
     "decoded_tokens_per_second": "tokens/s",
     "success": "success, %",
