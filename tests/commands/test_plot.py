@@ -89,6 +89,18 @@ def test_finetuning_continues_the_curve(tmp_path):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a valid", "b valid"]
 
 
+@pytest.mark.parametrize("number", [4, 5])
+def test_training_of_many_runs_is_left_out(number):
+    curve = [(1, 2.0), (2, 1.0)]
+    runs = [NamedCurves(f"run{i}", {"train_inner": curve, "valid": curve}) for i in range(number - 1)]
+    runs += [NamedCurves("unvalidated", {"train_inner": curve}), NamedCurves("run0", {"valid": curve}, continues=True)]
+    _, axes = pyplot.subplots()
+    draw_curves(axes, runs, "loss")
+    labels = axes.get_legend_handles_labels()[1]
+    assert ("run0 training" in labels) == (number == 4)
+    assert "run0 valid" in labels and "unvalidated training" in labels
+
+
 def test_the_first_tenth_of_losses_is_cut():
     """Differences between models are visible although losses begin far above them; accuracies are shown whole."""
     start, later = [(1, 12.0), (5, 9.0)], [(10, 4.0), (100, 2.0)]

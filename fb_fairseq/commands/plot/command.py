@@ -59,7 +59,8 @@ def build_parser() -> CommandParser:
         logs,
         "--curves",
         "[NAME=]LOG",
-        "draw learning curves from these logs; a second log with the same name continues the first one (fine-tuning)",
+        "draw learning curves from these logs (of more than four, validation only); a second log with the same name "
+        "continues the first one (fine-tuning)",
     )
     logs.add_argument(
         "--metric", default="loss", help="metric of --curves: loss, bpb, ppl, accuracy, … (default: %(default)s)"

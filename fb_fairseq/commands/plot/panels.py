@@ -7,7 +7,13 @@ from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import Curve, NamedCurves
 from fb_fairseq.commands.plot.positions import PositionCounts
 
-METRIC_LABELS = {"bpb": "bits per byte", "loss": "bits per token", "ppl": "perplexity", "accuracy": "accuracy (%)"}
+METRIC_LABELS = {
+    "bpb": "bits per byte",
+    "loss": "bits per token",
+    "nll_loss": "nll (bits per token)",
+    "ppl": "perplexity",
+    "accuracy": "accuracy (%)",
+}
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
 SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
 ORDERED_COLORS = (0.0, 0.9)  # part of matplotlib's viridis that is dark enough for lines
@@ -15,6 +21,7 @@ LINES_PER_COLUMN = 10  # of a legend
 USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
 MOST_POINTS = 100  # of a line
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
+MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
 
 
@@ -79,7 +86,8 @@ def centred(i: int, number: int) -> float:
 def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") -> None:
     """Learning curves: training as thin lines, validation with markers, fine-tuning dashed.
 
-    The y axis of losses ends at the highest value after the first tenth of the curves.
+    Of more than four runs, those that have validation curves are drawn without training. The y axis of losses ends at
+    the highest value after the first tenth of the curves.
 
     Args:
         x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
@@ -87,13 +95,17 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
     from matplotlib.ticker import LogFormatter
 
     colors = {}
+    crowded = sum(not run.continues for run in runs) > MOST_TRAINING_CURVES
     for i, run in enumerate(runs):
         if not run.continues:
             colors[run.name] = color(i)
+        validated = any(not tag.startswith("train") for tag in run.curves)
         for tag, curve in run.curves.items():
+            training = tag.startswith("train")
             if tag == "train" and len(run.curves) > 1:
                 continue  # averages over whole epochs add little to train_inner
-            training = tag.startswith("train")
+            if training and crowded and validated:
+                continue
             style = {"alpha": 0.4, "linewidth": 1} if training else {"marker": "o", "markersize": 4}
             label = " ".join(filter(None, [run.name, "training" if training else tag]))
             if run.continues:
