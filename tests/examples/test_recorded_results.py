@@ -14,6 +14,7 @@ METRICS = {  # in the table, by recipe
     "algorithmic": "accuracy",
     "copy": "accuracy",
     "corridor": "success",
+    "iwslt14_de_en": "sacrebleu",
     "maze": "reward",
     "maze_easy": "reward",
     "persistent_memory": "test_bits_per_token",
