@@ -1,4 +1,4 @@
-# Sourced by steps.sh and tests/run.sh. make_environment creates a Python environment with fb_fairseq and its
+# Sourced by printing.sh and tests/run.sh. make_environment creates a Python environment with fb_fairseq and its
 # dependencies, or reuses an existing one, and activates it.
 #
 #   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
@@ -18,7 +18,7 @@ fail() {
 
 # If run instead of sourced, these files would do nothing, and say nothing.
 case ${0##*/} in
-    environment.sh | printing.sh | steps.sh | recipe.sh | bytes.sh | words.sh | multi30k.sh)
+    environment.sh | printing.sh | options.sh | jobs.sh | steps.sh | recipe.sh | bytes.sh | words.sh | multi30k.sh)
         fail "$0: not a script of its own; run a recipe, for example bash examples/quickstart.sh"
         ;;
 esac

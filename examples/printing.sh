@@ -1,4 +1,4 @@
-# Sourced by steps.sh: the functions through which the recipes run commands, or print them (--print).
+# Sourced by options.sh: the functions through which the recipes run commands, or print them (--print).
 
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 

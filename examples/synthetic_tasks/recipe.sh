@@ -3,7 +3,7 @@
 #   task          name of the task in python -m fb_fairseq synthetic-tasks
 #   small_setting, full_setting
 #                 functions: set the array sizes (options of synthetic-tasks), and what differs from choose_setting
-#   models        default of --models: architectures, or memory compositions (see composition_options in ../steps.sh)
+#   models        default of --models: architectures, or memory compositions (see composition_options in ../options.sh)
 #   graded        the size that --curriculum varies; unset if the task has none
 #
 # A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json; the first stages of a curriculum go to

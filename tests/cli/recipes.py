@@ -11,10 +11,16 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
+EXAMPLES = REPOSITORY / "examples"
+# Scripts to run, and parts of scripts (which are sourced, and do not begin with #!), relative to examples/.
+SCRIPTS, PARTS = [], []
+for path in sorted(EXAMPLES.glob("**/*.sh")):
+    (SCRIPTS if path.read_text().startswith("#!") else PARTS).append(str(path.relative_to(EXAMPLES)))
+
 
 def recipe(folder, *arguments):
     """Run ``examples/<folder>/run.sh``, or a script of ``examples/``, from another working directory."""
-    script = REPOSITORY / "examples" / folder
+    script = EXAMPLES / folder
     return subprocess.run(
         ["bash", str(script if script.suffix else script / "run.sh"), *map(str, arguments)],
         env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1"},

@@ -8,16 +8,11 @@ import sys
 
 import pytest
 
-from tests.cli.recipes import printed_commands, recipe
+from tests.cli.recipes import SCRIPTS, printed_commands, recipe
 from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
-PARTS = ("environment.sh", "printing.sh", "steps.sh", "recipe.sh", "bytes.sh", "words.sh", "multi30k.sh", "gpu.sh")
-SCRIPTS = [
-    str(path.relative_to(REPOSITORY / "examples"))
-    for path in sorted(REPOSITORY.glob("examples/**/*.sh"))
-    if path.name not in PARTS
-]
+PRINTING = [script for script in SCRIPTS if script != "benchmark/gpu.sh"]
 ENWIK8, WALK = "language_modeling/enwik8/run.sh", "synthetic_tasks/random_walk.sh"
 
 
@@ -38,7 +33,7 @@ def programs(text):
     return [command[0] for command in printed_commands(text)]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", PRINTING)
 @pytest.mark.parametrize("scale", [[], ["--small"]], ids=["full", "small"])
 def test_scripts(tmp_path, script, scale):
     """Without DATA and an environment: both are named, and nothing is written."""
@@ -55,7 +50,7 @@ def test_scripts(tmp_path, script, scale):
     assert not [line for line in text.splitlines() if len(line) > 120 and " -" in line[5:].replace("tee -a", "")]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", PRINTING)
 def test_help(script):
     done = recipe(script, "--help")
     assert done.returncode == 0 and "--print" in done.stdout

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import assert_same_parameters, parameters
-from tests.cli.recipes import environment, recipe  # noqa: F401
+from tests.cli.recipes import PARTS, environment, recipe  # noqa: F401
 
 CORPORA = ["char_ptb", "enwik8", "text8", "wikitext103"]
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
@@ -242,16 +242,7 @@ def test_bad_out(tmp_path, out, message):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "steps.sh",
-        "printing.sh",
-        "language_modeling/bytes.sh",
-        "language_modeling/wikitext103/words.sh",
-        "translation/multi30k.sh",
-    ],
-)
+@pytest.mark.parametrize("part", PARTS)
 def test_parts_of_recipes_do_not_run(part):
     done = recipe(part)
     assert done.returncode != 0 and re.fullmatch("error: .*: not a script of its own; run a recipe.*\n", done.stderr)
