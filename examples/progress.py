@@ -1,10 +1,14 @@
-"""Show how far a training run is: ``fairseq-train … --log-format json 2>&1 | python progress.py LOG UPDATES``.
+"""Show how far a training run is:
+
+    fairseq-train … --log-format json 2>&1 | python progress.py LOG UPDATES [SECONDS]
 
 Everything that it reads is appended to LOG. On a terminal one line is kept up to date; otherwise a line is printed for
-every tenth of UPDATES.
+every tenth of UPDATES. The seconds that pass are added to the file SECONDS, at every log entry: a run that is killed
+leaves them, too.
 """
 
 import json
+import os
 import re
 import signal
 import sys
@@ -52,9 +56,34 @@ class Progress:
         return f"update {updates:,} of {self.target:,}, loss {entry['loss']}{speed}{left}"
 
 
+class Stopwatch:
+    """Adds the time since its creation to the seconds in a file.
+
+    Args:
+        path: of the file; without one, nothing is written.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, path: Optional[str], clock=time.monotonic):
+        self.path = path
+        self.clock = clock
+        self.start = clock()
+        if path and os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                self.start -= int(file.read())
+
+    def write(self) -> None:
+        """Write the total."""
+        if self.path:
+            with open(f"{self.path}.tmp", "w", encoding="utf-8") as file:
+                file.write(f"{self.clock() - self.start:.0f}\n")
+            os.replace(f"{self.path}.tmp", self.path)
+
+
 def main() -> None:
     """Read standard input until it ends."""
-    path, target = sys.argv[1], int(sys.argv[2])
+    path, target, *seconds = sys.argv[1:]
+    target, stopwatch = int(target), Stopwatch(seconds[0] if seconds else None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # fairseq-train ends, and then the input
     progress, terminal, shown = Progress(target), sys.stderr.isatty(), -1
     with open(path, "a", encoding="utf-8", errors="replace") as log:
@@ -64,10 +93,12 @@ def main() -> None:
             line = progress.line(text)
             if line is None:
                 continue
+            stopwatch.write()
             tenth = int(re.search(r"update ([\d,]+)", line)[1].replace(",", "")) * TENTHS // target
             if terminal or tenth > shown:
                 print(f"\r{line:79}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
                 shown = tenth
+    stopwatch.write()
     if terminal and shown >= 0:
         print(file=sys.stderr)
 

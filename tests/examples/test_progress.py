@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from examples.progress import Progress, duration
+from examples.progress import Progress, Stopwatch, duration
 from tests.conftest import REPOSITORY
 
 ENTRY = '2026 | INFO | train_inner | {{"loss": "{loss}", "wps": "{wps}", "num_updates": "{updates}"}}\n'
@@ -36,3 +36,25 @@ def test_program(tmp_path):
         "update 20 of 100",
     ]
     assert len(done.stderr.splitlines()) == 11
+
+
+def test_seconds(tmp_path):
+    """The time is added to that of earlier parts of the run."""
+    now, file = [50.0], tmp_path / "seconds"
+    for total in ("60\n", "120\n"):
+        stopwatch = Stopwatch(str(file), clock=lambda: now[0])
+        now[0] += 60
+        stopwatch.write()
+        assert file.read_text() == total
+
+
+def test_seconds_of_a_killed_run(tmp_path):
+    """They are written at each log entry."""
+    seconds = tmp_path / "run.seconds"
+    command = [sys.executable, str(REPOSITORY / "examples/progress.py"), str(tmp_path / "log"), "9", str(seconds)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        program.stdin.write(ENTRY.format(loss=1, wps=2, updates=3))
+        program.stdin.flush()
+        assert program.stderr.readline() == "update 3 of 9, loss 1, 2 tokens/s\n"
+        program.kill()
+    assert seconds.read_text().strip().isdecimal()
