@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 RECORDED = sorted((REPOSITORY / "examples/results").iterdir())
 METRICS = {  # in the table, by recipe
     "algorithmic": "accuracy",
+    "blocked_random_walk": "accuracy",
     "char_ptb": "test_bits_per_token",
     "copy": "accuracy",
     "corridor": "success",
