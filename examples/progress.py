@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Optional
 
+from fb_fairseq.files import atomic_write
+
 TENTHS = 10
 ENTRY = re.compile(r"\| train_inner \| (\{.*\})")
 
@@ -60,30 +62,29 @@ class Stopwatch:
     """Adds the time since its creation to the seconds in a file.
 
     Args:
-        path: of the file; without one, nothing is written.
+        path: of the file; if empty, nothing is written.
         clock: the time in seconds.
     """
 
-    def __init__(self, path: Optional[str], clock=time.monotonic):
+    def __init__(self, path: str, clock=time.monotonic):
         self.path = path
         self.clock = clock
         self.start = clock()
-        if path and os.path.exists(path):
+        if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 self.start -= int(file.read())
 
     def write(self) -> None:
         """Write the total."""
         if self.path:
-            with open(f"{self.path}.tmp", "w", encoding="utf-8") as file:
+            with atomic_write(self.path) as temporary, open(temporary, "w", encoding="utf-8") as file:
                 file.write(f"{self.clock() - self.start:.0f}\n")
-            os.replace(f"{self.path}.tmp", self.path)
 
 
 def main() -> None:
     """Read standard input until it ends."""
-    path, target, *seconds = sys.argv[1:]
-    target, stopwatch = int(target), Stopwatch(seconds[0] if seconds else None)
+    path, target = sys.argv[1], int(sys.argv[2])
+    stopwatch = Stopwatch(sys.argv[3] if len(sys.argv) > 3 else "")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # fairseq-train ends, and then the input
     progress, terminal, shown = Progress(target), sys.stderr.isatty(), -1
     with open(path, "a", encoding="utf-8", errors="replace") as log:

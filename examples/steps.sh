@@ -85,7 +85,7 @@ have() {
 # seconds that it took to RUN.seconds, and what it ran on to RUN.hardware. Resumes a run that was stopped, and skips one
 # that is finished; stops if it was trained with other options, which RUN.setting has.
 run_training() {
-    local run=$1 target=$2 every=$3 data=$4 never=1000000 failed=no problem seconds=()
+    local run=$1 target=$2 every=$3 data=$4 never=1000000 failed=no problem seconds=""
     local log=$1.log program=(fairseq-train) interval=$(($2 < 250 ? ($2 + 9) / 10 : 25)) # at least ten points in figures
     shift 4
     # Validation and checkpoints follow the updates only: the length of an epoch depends on the data.
@@ -121,9 +121,9 @@ run_training() {
     echo >>"$log"
     if [ "$node_rank" = 0 ]; then
         record_hardware "$run"
-        seconds=("$run.seconds")
+        seconds=$run.seconds
     fi
-    "${program[@]}" "$@" 2>&1 | python "$repository/examples/progress.py" "$log" "$target" ${seconds[@]+"${seconds[@]}"} ||
+    "${program[@]}" "$@" 2>&1 | python "$repository/examples/progress.py" "$log" "$target" "$seconds" ||
         failed=${PIPESTATUS[0]}
     if [ "$failed" = 130 ]; then fail "$(last_error "$log")"; fi # interrupted, and at which update
     [ "$failed" = no ] || fail "training failed: $(last_error "$log"); see $log"
