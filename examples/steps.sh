@@ -176,20 +176,26 @@ draw_against_layers() {
     run python examples/layers.py "$@"
 }
 
+# has_logged LOG METRIC: whether the metric is in the log; a run that has only begun has logged nothing yet.
+has_logged() {
+    [ $printing = yes ] || grep -aqs "[\"_]$2\": " "$1"
+}
+
 # draw_curves OUT METRIC STAGE…: draw the learning curves of all OUT/<model>.log, with their fine-tuning, to
 # OUT/curves.png. They continue those of the STAGE/<model>.log of a curriculum.
 draw_curves() {
     local log name stage curves=() logs=("$1"/*.log)
     [ $printing = no ] || logs=(${printed_logs[@]+"${printed_logs[@]}"})
     for log in ${logs[@]+"${logs[@]}"}; do
-        case $log in *-finetuned.log | *"*.log" | "$1"/*/*) continue ;; esac
+        case $log in *-finetuned.log | "$1"/*/*) continue ;; esac
+        has_logged "$log" "$2" || continue
         name=$(basename "$log" .log)
         for stage in "${@:3}"; do
-            if [ $printing = yes ] || [ -e "$stage/$name.log" ]; then curves+=("$name=$stage/$name.log"); fi
+            if has_logged "$stage/$name.log" "$2"; then curves+=("$name=$stage/$name.log"); fi
         done
         curves+=("$name=$log")
         log=${log%.log}-finetuned.log
-        case " ${logs[*]} " in *" $log "*) curves+=("$name=$log") ;; esac
+        case " ${logs[*]} " in *" $log "*) if has_logged "$log" "$2"; then curves+=("$name=$log"); fi ;; esac
     done
     [ ${#curves[@]} != 0 ] || return 0
     comment "draw the learning curves"

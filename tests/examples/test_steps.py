@@ -100,6 +100,50 @@ def test_interrupted_jobs(tmp_path):
     assert process.returncode == 130 and "KeyboardInterrupt" in output and "all done" not in output
 
 
+DRAW_CURVES = """
+set -euo pipefail
+. "$1/examples/steps.sh"
+printing=no
+run() { echo "$@"; }
+draw_curves "$2" nll_loss "$2/stage"
+"""
+
+
+def draw_curves(tmp_path):
+    command = ["bash", "-c", DRAW_CURVES, "recipe", str(REPOSITORY), str(tmp_path)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_runs_without_curves_are_left_out(tmp_path):
+    """A run that was interrupted before it logged anything has no curve; the others' are drawn."""
+    begun = "{'best_checkpoint_metric': 'nll_loss'}\n"
+    point = '{"nll_loss": "6.6", "num_updates": "25"}\n'
+    (tmp_path / "stage").mkdir()
+    for name, text in {
+        "a.log": begun + point,
+        "a-finetuned.log": begun,
+        "b.log": begun,
+        "c.log": begun + '{"valid_nll_loss": "6.6", "valid_num_updates": "25"}\n',
+        "c-finetuned.log": begun + point,
+        "stage/a.log": begun,
+        "stage/c.log": begun + point,
+    }.items():
+        (tmp_path / name).write_text(text)
+    done = draw_curves(tmp_path)
+    curves = [
+        f"a={tmp_path}/a.log",
+        f"c={tmp_path}/stage/c.log",
+        f"c={tmp_path}/c.log",
+        f"c={tmp_path}/c-finetuned.log",
+    ]
+    assert f"plot --curves {' '.join(curves)} --metric nll_loss" in done.stdout, done.stderr
+
+
+def test_without_any_curve_nothing_is_drawn(tmp_path):
+    done = draw_curves(tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 PREPARE = """
 set -euo pipefail
 . "$1/examples/steps.sh"
