@@ -89,6 +89,15 @@ def test_finetuning_continues_the_curve(tmp_path):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a valid", "b valid"]
 
 
+def test_runs_with_their_finetuning_have_colors_of_their_own():
+    curve = {"valid": [(1, 2.0), (2, 1.0)]}
+    runs = [NamedCurves(f"run{i}", curve, continues) for i in range(6) for continues in (False, True)]
+    _, axes = pyplot.subplots()
+    draw_curves(axes, runs, "loss")
+    colors = [line.get_color() for line in axes.lines]
+    assert colors[::2] == colors[1::2] and len(set(colors)) == 6
+
+
 @pytest.mark.parametrize("number", [4, 5])
 def test_training_of_many_runs_is_left_out(number):
     curve = [(1, 2.0), (2, 1.0)]

@@ -1,6 +1,7 @@
 """Draw the panels of ``python -m fb_fairseq plot`` that are no heat maps, each on matplotlib axes of its own."""
 
 import math
+from itertools import count
 from typing import Any, Dict, List, NamedTuple
 
 from fb_fairseq.commands.plot.context import ContextLosses
@@ -96,9 +97,10 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
 
     colors = {}
     crowded = sum(not run.continues for run in runs) > MOST_TRAINING_CURVES
-    for i, run in enumerate(runs):
+    cycle = map(color, count())
+    for run in runs:
         if not run.continues:
-            colors[run.name] = color(i)
+            colors[run.name] = next(cycle)
         validated = any(not tag.startswith("train") for tag in run.curves)
         for tag, curve in run.curves.items():
             training = tag.startswith("train")
