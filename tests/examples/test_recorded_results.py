@@ -16,6 +16,7 @@ METRICS = {  # in the table, by recipe
     "char_ptb": "test_bits_per_token",
     "copy": "accuracy",
     "corridor": "success",
+    "enwik8": "test_bits_per_token",
     "iwslt14_de_en": "sacrebleu",
     "maze": "reward",
     "maze_easy": "reward",
