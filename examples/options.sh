@@ -29,6 +29,11 @@ check_number() {
     case $2 in *\ *) fail "$1 $2: takes one number" ;; esac
 }
 
+# check_rate OPTION VALUE: stop unless the value is a decimal number above 0.
+check_rate() {
+    [[ $2 =~ ^[0-9]*\.?[0-9]+(e-?[0-9]+)?$ && $2 =~ ^[0.]*[1-9] ]] || fail "$1 $2: give a number above 0, such as 0.002"
+}
+
 # check_names OPTION VALUES NAMES: stop unless all values are among the names.
 check_names() {
     local value
@@ -84,13 +89,14 @@ parse_options() {
         case ${2:-} in "" | --*) fail "$1 needs a value" ;; esac
         case $option:" $numeric " in
             out:* | rendezvous:*) ;;
+            lr:*) check_rate "$1" "$2" ;;
             *:*" $option+ "*) check_numbers "$1" "$2" ;;
             *:*" $option "*) check_number "$1" "$2" ;;
             *) check_words "$1" "$2" ;;
         esac
         case $option in
             steps) option=todo ;;
-            updates | finetune-updates | valid-streams | test-streams) option=own_$option ;;
+            updates | finetune-updates | valid-streams | test-streams | lr) option=own_$option ;;
         esac
         printf -v "${option//-/_}" %s "$2" # (macOS's bash has no declare -g)
         shift 2

@@ -31,8 +31,9 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage="give DATA or --small DATA, and --out DIR --steps \"prepare train finetune evaluate generate\"\
- --models \"NAME …\" --layers \"N …\" --seeds \"N …\" --jobs N --updates N --finetune-updates N --update-freq N\
- --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print, -- options of fairseq-train"
+ --models \"NAME …\" --layers \"N …\" --seeds \"N …\" --jobs N --updates N --finetune-updates N --lr LR\
+ --update-freq N --valid-streams N --test-streams N --nodes N --node-rank N --rendezvous HOST:PORT --print,\
+ -- options of fairseq-train"
 
 small_models="feedback_transformer_lm relative_transformer_lm all_attention_lm"
 small_layers=2 vectors="" activation_dropout=""
@@ -125,7 +126,7 @@ set_up() {
 choose_setting() {
     optimizer=adam bptt_warmup=()
     if [ $small = yes ]; then small_setting "$1"; else full_setting "$1"; fi
-    updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates}
+    updates=${own_updates:-$updates} finetune_updates=${own_finetune_updates:-$finetune_updates} lr=${own_lr:-$lr}
     if declare -F adjust_setting >/dev/null; then adjust_setting; fi
     valid_streams=${own_valid_streams:-$valid_streams} test_streams=${own_test_streams:-$test_streams}
     [ $((streams % (processes * update_freq))) = 0 ] ||
@@ -136,11 +137,14 @@ choose_setting() {
 parse() {
     local model layer
     small=no input="" out="" layers="" models="" seed="" seeds="" update_freq=1 own_updates="" own_finetune_updates=""
-    own_valid_streams="" own_test_streams="" nodes="" node_rank="" rendezvous="" extra=() jobs=1
+    own_valid_streams="" own_test_streams="" own_lr="" nodes="" node_rank="" rendezvous="" extra=() jobs=1
     todo="prepare train finetune evaluate generate"
-    parse_options "out steps models node-rank rendezvous" "layers+ seeds+ seed updates finetune-updates update-freq\
+    parse_options "out steps models lr node-rank rendezvous" "layers+ seeds+ seed updates finetune-updates update-freq\
  valid-streams test-streams nodes jobs" "$@"
     check_names --steps "$todo" "prepare train finetune evaluate generate"
+    case " ${extra[*]-} " in
+        *" --lr "* | *" --lr="*) fail "--lr: give it before the --; fine-tuning then has a tenth of it" ;;
+    esac
     find_input
     if [ $small = yes ]; then
         out=${out:-$repository/runs/$corpus-small} models=${models:-$small_models} layers=${layers:-$small_layers}

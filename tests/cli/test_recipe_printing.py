@@ -73,6 +73,34 @@ def test_options():
     assert "# On this machine, training runs as 1 process on the CPU.\n" in text, "torch is not installed"
 
 
+@pytest.mark.parametrize(
+    "script,model,rates",
+    [
+        (ENWIK8, "relative_transformer_lm", ["0.004", "0.0004"]),
+        ("language_modeling/wikitext103/ablation.sh", "transformer-post", ["0.004"]),
+        ("language_modeling/wikitext103/end_of_line.sh", "without-eos with-eos", ["0.004", "0.0004", "0.0004"]),
+    ],
+)
+def test_learning_rate(script, model, rates):
+    """That of the command line replaces the recipe's; fine-tuning has a tenth of it."""
+    text = printed(script, "--small", "--layers", 1, "--models", model, "--lr", "0.004")
+    trainings = [command for command in printed_commands(text) if command[0] == "fairseq-train"]
+    assert [command[command.index("--lr") + 1] for command in trainings] == rates
+    assert all(command.count("--lr") == 1 for command in trainings)
+
+
+def test_bad_learning_rate():
+    for arguments, message in (
+        (["--lr", "0"], "error: --lr 0: give a number above 0, such as 0.002\n"),
+        (["--lr", "0.0e-3"], "error: --lr 0.0e-3: give a number above 0, such as 0.002\n"),
+        (["--lr", "fast"], "error: --lr fast: give a number above 0, such as 0.002\n"),
+        (["--", "--lr", "1"], "error: --lr: give it before the --; fine-tuning then has a tenth of it\n"),
+        (["--", "--fp16", "--lr=1"], "error: --lr: give it before the --; fine-tuning then has a tenth of it\n"),
+    ):
+        done = recipe(ENWIK8, "--print", *arguments)
+        assert done.returncode == 1 and done.stderr == message
+
+
 def test_seeds_and_spans(tmp_path):
     """A sweep prints the commands of all runs; LSTMs have one span."""
     models = "relative_transformer_lm streaming_lstm_lm"

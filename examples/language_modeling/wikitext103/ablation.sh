@@ -29,7 +29,7 @@ describe() {
 # adjust_setting: the learning rate and BPTT warm-up of the row.
 adjust_setting() {
     finetune_updates=0
-    case $model in *-post*) lr=$lower_lr ;; esac
+    case $model in *-post*) lr=${own_lr:-$lower_lr} ;; esac
     case $model in *-bptt) ;; *) bptt_warmup=() ;; esac
 }
 
