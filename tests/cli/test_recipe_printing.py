@@ -13,6 +13,18 @@ from tests.cli.test_recipes import ODD_NAME
 from tests.conftest import REPOSITORY
 
 PRINTING = [script for script in SCRIPTS if script != "benchmark/gpu.sh"]
+RESULTS = re.findall(
+    r"^```bash\n([^`]*bash examples/(?!.*quickstart)[^`]*)^```$",
+    (REPOSITORY / "examples/results.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+PRINT = """bash() {
+    case $1 in
+        *sweep.sh) command bash "$1" "$2" --print "${@:3}" ;;
+        *) command bash "$1" --print "${@:2}" ;;
+    esac
+}
+"""
 ENWIK8, WALK = "language_modeling/enwik8/run.sh", "synthetic_tasks/random_walk.sh"
 
 
@@ -214,3 +226,19 @@ def test_quoting(tmp_path):
     plot, compare = calls[-2:]
     assert compare[1:] == ["python", "-m", "fb_fairseq", "compare", str(out)]
     assert f"layer0-2={out}/layer0-2.log" in plot
+
+
+@pytest.mark.parametrize(
+    "block", RESULTS, ids=lambda block: re.search(r"examples/(?:language_modeling/)?(\w+)", block)[1]
+)
+def test_commands_of_results(block):
+    """The recipes take the commands of the results page, none of which trains into the folder of another model."""
+    block = PRINT + block.replace('"1 2 3', '"1').replace(" --jobs 2", "")
+    command, environment = ["bash", "-euc", block], {**os.environ, "FB_FAIRSEQ_GPUS": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    commands = printed_commands(done.stdout, "fairseq-train") + printed_commands(
+        done.stdout, "python -m fb_fairseq rl train"
+    )
+    folders = [command[command.index("--save-dir" if "--save-dir" in command else "--out") + 1] for command in commands]
+    assert folders and len(set(folders)) == len(folders)
