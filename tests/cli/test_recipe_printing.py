@@ -237,8 +237,6 @@ def test_commands_of_results(block):
     command, environment = ["bash", "-euc", block], {**os.environ, "FB_FAIRSEQ_GPUS": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    commands = printed_commands(done.stdout, "fairseq-train") + printed_commands(
-        done.stdout, "python -m fb_fairseq rl train"
-    )
+    commands = printed_commands(done.stdout, ("fairseq-train", "python -m fb_fairseq rl train"))
     folders = [command[command.index("--save-dir" if "--save-dir" in command else "--out") + 1] for command in commands]
     assert folders and len(set(folders)) == len(folders)
