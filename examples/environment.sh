@@ -5,6 +5,8 @@
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
 #   FB_FAIRSEQ_TORCH=URL     package index to take PyTorch from (default on Linux without an NVIDIA GPU: PyTorch's CPU
 #                            builds, 200 MB instead of several GB; otherwise, or if empty: the usual index)
+#   FB_FAIRSEQ_VERSIONS=newest   install the newest releases that setup.py allows, instead of those that the tests last
+#                            passed with (tests/constraints/; an environment of your own keeps what it has)
 
 unset CDPATH # with it, cd may go elsewhere, and prints where
 repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
@@ -109,6 +111,19 @@ install_torch() {
         echo "No PyTorch from $index; using the usual package index"
 }
 
+# set_installer VENV [OPTION…]: set $installer to the command that installs packages into an environment, with options.
+set_installer() {
+    local venv=$1
+    shift
+    if command -v uv >/dev/null; then
+        # Like pip, compile to bytecode: if PYTHONDONTWRITEBYTECODE is set, every command would spend 3 to 4 s on
+        # compiling torch.
+        installer=(uv pip install --quiet --compile-bytecode --python "$venv/bin/python" "$@")
+    else
+        installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@")
+    fi
+}
+
 # has_nvidia: whether this machine has an NVIDIA GPU with a driver.
 has_nvidia() {
     [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || command -v nvidia-smi >/dev/null
@@ -117,13 +132,18 @@ has_nvidia() {
 # make_environment [EXTRA]: create or update the environment if needed, with the packages of a further extra of setup.py
 # if one is named, and activate it.
 make_environment() {
-    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} extras=plot,translation,rl${1:+,$1} stamp installed installer version
+    local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} extras=plot,translation,rl${1:+,$1} stamp installed version
+    local versions=${FB_FAIRSEQ_VERSIONS:-tested} created=no constraints='' hint=''
+    case $versions in
+        tested | newest) ;;
+        *) fail "FB_FAIRSEQ_VERSIONS=$versions: unknown; give tested or newest" ;;
+    esac
     absolute venv
     case $venv in *:*) fail "FB_FAIRSEQ_VENV=$venv: PATH is split at \":\"; choose a folder without it" ;; esac
     case $repository in *:*) fail "$repository: PYTHONPATH is split at \":\"; move it to a folder without" ;; esac
     [ ! -e "$venv" ] || [ -d "$venv" ] || fail "FB_FAIRSEQ_VENV=$venv: not a folder; choose a folder, or a new name"
-    stamp=$(cksum <"$repository/setup.py")
     if [ ! -x "$venv/bin/python" ]; then
+        created=yes
         # pip writes this name into shell code, in double quotes.
         case $venv in
             *[\"\$\`\\$'\n']*) fail "$venv: set FB_FAIRSEQ_VENV to a folder without \", \$, \`, \\ or line breaks" ;;
@@ -149,19 +169,19 @@ make_environment() {
             "FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
     fi
     installed=$(cat "$venv/.fb_fairseq" 2>/dev/null) || installed=
+    case $created$installed in no | nokept*) versions=kept ;; esac # an environment that something else has made
+    if [ "$versions" = tested ]; then
+        constraints=$repository/tests/constraints/python$version.txt
+        if [ -f "$constraints" ]; then hint="; FB_FAIRSEQ_VERSIONS=newest tries other releases"; else constraints=; fi
+    fi
+    stamp="$versions $(cat -- "$repository/setup.py" ${constraints:+"$constraints"} | cksum)"
     if [ "$installed" != "$stamp $extras" ] && [ "${installed%,*}" != "$stamp $extras" ]; then
         echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"
-        if command -v uv >/dev/null; then
-            # Like pip, compile to bytecode: if PYTHONDONTWRITEBYTECODE is set, every command would spend 3 to 4 s on
-            # compiling torch.
-            installer=(uv pip install --quiet --compile-bytecode --python "$venv/bin/python")
-        else
-            # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
-            installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
-            "${installer[@]}" "pip<24.1" || fail "installation failed"
-        fi
+        set_installer "$venv" ${constraints:+-c "$constraints"}
+        # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
+        [ "${installer[0]}" = uv ] || "${installer[@]}" "pip<24.1" || fail "installation failed"
         install_torch "$venv" "${installer[@]}"
-        (cd -- "$repository" && "${installer[@]}" -e ".[$extras]") || fail "installation failed"
+        (cd -- "$repository" && "${installer[@]}" -e ".[$extras]") || fail "installation failed$hint"
         echo "$stamp $extras" >"$venv/.fb_fairseq"
     fi
     export PATH="$venv/bin:$PATH"

@@ -7,6 +7,8 @@
 import gc
 import os
 import pathlib
+import platform
+from importlib import metadata
 
 import pytest
 import torch
@@ -14,6 +16,11 @@ import torch
 from fb_fairseq.ops.buffers import Buffers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# The packages whose releases decide what a run of the tests shows.
+RELEASES = (
+    *("fairseq", "fairseq-fixed", "hydra-core", "omegaconf", "torch", "triton", "numpy"),
+    *("transformers", "tokenizers", "accelerate", "lm-eval", "gymnasium", "sacrebleu", "pytest"),
+)
 
 
 def pytest_addoption(parser):
@@ -49,6 +56,17 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say which releases the tests ran with."""
+    found = []
+    for name in RELEASES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            pass
+    terminalreporter.write_line(f"Python {platform.python_version()}, {', '.join(found)}")
 
 
 def pytest_collection_finish():

@@ -9,7 +9,8 @@
 #   --without-fairseq   (first) no lint, and only the tests that need no fairseq, on a Python that fairseq does not run
 #            on: 3.11, 3.13 or newer. torch and transformers are installed into .venv-VERSION.
 #
-# PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see examples/environment.sh).
+# PYTHON=…, FB_FAIRSEQ_VENV=… and FB_FAIRSEQ_VERSIONS=newest choose the interpreter, the environment and the releases of
+# its packages (see examples/environment.sh).
 # FB_FAIRSEQ_DATA=DIR adds the tests on real corpora. -n 0 (pytest-xdist) runs all tests in one process.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../examples/environment.sh"
@@ -35,7 +36,7 @@ if [ "${1:-}" = --without-fairseq ]; then
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$(cksum <setup.py)" ]; then
         echo "Installing torch, transformers and the tests' packages into $venv"
         [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv" || fail "could not create $venv"
-        installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+        set_installer "$venv"
         install_torch "$venv" "${installer[@]}"
         "${installer[@]}" -e ".[rl,transformers,test]" subword-nmt || fail "installation failed"
         cksum <setup.py >"$venv/.fb_fairseq"
@@ -47,6 +48,19 @@ fi
 
 make_environment test
 cd "$repository"
+
+# The oldest transformers beside the one of the environment, for tests/transformers/test_versions.py.
+venv=$(python -c 'import sys; print(sys.prefix)')
+oldest=$venv/oldest-transformers requirements=tests/constraints/oldest_transformers.txt
+if ! cmp -s "$requirements" "$oldest/requirements.txt" && python -c 'import transformers' 2>/dev/null; then
+    rm -rf "$oldest"
+    set_installer "$venv" --no-deps --target "$oldest"
+    if "${installer[@]}" -r "$requirements" 2>/dev/null; then
+        cp "$requirements" "$oldest/requirements.txt"
+    else
+        echo "No oldest transformers from the package index: its test is skipped"
+    fi
+fi
 
 code="fb_fairseq tests examples setup.py"
 ruff format --check $code || fail "some files are not formatted; run: ruff format $code"

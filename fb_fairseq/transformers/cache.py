@@ -26,7 +26,9 @@ class MemoryCache(Cache):
         device: where their memory is; None before the first token.
     """
 
-    is_compileable = False
+    # What the memory can do, as ``generate`` asks; properties that transformers derives from layers, which it has not.
+    is_compileable = is_croppable = False
+    is_linear = is_sliding = is_dummy = (False,)
     position = texts = 0
     device: Optional[torch.device] = None
 
@@ -41,8 +43,22 @@ class MemoryCache(Cache):
         """There is none: -1."""
         return -1
 
+    @property
+    def batch_size(self) -> int:
+        """Number of texts."""
+        return self.texts
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether anything has been read."""
+        return self.position > 0
+
+    def has_previous_state(self, *_) -> bool:
+        """Whether anything has been read."""
+        return self.position > 0
+
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
-        """Length and offset of a mask: attention here is not told by masks, but by streams."""
+        """Length and offset of a mask. Masks do not describe the past here; the memory does."""
         return self.position + query_length, 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -61,7 +77,7 @@ class MemoryCache(Cache):
         """Repeat each text."""
         self.reorder_cache(torch.arange(self.texts, device=self.device).repeat_interleave(repeats))
 
-    def crop(self, max_length: int) -> None:
+    def crop(self, *_) -> None:
         """Not possible: what was read changes the memory for good."""
         raise UserError("past_key_values: a memory cannot forget its last steps (assisted decoding is not possible)")
 

@@ -1,7 +1,7 @@
 """Configurations of the models in Hugging Face transformers."""
 
 from dataclasses import fields
-from typing import Any, ClassVar, Dict, Type, TypeVar
+from typing import Any, ClassVar, Dict, Type, TypeVar, get_origin
 
 from transformers import PreTrainedConfig
 
@@ -19,14 +19,32 @@ BOS, PAD, EOS, UNK = range(4)
 Options = TypeVar("Options", bound=CheckedOptions)
 
 
-class OptionsConfig(PreTrainedConfig):
+if hasattr(PreTrainedConfig, "__post_init__"):
+    DataclassConfig = PreTrainedConfig
+else:
+
+    class DataclassConfig(PreTrainedConfig):
+        """``PreTrainedConfig`` as it is from transformers 5.4 on: a dataclass, whose other arguments are passed on."""
+
+        def __init__(self, **options):
+            for kind in reversed(type(self).__mro__):
+                for name, annotation in vars(kind).get("__annotations__", {}).items():
+                    if issubclass(kind, DataclassConfig) and get_origin(annotation) is not ClassVar:
+                        setattr(self, name, options.pop(name, getattr(kind, name)))
+            self.__post_init__(**options)
+
+        def __post_init__(self, **options):
+            super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
+
+
+class OptionsConfig(DataclassConfig):
     """Base of the configurations: the options of ``fairseq-train``, by their Python names.
 
     Raises:
         UserError: an option is out of range, or contradicts another one.
     """
 
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # the memory's names in old and new releases
 
     vocab_size: int = 260
     memory_storage: str = "keys-values"

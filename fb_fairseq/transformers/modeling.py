@@ -30,6 +30,14 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
+from fb_fairseq.transformers.inputs import (
+    CACHE_FIELD,
+    check_arguments,
+    check_mask,
+    check_positions,
+    given_cache,
+    steps,
+)
 
 IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
@@ -207,7 +215,10 @@ class LanguageModel(MemoryModel):
         shift_labels: Optional[Tensor] = None,
         num_items_in_batch: Optional[Union[int, Tensor]] = None,
         return_dict: Optional[bool] = None,
-        **_,
+        position_ids: Optional[Tensor] = None,
+        cache_position: Optional[Tensor] = None,
+        cache: Optional[StreamCache] = None,
+        **others,
     ) -> Union[CausalLMOutputWithPast, Tuple]:
         """Predict the next token at each position.
 
@@ -223,6 +234,10 @@ class LanguageModel(MemoryModel):
             shift_labels: labels that are shifted already, [B, T]: the token after each position, where ``labels`` would
                 not have that of the last one.
             num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+            position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Not needed:
+                ``past_key_values`` knows it. Given by ``generate``, and compared.
+            cache_position: [T], padding counted; as above. (Releases before 5.2.)
+            cache: the new name of ``past_key_values`` (from 5.24).
 
         Returns:
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
@@ -230,15 +245,19 @@ class LanguageModel(MemoryModel):
             there are none, because they are large.
 
         Raises:
-            UserError: padding is not at the beginning of texts that go on.
+            UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, or an
+                argument is unknown.
         """
-        cache, may_end = past_key_values, past_key_values is None and use_cache is None
+        check_arguments(others)
+        cache = given_cache(StreamCache, past_key_values, cache)
+        past, may_end = 0 if cache is None else cache.position, cache is None and use_cache is None
+        check_mask("attention_mask", attention_mask, input_ids.shape[1], past)
         remembers = self.config.use_cache if use_cache is None else use_cache
         if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
             cache = StreamCache(self.config.memory_storage)
-        check_cache(cache, StreamCache)
         check_loaded(self.decoder)
-        features_BTD = self._features(input_ids, attention_mask, cache, may_end)
+        check_positions("cache_position", cache_position, steps(past, input_ids.shape[1], input_ids.device), past, None)
+        features_BTD = self._features(input_ids, attention_mask, position_ids, cache, may_end)
         targets_BT = shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
@@ -249,11 +268,16 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
+        output = CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE_FIELD: cache})
         return output if return_dict in (None, True) else output.to_tuple()
 
     def _features(
-        self, input_ids: Tensor, mask: Optional[Tensor], cache: Optional[StreamCache], may_end: bool
+        self,
+        input_ids: Tensor,
+        mask: Optional[Tensor],
+        position_ids: Optional[Tensor],
+        cache: Optional[StreamCache],
+        may_end: bool,
     ) -> Tensor:
         """Features [B, T, D] of the new tokens; the cache is updated.
 
@@ -276,6 +300,8 @@ class LanguageModel(MemoryModel):
                     )
                 cache.ended = True
             positions_TB = padding.positions_TB()
+        expected_BT = steps(start, T, input_ids.device) if positions_TB is None else positions_TB.t()
+        check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
         x_BTD = self.decoder.embed(input_ids, start, positions_TB)
         if cache is None:
             y_TBD, _ = self.decoder.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
@@ -283,16 +309,6 @@ class LanguageModel(MemoryModel):
         features_BTD = cache.run(self.decoder.stack, x_BTD, positions_TB)
         cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
         return features_BTD
-
-
-def check_cache(cache: Any, kind: type) -> None:
-    """Check that a cache is of the model's kind.
-
-    Raises:
-        UserError: it is not.
-    """
-    if cache is not None and not isinstance(cache, kind):
-        raise UserError(f"past_key_values: a {type(cache).__name__}; give the {kind.__name__} that the model returned")
 
 
 def check_loaded(part: nn.Module) -> None:

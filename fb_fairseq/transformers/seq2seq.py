@@ -21,11 +21,11 @@ from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD
+from fb_fairseq.transformers.inputs import CACHE_FIELD, check_arguments, check_mask, check_positions, given_cache, steps
 from fb_fairseq.transformers.modeling import (
     IGNORED,
     MemoryModel,
     OutputLayer,
-    check_cache,
     check_loaded,
     tied_names,
 )
@@ -170,7 +170,9 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         use_cache: Optional[bool] = None,
         num_items_in_batch: Optional[Union[int, Tensor]] = None,
         return_dict: Optional[bool] = None,
-        **_,
+        cache_position: Optional[Tensor] = None,
+        cache: Optional[DecoderCache] = None,
+        **others,
     ) -> Union[Seq2SeqLMOutput, Tuple]:
         """Predict the next token of each target.
 
@@ -185,6 +187,8 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             labels: targets with ``</s>`` at their ends [B, T]; ``-100`` for what does not count.
             use_cache: return a memory that continues these targets; by default without labels and gradients.
             num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+            cache_position: positions of the new tokens [T], which are compared with the memory. (Releases before 5.2.)
+            cache: the new name of ``past_key_values`` (from 5.24).
 
         Returns:
             ``loss`` (nats per token), ``logits`` [B, T, V], ``past_key_values`` and ``encoder_last_hidden_state``
@@ -192,10 +196,12 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             none, because they are large.
 
         Raises:
-            UserError: there are no sources; targets are not padded at the end; a text is longer than the learned
-                positions; decoding step by step with gradients; or parameters are on disk.
+            UserError: there are no sources; targets are not padded at the end, do not begin with ``</s>``, or do not
+                continue the memory; an argument is unknown; a text is longer than the learned positions; decoding step
+                by step with gradients; or parameters are on disk.
         """
-        check_cache(past_key_values, DecoderCache)
+        check_arguments(others)
+        cache = given_cache(DecoderCache, past_key_values, cache)
         if encoder_outputs is None:
             if input_ids is None:
                 raise UserError("input_ids: missing; give the sources, or what the encoder has returned for them")
@@ -211,9 +217,8 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             if labels is None:
                 raise UserError("decoder_input_ids: missing; give them, or labels, or call generate")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        decoder_input_ids, cache = decoder_input_ids.to(device), past_key_values
-        if cache is None:
-            check_targets(decoder_input_ids, decoder_attention_mask)
+        decoder_input_ids = decoder_input_ids.to(device)
+        check_targets(decoder_input_ids, decoder_attention_mask, cache_position, 0 if cache is None else cache.position)
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if cache is None and use_cache and not torch.is_grad_enabled():
@@ -229,23 +234,44 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         output = Seq2SeqLMOutput(
             loss=loss,
             logits=None if adaptive_training else self.decoder.logits(features_BTD),
-            past_key_values=cache,
             encoder_last_hidden_state=encoder_outputs[0],
+            **{CACHE_FIELD: cache},
         )
         return output if return_dict in (None, True) else output.to_tuple()
 
 
-def check_targets(tokens_BT: Tensor, mask: Optional[Tensor]) -> None:
-    """Check that targets are padded at the end, if at all.
+def check_targets(tokens_BT: Tensor, mask: Optional[Tensor], cache_position: Optional[Tensor], past: int) -> None:
+    """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
+
+    Args:
+        mask: of the new tokens, or of all.
+        cache_position: positions of the new tokens [T].
+        past: number of tokens in the memory.
 
     Raises:
-        UserError: one of them is not.
+        UserError: one of them does not.
     """
+    T = tokens_BT.shape[1]
+    check_mask("decoder_attention_mask", mask, T, past)
+    check_positions("cache_position", cache_position, steps(past, T, tokens_BT.device), past, None)
+    if past:
+        # Only whole targets have </s> at the beginning. (A single token may be the end of one.)
+        if T > 1 and bool((tokens_BT[:, 0] == EOS).all()):
+            raise UserError(
+                f"decoder_input_ids: begin with </s>, but past_key_values holds the first {past} tokens; give only"
+                " the tokens after them"
+            )
+        return
     kept_BT = tokens_BT[:, :1] != PAD
     if mask is not None:  # one that is never 1 after a 0, and not 0 at the beginning
         kept_BT = torch.cat([kept_BT & mask[:, :1].bool(), mask[:, 1:] <= mask[:, :-1]], 1)
     if not bool(kept_BT.all()):
         raise UserError("decoder_input_ids: not padded at the end alone; give padding_side='right'")
+    if not bool((tokens_BT[:, 0] == EOS).all()):
+        raise UserError(
+            "decoder_input_ids: do not begin with </s>; give whole targets, or the past_key_values that the model"
+            " returned for the tokens before these"
+        )
 
 
 def new_embedding(symbols: int, width: int) -> nn.Embedding:

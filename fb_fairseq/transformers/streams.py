@@ -91,8 +91,10 @@ class StreamCollator:
         if self._saved is not None and block["start"] == self._saved[1]:
             self.cache.load_state(*self._saved)
             self._saved = None
+        start, steps = block["start"], block["input_ids"].shape[1]
         return {
             "input_ids": block["input_ids"],
+            "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
             "labels": block["labels"],
             "shift_labels": block["labels"],
             "past_key_values": self.cache,

@@ -213,7 +213,7 @@ def test_bad_input(sources, labels):
     with pytest.raises(UserError, match="cannot be changed"):
         model.resize_token_embeddings(50)
     with pytest.raises(UserError, match=r"the text has 41 tokens, the model positions for 40 \(max_target_positions\)"):
-        model(tokens, decoder_input_ids=torch.full((3, 41), 4))
+        model(tokens, decoder_input_ids=torch.full((3, 41), EOS))
     with torch.no_grad():
         cache = model(tokens, decoder_input_ids=torch.full((3, 1), EOS)).past_key_values
     with pytest.raises(UserError, match="no gradient; call the model in torch.no_grad"):

@@ -1,0 +1,62 @@
+"""examples/environment.sh: which releases are installed into an environment."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+# A python that tells its version, has torch, and writes down what pip is asked for.
+PYTHON = """#!/bin/sh
+case "$*" in
+    *version_info*) echo 3.10 ;;
+    "-m pip "*) echo "$@" >>"$RECORD" ;;
+esac
+"""
+SETUP = 'set -euo pipefail; . "$1/examples/environment.sh"; make_environment test'
+
+
+@pytest.fixture
+def venv(tmp_path):
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON)
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    return tmp_path / "venv"
+
+
+def make_environment(venv, **variables):
+    """What pip was asked for, and the error."""
+    record = venv / "record"
+    record.write_text("")
+    left_out = ("FB_FAIRSEQ_VERSIONS", "PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment.update(PATH="/usr/bin:/bin", FB_FAIRSEQ_VENV=str(venv), RECORD=str(record), **variables)
+    command = ["bash", "-c", SETUP, "recipe", str(REPOSITORY)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return record.read_text(), done.stderr
+
+
+def test_tested_releases_are_installed(venv):
+    """In environments that the script has made; the option takes the newest, and both are told apart afterwards."""
+    (venv / ".fb_fairseq").write_text("of an earlier commit")
+    asked, _ = make_environment(venv)
+    assert f"-c {REPOSITORY}/tests/constraints/python3.10.txt -e .[plot,translation,rl,test]" in asked
+    assert make_environment(venv) == ("", ""), "all is there"
+    asked, _ = make_environment(venv, FB_FAIRSEQ_VERSIONS="newest")
+    assert " -e .[plot,translation,rl,test]" in asked and "constraints" not in asked
+    assert make_environment(venv, FB_FAIRSEQ_VERSIONS="newest") == ("", "")
+    assert "python3.10.txt" in make_environment(venv)[0]
+
+
+def test_environments_of_others_keep_their_releases(venv):
+    asked, _ = make_environment(venv)
+    assert " -e .[plot,translation,rl,test]" in asked and "constraints" not in asked
+    assert make_environment(venv) == make_environment(venv, FB_FAIRSEQ_VERSIONS="newest") == ("", "")
+
+
+def test_unknown_choice(venv):
+    asked, error = make_environment(venv, FB_FAIRSEQ_VERSIONS="old")
+    assert asked == "" and error == "error: FB_FAIRSEQ_VERSIONS=old: unknown; give tested or newest\n"

@@ -1,0 +1,171 @@
+"""A call that does not continue the memory that it gives, or none, is an error: never other text."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
+from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
+from fb_fairseq.transformers.streams import StreamBlocks, StreamCollator  # noqa: E402
+from tests.transformers import test_modeling, test_seq2seq  # noqa: E402
+
+EOS = 2
+IDS = torch.randint(4, 25, (2, 6), generator=torch.Generator().manual_seed(2))
+MASKS = {"whole": torch.ones_like(IDS), "padded": torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0)}
+
+
+def lose_cache(inputs):
+    """As a release that no longer gives the memory back."""
+    inputs.pop(CACHE_FIELD, None)
+
+
+def rename_cache(inputs):
+    """As a release that gives it another name."""
+    if CACHE_FIELD in inputs:
+        inputs["memory"] = inputs.pop(CACHE_FIELD)
+
+
+def break_link(model, change, monkeypatch):
+    """Have ``generate`` change what it tells the model."""
+    prepare = model.prepare_inputs_for_generation
+
+    def changed(*args, **kwargs):
+        inputs = prepare(*args, **kwargs)
+        change(inputs)
+        return inputs
+
+    monkeypatch.setattr(model, "prepare_inputs_for_generation", changed)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("change", [lose_cache, rename_cache])
+@pytest.mark.parametrize("kind", ["feedback", "transformer-absolute", "lstm"])
+def test_generation_without_its_memory(kind, change, mask, monkeypatch):
+    model = test_modeling.build(kind)
+    options = dict(attention_mask=MASKS[mask], max_new_tokens=4, pad_token_id=1, do_sample=False)
+    model.generate(IDS, **options)
+    break_link(model, change, monkeypatch)
+    with pytest.raises(UserError, match="in past_key_values; give the memory|memory: not an argument of this model"):
+        model.generate(IDS, **options)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_generation_that_reads_tokens_twice(mask, monkeypatch):
+    """As a release that gives all tokens beside the memory of the first ones."""
+    model = test_modeling.build("feedback")
+    options = dict(attention_mask=MASKS[mask], max_new_tokens=4, pad_token_id=1, do_sample=False)
+    prepare = model.prepare_inputs_for_generation
+
+    def whole(input_ids, **kwargs):
+        return {**prepare(input_ids, **kwargs), "input_ids": input_ids}
+
+    monkeypatch.setattr(model, "prepare_inputs_for_generation", whole)
+    with pytest.raises(UserError, match="in past_key_values; give the memory|past_key_values holds the beginning"):
+        model.generate(IDS, **options)
+
+
+@pytest.mark.parametrize("change", [lose_cache, rename_cache])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_translation_without_its_memory(beams, change, monkeypatch):
+    model = test_seq2seq.build("post-norm")
+    break_link(model, change, monkeypatch)
+    with pytest.raises(UserError, match="do not begin with </s>|not padded at|memory: not an arg|give the memory"):
+        model.generate(IDS, max_new_tokens=6, num_beams=beams, min_new_tokens=4)
+
+
+def test_translation_that_reads_tokens_twice():
+    model = test_seq2seq.build("post-norm")
+    targets = torch.tensor([[EOS, 4], [EOS, 5]])
+    with torch.no_grad():
+        cache = model(IDS, decoder_input_ids=targets).past_key_values
+        longer = torch.tensor([[EOS, 4, 5], [EOS, 5, 6]])
+        with pytest.raises(UserError, match="begin with </s>, but past_key_values holds the first 2 tokens"):
+            model(IDS, decoder_input_ids=longer, past_key_values=cache)
+        with pytest.raises(UserError, match="decoder_attention_mask: of shape 2x5 for 1 new tokens after 2"):
+            model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, decoder_attention_mask=torch.ones(2, 5))
+        with pytest.raises(UserError, match="cache_position: not those of tokens that follow the 2"):
+            model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, cache_position=torch.tensor([3]))
+        found = model(IDS, decoder_input_ids=longer[:, -1:], past_key_values=cache, cache_position=torch.tensor([2]))
+        expected = model(IDS, decoder_input_ids=longer).logits[:, -1:]
+        torch.testing.assert_close(found.logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_and_masks():
+    """Those that continue the memory are accepted, others are not, wherever they are told."""
+    model = test_modeling.build("feedback")
+    with torch.no_grad():
+        cache = lambda: model(IDS[:, :4]).past_key_values
+        rest, expected = IDS[:, 4:], model(IDS).logits[:, 4:]
+        for right in (
+            {"position_ids": torch.tensor([[4, 5]])},
+            {"position_ids": torch.tensor([4, 5])},
+            {"cache_position": torch.tensor([4, 5])},
+            {"attention_mask": torch.ones(2, 6)},
+            {"attention_mask": torch.ones(2, 2)},
+        ):
+            logits = model(rest, past_key_values=cache(), **right).logits
+            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+        for wrong in (
+            {"position_ids": torch.tensor([[0, 1]])},
+            {"position_ids": torch.tensor([[4, 5], [5, 6]])},
+            {"position_ids": torch.arange(6)[None]},
+            {"cache_position": torch.tensor([0, 1])},
+            {"attention_mask": torch.ones(2, 5)},
+            {"attention_mask": torch.ones(2, 1, 2, 6)},
+        ):
+            with pytest.raises(UserError, match=f"{next(iter(wrong))}: "):
+                model(rest, past_key_values=cache(), **wrong)
+        for packed in (torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.arange(1, 7)[None]):
+            with pytest.raises(UserError, match="one text in each row, from position 0"):
+                model(IDS, position_ids=packed)
+        with pytest.raises(UserError, match="attention_mask: of shape 2x7 for 6 new tokens after 0"):
+            model(IDS, attention_mask=torch.ones(2, 7))
+
+
+def test_positions_beside_padding():
+    """Positions count the tokens of each text; those of padding do not matter."""
+    model, mask = test_modeling.build("transformer-absolute"), MASKS["padded"]
+    with torch.no_grad():
+        expected = model(IDS, attention_mask=mask).logits
+        for filler in (0, 1, 77):
+            positions = (mask.cumsum(1) - 1).masked_fill(mask == 0, filler)
+            assert model(IDS, attention_mask=mask, position_ids=positions).logits.equal(expected)
+        with pytest.raises(UserError, match="position_ids: not those of tokens that follow the 0"):
+            model(IDS, attention_mask=mask, position_ids=torch.arange(6)[None])
+
+
+def test_unknown_arguments():
+    model, translator = test_modeling.build("feedback"), test_seq2seq.build("post-norm")
+    labels = torch.tensor([[4, EOS], [5, EOS]])
+    nothing = dict(inputs_embeds=None, output_attentions=False)
+    assert model(IDS, **nothing).logits.equal(model(IDS).logits)
+    translator(IDS, labels=labels, **nothing)
+    for name, value in (("inputs_embeds", torch.zeros(2, 6, 16)), ("output_attentions", True), ("memory", object())):
+        with pytest.raises(UserError, match=f"{name}: not an argument of this model; leave it out .* release"):
+            model(IDS, **{name: value})
+        with pytest.raises(UserError, match=f"{name}: not an argument of this model"):
+            translator(IDS, labels=labels, **{name: value})
+
+
+def test_both_names_of_the_memory():
+    model = test_modeling.build("feedback")
+    with torch.no_grad():
+        expected = model(IDS).logits[:, 4:]
+        for name in ("cache", "past_key_values"):
+            output = model(IDS[:, :4])
+            assert output[CACHE_FIELD] is output.past_key_values
+            found = model(IDS[:, 4:], **{name: output.past_key_values}).logits
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        with pytest.raises(UserError, match="cache: the same as past_key_values; give one of them"):
+            model(IDS, cache=ft.StreamCache(), past_key_values=ft.StreamCache())
+
+
+def test_blocks_of_streams_out_of_order():
+    """As when an evaluation in between has begun the text again with the collator's memory."""
+    model, collator = test_modeling.build("feedback").train(), StreamCollator()
+    blocks = list(StreamBlocks(torch.arange(4, 4 + 24), 2, 4))
+    model(**collator([blocks[0]]))
+    model(**collator([blocks[1]]))
+    with pytest.raises(UserError, match="position_ids: not those of tokens that follow the 8 in past_key_values"):
+        model(**collator([blocks[1]]))
