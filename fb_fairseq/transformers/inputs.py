@@ -1,4 +1,4 @@
-"""What a call says about its tokens, and whether that fits the model and its memory.
+"""What a call says about its tokens, and whether that fits the model and its memory; and what it gets back.
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
@@ -7,13 +7,13 @@ arguments are errors, and whatever says where the tokens stand is compared with 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Dict, Optional, TypeVar
 
 import torch
 import transformers
 from torch import Tensor
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import MemoryCache
@@ -22,6 +22,34 @@ from fb_fairseq.transformers.cache import MemoryCache
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
 
 Kind = TypeVar("Kind", bound=MemoryCache)
+
+
+class BothNames:
+    """An output whose memory has its old and its new name in all releases, without a warning."""
+
+    if CACHE_FIELD == "cache":
+
+        @property
+        def past_key_values(self) -> Optional[MemoryCache]:
+            """The memory, by its old name."""
+            return self.__dict__[CACHE_FIELD]
+
+    else:
+
+        @property
+        def cache(self) -> Optional[MemoryCache]:
+            """The memory, by its new name."""
+            return self.__dict__[CACHE_FIELD]
+
+
+@dataclass
+class LanguageModelOutput(BothNames, CausalLMOutputWithPast):
+    """What a language model returns."""
+
+
+@dataclass
+class TranslationOutput(BothNames, Seq2SeqLMOutput):
+    """What a translation model returns."""
 
 
 def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kind]) -> Optional[Kind]:

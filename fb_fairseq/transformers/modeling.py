@@ -11,7 +11,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
-from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
@@ -32,6 +31,7 @@ from fb_fairseq.transformers.configuration import (
 )
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
+    LanguageModelOutput,
     check_arguments,
     check_mask,
     check_positions,
@@ -219,7 +219,7 @@ class LanguageModel(MemoryModel):
         cache_position: Optional[Tensor] = None,
         cache: Optional[StreamCache] = None,
         **others,
-    ) -> Union[CausalLMOutputWithPast, Tuple]:
+    ) -> Union[LanguageModelOutput, Tuple]:
         """Predict the next token at each position.
 
         Args:
@@ -268,7 +268,7 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        output = CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE_FIELD: cache})
+        output = LanguageModelOutput(loss=loss, logits=logits, **{CACHE_FIELD: cache})
         return output if return_dict in (None, True) else output.to_tuple()
 
     def _features(

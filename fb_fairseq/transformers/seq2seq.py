@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Tuple, Union
 import torch
 import torch.nn as nn
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
@@ -21,7 +21,15 @@ from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD
-from fb_fairseq.transformers.inputs import CACHE_FIELD, check_arguments, check_mask, check_positions, given_cache, steps
+from fb_fairseq.transformers.inputs import (
+    CACHE_FIELD,
+    TranslationOutput,
+    check_arguments,
+    check_mask,
+    check_positions,
+    given_cache,
+    steps,
+)
 from fb_fairseq.transformers.modeling import (
     IGNORED,
     MemoryModel,
@@ -173,7 +181,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         cache_position: Optional[Tensor] = None,
         cache: Optional[DecoderCache] = None,
         **others,
-    ) -> Union[Seq2SeqLMOutput, Tuple]:
+    ) -> Union[TranslationOutput, Tuple]:
         """Predict the next token of each target.
 
         Args:
@@ -231,7 +239,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             features_BTD = self.decoder.run_steps(decoder_input_ids, cache)
         loss = None if labels is None else self.decoder.loss(features_BTD, labels, num_items_in_batch, None)
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
-        output = Seq2SeqLMOutput(
+        output = TranslationOutput(
             loss=loss,
             logits=None if adaptive_training else self.decoder.logits(features_BTD),
             encoder_last_hidden_state=encoder_outputs[0],

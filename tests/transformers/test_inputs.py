@@ -148,17 +148,20 @@ def test_unknown_arguments():
             translator(IDS, labels=labels, **{name: value})
 
 
-def test_both_names_of_the_memory():
+def test_both_names_of_the_memory(caplog):
     model = test_modeling.build("feedback")
     with torch.no_grad():
         expected = model(IDS).logits[:, 4:]
         for name in ("cache", "past_key_values"):
             output = model(IDS[:, :4])
-            assert output[CACHE_FIELD] is output.past_key_values
+            assert output[CACHE_FIELD] is output.past_key_values is output.cache is not None
             found = model(IDS[:, 4:], **{name: output.past_key_values}).logits
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         with pytest.raises(UserError, match="cache: the same as past_key_values; give one of them"):
             model(IDS, cache=ft.StreamCache(), past_key_values=ft.StreamCache())
+        translation = test_seq2seq.build("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
+        assert translation.past_key_values is translation.cache is not None
+    assert not caplog.records, "transformers warns about the old name, where it is its own"
 
 
 def test_blocks_of_streams_out_of_order():
