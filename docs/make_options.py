@@ -13,6 +13,7 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 # isort: split
 import fb_fairseq.models  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
+from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.patches.help_text import Component, components, text_of
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
@@ -36,6 +37,22 @@ PARTS = [
     {"criterion": "lm_loss"},
     {"optimizer": "clipped_adagrad"},
 ]
+
+
+CHOOSING = PAGE.with_name("choosing-options.md")
+BEGIN, END = "<!-- step loops, written by docs/make_options.py -->\n", "<!-- end -->\n"
+
+
+def step_loops() -> str:
+    """The table of the step loops."""
+    rows = [f"| `{loop.name}` | {loop.summary} | {loop.runs} |" for loop in LOOPS.values()]
+    return "\n".join(["| `--step-loop` | what it is | runs |", "|---|---|---|", *rows]) + "\n"
+
+
+def with_step_loops(text: str) -> str:
+    """The page on choosing options, with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + step_loops() + END + rest.partition(END)[2]
 
 
 def section(part: Component, seen: set) -> str:
@@ -64,4 +81,5 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"Wrote {PAGE}")
+    CHOOSING.write_text(with_step_loops(CHOOSING.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"Wrote {PAGE} and the step loops in {CHOOSING}")

@@ -1,20 +1,20 @@
 """How options are declared: as dataclass fields with a help text."""
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Any, Collection, Mapping, Optional
 
 
-def option(default: Any, help: str, choices: Optional[Sequence[str]] = None) -> Any:
+def option(default: Any, help: str, choices: Optional[Collection[str]] = None) -> Any:
     """A field of a configuration dataclass, which becomes a command-line option.
 
     Args:
         default: the value if the option is not given.
         help: the text that ``--help`` shows.
-        choices: the allowed values, kept in the field's metadata for the code that validates the option; None: any
-            value of its type. (fairseq's command line does not look at them: it restricts only options whose type is a
-            ``ChoiceEnum``.)
+        choices: the allowed values, or a table of them, which may grow. Kept in the field's metadata for the code that
+            validates the option; None: any value of its type. (fairseq's command line does not look at them: it
+            restricts only options whose type is a ``ChoiceEnum``.)
     """
     metadata = {"help": help}
     if choices is not None:
-        metadata["choices"] = tuple(choices)
+        metadata["choices"] = choices if isinstance(choices, Mapping) else tuple(choices)
     return dataclasses.field(default=default, metadata=metadata)

@@ -21,11 +21,11 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.backward import tile_steps  # noqa: E402
-from fb_fairseq.ops.feedback.block import BlockInputs  # noqa: E402
-from fb_fairseq.ops.feedback.forward import Block, Record  # noqa: E402
-from fb_fairseq.ops.feedback.gradients import BlockGradients  # noqa: E402
-from fb_fairseq.ops.feedback.tile import Workspace  # noqa: E402
+from fb_fairseq.ops.feedback.fast.backward import tile_steps  # noqa: E402
+from fb_fairseq.ops.feedback.fast.block import BlockInputs  # noqa: E402
+from fb_fairseq.ops.feedback.fast.forward import Block, Record  # noqa: E402
+from fb_fairseq.ops.feedback.fast.gradients import BlockGradients  # noqa: E402
+from fb_fairseq.ops.feedback.fast.tile import Workspace  # noqa: E402
 from fb_fairseq.ops.feedback.types import FeedbackDropouts  # noqa: E402
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.

@@ -53,7 +53,7 @@ def parse() -> argparse.Namespace:
 
 def measure(args: argparse.Namespace) -> Dict[str, float]:
     """Tokens per second of each model."""
-    steps = [train.training_step(train.CASES[name], args) for name in MODELS]
+    steps = [train.training_step(train.cases_on("cpu")[name], args) for name in MODELS]
     times = interleaved_medians(steps, args.device, args.repeats)
     return {name: round(args.batch_size * args.block / time, 1) for name, time in zip(MODELS, times)}
 

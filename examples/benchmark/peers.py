@@ -29,7 +29,7 @@ from fb_fairseq.benchmark.models import DTYPES
 from fb_fairseq.benchmark.options import add_model_options
 from fb_fairseq.hardware import hardware
 
-OWN = ("transformer", "native", "fast")  # of train.CASES
+OWN = ("transformer", "native", "fast")  # of train.cases_on
 
 
 class Peer(NamedTuple):
@@ -119,7 +119,7 @@ def main() -> None:
     args = parse()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    steps = {name: train.training_step(train.CASES[name], args) for name in OWN}
+    steps = {name: train.training_step(train.cases_on("cpu")[name], args) for name in OWN}
     versions: Dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
         try:

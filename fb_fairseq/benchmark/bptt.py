@@ -11,7 +11,7 @@ from typing import Dict, List
 from fb_fairseq.benchmark.measure import interleaved_medians, table
 from fb_fairseq.benchmark.models import Case
 from fb_fairseq.benchmark.options import add_number, add_repeats
-from fb_fairseq.benchmark.train import WARM_UP_STEPS, TrainingStep, training_step
+from fb_fairseq.benchmark.train import TrainingStep, training_step, warm_up_blocks
 from fb_fairseq.drawing import check_figure, save_figure
 from fb_fairseq.errors import UserError
 
@@ -66,7 +66,7 @@ def warm_step(case: Case, args: argparse.Namespace, block: int) -> TrainingStep:
     """A training step on blocks of this length; on a GPU repeated until its graph is captured."""
     sizes = argparse.Namespace(**{**vars(args), "block": block, "batch_size": args.tokens // block})
     step = training_step(case, sizes)
-    for _ in range(WARM_UP_STEPS if args.device.startswith("cuda") else 0):
+    for _ in range(warm_up_blocks() if args.device.startswith("cuda") else 0):
         step()
     return step
 

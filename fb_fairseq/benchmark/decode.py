@@ -15,7 +15,9 @@ from fb_fairseq.benchmark.measure import seconds, table
 from fb_fairseq.benchmark.models import DTYPES, MODELS, Case, build_model
 from fb_fairseq.benchmark.options import add_number
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
-from fb_fairseq.modules.ring import STORAGES
+from fb_fairseq.ops.feedback.decoding.storage import STORAGES
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.step_loop import KERNELS
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
@@ -26,10 +28,18 @@ CASES = {
     "feedback, torch": Case("feedback", {"step_loop": "fast"}),
     "transformer, torch": Case("transformer", {"step_loop": "fast"}),
 }
-GPU_CASES = {
-    "feedback, graph": Case("feedback", {"step_loop": "graph"}),
-    "feedback, graph, Triton": Case("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),
-}
+
+
+def cases_on(device: str) -> Dict[str, Case]:
+    """What is measured on a device: the models as they come, without steps of a loop's own, and on a GPU, where
+    ``auto`` has to choose, with each loop that has some."""
+    cases, gpu = dict(CASES), device.startswith("cuda")
+    for loop in LOOPS.values() if gpu else ():
+        for kernel in loop.kernels if device.partition(":")[0] in loop.steps_on else ():
+            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
+            name = ", ".join(["feedback", loop.name, *map(str.capitalize, more.values())])
+            cases[name] = Case("feedback", {"step_loop": loop.name, **more})
+    return cases
 
 
 class PartMeasurements(NamedTuple):
@@ -72,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: Dict[str, Decoding] = {}
-    for name, case in {**CASES, **(GPU_CASES if args.device.startswith("cuda") else {})}.items():
+    for name, case in cases_on(args.device).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:

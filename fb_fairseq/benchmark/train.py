@@ -19,28 +19,12 @@ from fb_fairseq.benchmark.models import DTYPES, Case, block_with_full_memory, bu
 from fb_fairseq.benchmark.options import add_block, add_repeats
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
-from fb_fairseq.ops.feedback.automatic import TRY_AT
-from fb_fairseq.ops.feedback.graph import CAPTURE_AT
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.step_loop import KERNELS
 
-CASES = {
-    "reference": Case("feedback", {"step_loop": "reference"}),
-    "fast": Case("feedback", {"step_loop": "fast"}),
-    "fast, recomputing": Case("feedback", {"step_loop": "fast", "step_loop_recompute": True}),
-    "native": Case("feedback", {"step_loop": "native"}),
-    "native, recomputing": Case("feedback", {"step_loop": "native", "step_loop_recompute": True}),
-    "transformer": Case("transformer", {}),
-    "all-attention": Case("all-attention", {}),
-}
-GPU_CASES = {
-    "fast, Triton": Case("feedback", {"step_loop": "fast", "step_loop_kernel": "triton"}),
-    "graph": Case("feedback", {"step_loop": "graph"}),
-    "graph, Triton": Case("feedback", {"step_loop": "graph", "step_loop_kernel": "triton"}),
-    "auto": Case("feedback", {"step_loop": "auto"}),
-}
+OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
 STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
-# A block is captured as a graph only when its shapes have come often enough; with auto, after loops have been tried.
-WARM_UP_STEPS = TRY_AT + CAPTURE_AT + 1
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
 
@@ -69,6 +53,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_repeats(parser)
 
 
+def warm_up_blocks() -> int:
+    """How many blocks of the same shapes every step loop takes until it runs as it will from then on."""
+    return max(loop.warm_up_blocks for loop in LOOPS.values()) + 1
+
+
+def cases_on(device: str) -> Dict[str, Case]:
+    """What is measured on a device: the step loops that run on it, the plain one first, and other models.
+
+    A loop without a warm-up is also measured recomputing its activations. ``auto`` is measured where it has to choose.
+    """
+    gpu = device.startswith("cuda")
+    cases: Dict[str, Case] = {}
+    for loop in sorted(LOOPS.values(), key=lambda loop: loop.name != "reference"):
+        if device.partition(":")[0] not in loop.devices or (loop.name == "auto" and not gpu):
+            continue
+        for kernel in loop.kernels if gpu else loop.kernels[:1]:
+            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
+            cases[", ".join([loop.name, *map(str.capitalize, more.values())])] = Case(
+                "feedback", {"step_loop": loop.name, **more}
+            )
+        if loop.name != "reference" and not loop.warm_up_blocks:
+            options = {"step_loop": loop.name, "step_loop_recompute": True}
+            cases[f"{loop.name}, recomputing"] = Case("feedback", options)
+    return {**cases, **OTHER_MODELS}
+
+
 def run(args: argparse.Namespace) -> dict:
     """Check the step loops' gradients, then measure all cases.
 
@@ -76,7 +86,7 @@ def run(args: argparse.Namespace) -> dict:
         RuntimeError: the gradients of a step loop are wrong.
     """
     gpu = args.device.startswith("cuda")
-    cases = {**CASES, **GPU_CASES} if gpu else CASES
+    cases = cases_on(args.device)
     check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
     steps = {name: training_step(case, args) for name, case in cases.items()}
     stock = stock_decoder(args, args.block)
@@ -85,7 +95,7 @@ def run(args: argparse.Namespace) -> dict:
         steps[STOCK_NAME] = stock_training_step(stock, args)
     if gpu:
         for step in steps.values():
-            for _ in range(WARM_UP_STEPS):
+            for _ in range(warm_up_blocks()):
                 step()
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
@@ -177,7 +187,7 @@ def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) 
     for options in step_loops:
         model.options = dataclasses.replace(model.options, **{**STEP_LOOP_DEFAULTS, **options})
         # The gradients of the last run are compared, which is that of the captured graph if there is one.
-        for _ in range(WARM_UP_STEPS if options["step_loop"] in ("auto", "graph") else 1):
+        for _ in range(LOOPS[options["step_loop"]].warm_up_blocks + 1):
             model.zero_grad()
             (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
         gradients = torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()])

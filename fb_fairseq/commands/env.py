@@ -17,8 +17,8 @@ import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
-from fb_fairseq.ops.feedback.native.build import BuildError, cache_folder
-from fb_fairseq.ops.feedback.native.library import open_library
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.native.build import cache_folder
 
 
 def version_of(*packages: str) -> str:
@@ -32,16 +32,19 @@ def version_of(*packages: str) -> str:
 
 
 def step_loop() -> str:
-    """Whether the native loop can run, and with what it was compiled."""
+    """What ``--step-loop auto`` takes here."""
     fixed = os.environ.get(STEP_LOOP_VARIABLE)
-    if fixed:
-        return f"{fixed}, as {STEP_LOOP_VARIABLE} says"
-    on_gpu = "; on a GPU the fastest of fast and graph that agrees" if torch.cuda.is_available() else ""
-    try:
-        library = open_library()
-    except (BuildError, OSError) as error:
-        return f"fast; the native loop is not available: {error}{on_gpu}"
-    return f"native on a CPU in fp32 ({library.compiler}, vectors of {library.VL} floats), otherwise fast" + on_gpu
+    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else LOOPS["auto"].details()
+
+
+def step_loops() -> str:
+    """The step loops that run on a device of this machine, and why the others do not."""
+    devices = [torch.device(name) for name in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
+    lines = []
+    for loop in LOOPS.values():
+        problems = [loop.problem(device) for device in devices]
+        lines.append(loop.name if None in problems else f"{loop.name} ({problems[-1]})")
+    return ", ".join(lines)
 
 
 def environment() -> Dict[str, str]:
@@ -57,6 +60,7 @@ def environment() -> Dict[str, str]:
         "processor": f"{hardware('cpu')}, {os.cpu_count()} cores; torch uses {torch.get_num_threads()} threads",
         "GPU": ", ".join(gpus) or "none that torch can use",
         "step loop": step_loop(),
+        "all step loops": step_loops(),
         "compiled files": str(cache_folder()),
     }
 

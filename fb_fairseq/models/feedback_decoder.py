@@ -34,9 +34,9 @@ from fb_fairseq.models.pruning import kept_layers, prune_memory
 from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.decoder_state import DecoderState
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback.decoding.state import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.resume import InitialisedModel

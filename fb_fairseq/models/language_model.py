@@ -24,9 +24,9 @@ from fb_fairseq.models.word_embeddings import check_dictionary, word_layers
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.option_fields import option
@@ -81,7 +81,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
         absolute_positions: add sinusoidal positions to the embeddings, or learned ones.
         learned_positions: the number of learned positions; 0: none.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.modules.ring.MemoryRing``.
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.decoding.ring.MemoryRing``.
     """
 
     def __init__(

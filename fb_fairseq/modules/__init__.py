@@ -5,10 +5,10 @@
     stack.py        base class of the attention stacks; layer.py: their layers
     memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
     words.py        embeddings and output layers; adaptive_words.py: adaptive ones
+    stack_holder.py how a decoder owns a stack
     encoder.py      a Transformer encoder, for translation without fairseq; cross_attention.py: layers that attend to
-                    an encoder; decoder_state.py: what a decoder of translations keeps from step to step
+                    an encoder
     state.py        what streams carry from block to block
-    ring.py         the memory of decoding step by step; step_graph.py: its steps as CUDA graphs
     options.py      all options, each described once
 
 Parameters carry fairseq's names wherever a vanilla Transformer has the same parameter. Shape suffixes: see
@@ -19,8 +19,8 @@ from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 
 __all__ = [
     "AllAttention",

@@ -13,7 +13,6 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.layer import AttentionLayer, affine
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.all_attention.block import (
     AllAttentionWeights,
@@ -24,6 +23,7 @@ from fb_fairseq.ops.all_attention.block import (
 )
 from fb_fairseq.ops.all_attention.persistent import PersistentVectors, persistent_scores
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
@@ -155,11 +155,18 @@ class AllAttention(RelativeTransformer):
         groups, vectors, _ = weights.persistent.key_UNE.shape
         return self.draw(self.options.attention_dropout, (groups, x[..., 0].numel(), vectors), x)
 
-    def step(
+    plain_layers = False  # they have persistent vectors
+
+    def largest_product(self, rows: int) -> int:
+        """See ``StepModel``."""
+        o = self.options
+        return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
+
+    def plain_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
-        """See ``TransformerStack.step``."""
-        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
+        """See ``StepModel.plain_step``."""
+        weights = self.step_weights(ring, x_BD.device)
         inputs = []
         for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
             inputs.append(x_BD)
@@ -169,14 +176,14 @@ class AllAttention(RelativeTransformer):
                 v_CBHE=window.values_CBHE,
                 positions=window.positions,
                 span_mask_HC=window.span_mask_HC,
-                far_BC=ring.far_BC(x_BD.device),
+                far_BC=window.far_BC,
             )
             x_BD, _ = self._sublayers(x_BD, attend, layer)
         memory_KBD = torch.stack(inputs)
-        ring.push(memory_KBD, weights, options)
+        ring.store(memory_KBD, weights, options)
         return StepOutput(x_BD, memory_KBD, None)
 
-    # To be looked at: what the layers attend to, without dropout and without gradient.
+    # For inspection: what the layers attend to, without dropout and without gradient.
 
     def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
         """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.

@@ -13,8 +13,8 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import outside_compiler
+from fb_fairseq.ops.feedback.loops import step_loop
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
-from fb_fairseq.ops.feedback.select import step_loop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
 
@@ -83,7 +83,7 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.step_loop)(
+        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.choice.loop).run_block(
             x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC

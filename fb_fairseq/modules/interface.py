@@ -11,33 +11,8 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.feedback.decoding.memory import StepMemory
 from fb_fairseq.ops.layers import Dropout, draw_dropout
-
-
-class StepMemory(ABC):
-    """The memory of B streams in decoding step by step.
-
-    Attributes:
-        position: number of steps seen.
-    """
-
-    position: int
-
-    @abstractmethod
-    def reset(self, age_B: Tensor) -> None:
-        """Forget what is older than the streams' episodes.
-
-        Args:
-            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
-        """
-
-    @abstractmethod
-    def reorder(self, order: Tensor) -> None:
-        """Take the streams in another order; some may be taken more than once, others not at all (beam search)."""
-
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes that are kept of the past."""
 
 
 class Report(NamedTuple):
@@ -88,7 +63,7 @@ class Stack(nn.Module, ABC):
         """An empty memory for ``run_step``.
 
         Args:
-            storage: one of ``fb_fairseq.modules.ring.STORAGES``; has no effect on an LSTM.
+            storage: one of ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``; has no effect on an LSTM.
         """
 
     @abstractmethod

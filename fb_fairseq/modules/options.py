@@ -2,10 +2,10 @@
 
 import os
 from dataclasses import dataclass, fields
-from typing import Tuple
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.ops.feedback.select import KERNELS, STEP_LOOPS, WITH_KERNELS
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
@@ -85,12 +85,9 @@ class TransformerOptions(CheckedOptions):
     )
     step_loop: str = option(
         "auto",
-        "reference: the plain loop; fast: one hand-written backward pass per block; graph: the same as CUDA graphs, "
-        "for blocks whose shapes repeat (not yet benchmarked on a GPU); native: the same in C++, compiled at first use "
-        "(on a CPU in fp32; elsewhere the fast loop runs); auto: on a CPU native where it can run, otherwise fast; on "
-        "a GPU fast for some blocks, then whichever of fast and graph is fastest, with either kernel, and computes the "
-        f"same (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
-        STEP_LOOPS,
+        "; ".join(f"{loop.name}: {loop.summary}, {loop.runs}" for loop in LOOPS.values())
+        + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
+        LOOPS,
     )
     step_loop_kernel: str = option(
         "torch",
@@ -175,7 +172,7 @@ class TransformerOptions(CheckedOptions):
                 "has no effect without --adaptive-span; give that too",
             )
 
-    def step_loop_and_kernel(self) -> Tuple[str, str]:
+    def loop_choice(self) -> LoopChoice:
         """The step loop and its kernel. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``:
         ``graph``, or with a kernel ``graph+triton``.
 
@@ -184,12 +181,13 @@ class TransformerOptions(CheckedOptions):
         """
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
         if self.step_loop != "auto" or not given:
-            return self.step_loop, self.step_loop_kernel
-        loop, _, kernel = given.partition("+")
-        if loop not in STEP_LOOPS or (kernel or "torch") not in KERNELS or (kernel and loop not in WITH_KERNELS):
-            with_kernels = [f"{name}+triton" for name in WITH_KERNELS]
-            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join([*STEP_LOOPS, *with_kernels])}")
-        return loop, kernel or self.step_loop_kernel
+            return LoopChoice(self.step_loop, self.step_loop_kernel)
+        choice = LoopChoice.parse(given)
+        possible = [LoopChoice(loop.name, kernel) for loop in LOOPS.values() for kernel in loop.kernels]
+        if choice not in possible or str(choice) != given:
+            names = ", ".join(sorted(map(str, possible), key=lambda name: "+" in name))
+            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {names}")
+        return choice if "+" in given else LoopChoice(choice.loop, self.step_loop_kernel)
 
     @property
     def context_heads(self) -> int:

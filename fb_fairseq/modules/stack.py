@@ -8,25 +8,19 @@ from torch import Tensor
 
 from fb_fairseq.modules.interface import Report, Stack
 from fb_fairseq.modules.layer import LayerWeights, TransformerLayer, affine
-from fb_fairseq.modules.native_steps import NativeSteps
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
-from fb_fairseq.modules.ring import MemoryRing
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.modules.step_graph import StepGraphs
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.decoding.stepper import StepModel, Stepper
+from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.reference import feedback_attention
-from fb_fairseq.ops.feedback.step import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, layer_norm
-from fb_fairseq.ops.threads import loop_threads
-
-NATIVE_STEP_LOOPS = ("auto", "native")
-CAPTURED_STEP_LOOPS = ("auto", "graph")
-FFN_FACTOR = 4  # a feed-forward sublayer's usual width, as a multiple of the model's
 
 
-class TransformerStack(Stack):
+class TransformerStack(Stack, StepModel):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
 
     Args:
@@ -40,6 +34,7 @@ class TransformerStack(Stack):
         self, options: TransformerOptions, own_keys: bool = True, layers: Optional[Sequence[LayerWeights]] = None
     ):
         super().__init__()
+        self._stepper: Optional[Stepper] = None
         self.options = options
         if layers is None:
             layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
@@ -47,14 +42,24 @@ class TransformerStack(Stack):
         self.positions = RelativePositions(options)
         final_norm = options.decoder_normalize_before and not options.no_decoder_final_norm
         self.layer_norm = nn.LayerNorm(options.decoder_embed_dim) if final_norm else None
-        self._native_steps = NativeSteps() if self.step_loop in NATIVE_STEP_LOOPS else None
-        captured = self.step_loop in CAPTURED_STEP_LOOPS
-        self._step_graphs = StepGraphs(automatic=self.step_loop == "auto") if captured else None
 
     @property
-    def step_loop(self) -> str:
-        """The step loop that runs; see ``TransformerOptions.step_loop_and_kernel``."""
-        return self.options.step_loop_and_kernel()[0]
+    def options(self) -> TransformerOptions:
+        """The options; see ``Stack``."""
+        return self._options
+
+    @options.setter
+    def options(self, options: TransformerOptions) -> None:
+        """Take other options; the step loop is chosen now."""
+        self._options, choice = options, options.loop_choice()
+        if self._stepper is None or choice.loop != self.choice.loop:
+            self._stepper = LOOPS[choice.loop].new_stepper()
+        self.choice = choice
+
+    @property
+    def stepper(self) -> Stepper:
+        """What runs decoding steps."""
+        return self._stepper
 
     def reaches(self) -> List[int]:
         """How many steps back each layer attends: S, or its longest head's adaptive span."""
@@ -79,10 +84,10 @@ class TransformerStack(Stack):
         return [*parts, *self.positions.parameters()]
 
     def add_zero_gradient_terms(self, out_TBD: Tensor) -> Tensor:
-        """The same outputs, with zero gradients for the parameters that a block of a single step may not use.
+        """Add zero-valued terms, so that DDP finds a gradient for every parameter.
 
-        These are the parameters of attention, if there is no past, and of the memory that the step leaves.
-        DistributedDataParallel expects a gradient for every parameter.
+        A block of a single step does not use the parameters of the memory that it leaves, nor, without a past, those of
+        attention.
         """
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
@@ -114,7 +119,7 @@ class TransformerStack(Stack):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=o.step_loop_and_kernel()[1],
+            kernel=self.choice.kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
@@ -129,8 +134,7 @@ class TransformerStack(Stack):
         ring = self.new_ring(storage)
         if state is not None and state.memory_KCBD.shape[1]:
             memory_KCBD = state.memory_KCBD[:, -ring.span :]
-            weights = self.loop_weights(memory_KCBD.device, [ring.span] * len(self.layers))
-            ring.load(memory_KCBD, weights, self.loop_options(ring.span))
+            ring.load(memory_KCBD, self.step_weights(ring, memory_KCBD.device), self.loop_options(ring.span))
         return ring
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
@@ -140,27 +144,23 @@ class TransformerStack(Stack):
     def decode_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
-        """Run ``step`` on a ring that has room for it, operation by operation or as a CUDA graph."""
-        ring.make_room()
-        if self._step_graphs is not None and self._step_graphs.possible(x_BD.device):
-            return self._step_graphs.run(self, x_BD, ring, options, encoder)
-        B, D = x_BD.shape
-        with loop_threads(x_BD.device, 2 * B * D * FFN_FACTOR * D):
-            return self.step(x_BD, ring, options, encoder)
+        """Run the layers over one step as ``--step-loop`` says, without the final norm, and add the step to the ring.
 
-    def step(
-        self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
-    ) -> StepOutput:
-        """Run the layers over one step, without the final norm, and push what it leaves to the ring."""
-        if self._native_steps is not None:
-            step = self._native_steps.run(self, x_BD, ring, options, encoder)
-            if step is not None:
-                return step
-        weights = self.loop_weights(x_BD.device, [ring.span] * len(self.layers))
-        windows, far_BC = ring.windows(weights, options, x_BD), ring.far_BC(x_BD.device)
-        step = feedback_step(x_BD, windows, weights, options, encoder, far_BC)
-        ring.push(step.memory_KBD, weights, options)
-        return step
+        Args:
+            encoder: each layer's keys and values of the encoder's output; empty in language models.
+        """
+        ring.make_room()
+        output = self.stepper.step(self, x_BD, ring, options, encoder)
+        ring.advance()
+        return output
+
+    def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
+        """See ``StepModel``."""
+        return self.loop_weights(device, [ring.span] * len(self.layers))
+
+    def largest_product(self, rows: int) -> int:
+        """See ``StepModel``."""
+        return 2 * rows * self.options.decoder_embed_dim * self.options.decoder_ffn_embed_dim
 
     def step_parameters(self) -> List[nn.Parameter]:
         """The parameters that ``loop_weights`` depends on, and perhaps others."""
@@ -170,7 +170,7 @@ class TransformerStack(Stack):
         ]
 
     def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        """What each head attends to in a block, to be looked at: without dropout and without gradient, by the reference
+        """What each head attends to in a block, for inspection: without dropout and without gradient, by the reference
         loop. Not for the layers of translation models, which attend to an encoder too.
 
         Args:

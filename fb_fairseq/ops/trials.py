@@ -4,11 +4,12 @@ The results of each candidate are compared with those of the first, the referenc
 """
 
 import hashlib
+import json
 import logging
 import math
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Generic, Hashable, List, NamedTuple, Optional, Tuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ TF32_TOLERANCE = 1e-2
 # of the largest norm, if its own norm is less.
 LEAST_NORM = 0.05
 
+Name = TypeVar("Name", bound=Hashable)
+
 _asked: Counter = Counter()  # how often this process has asked for a choice
 
 
@@ -42,7 +45,7 @@ class Trial(NamedTuple):
 Candidate = Callable[[], Callable[[], Any]]
 
 
-def ranking(title: str, candidates: Dict[str, Candidate], device: torch.device, dtype: torch.dtype) -> List[str]:
+def ranking(title: str, candidates: Dict[Name, Candidate], device: torch.device, dtype: torch.dtype) -> List[Name]:
     """The candidates that agree with the first, the fastest first; logged in one line with the figures.
 
     The first one is always among them. If it fails, or its results are not finite, nothing can be said: the list is
@@ -55,7 +58,7 @@ def ranking(title: str, candidates: Dict[str, Candidate], device: torch.device, 
         dtype: of the matrix products, which decides how far results may differ.
     """
     reference: List[List[Tensor]] = []
-    trials: Dict[str, Trial] = {}
+    trials: Dict[Name, Trial] = {}
     for name, candidate in candidates.items():
         try:
             run = candidate()
@@ -75,7 +78,7 @@ def ranking(title: str, candidates: Dict[str, Candidate], device: torch.device, 
     return ranked
 
 
-def summary(title: str, ranked: List[str], trials: Dict[str, Trial]) -> str:
+def summary(title: str, ranked: List[Name], trials: Dict[Name, Trial]) -> str:
     """One line: the fastest, the times of the others, and what was left out for what reason."""
     times = [f"{name} {trials[name].milliseconds:.3g} ms" for name in ranked]
     left_out = [f"{name} left out: {trial.problem}" for name, trial in trials.items() if trial.problem]
@@ -114,7 +117,7 @@ def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtyp
     return None
 
 
-def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
+def agreed(name: str, choose: Callable[[], list]) -> Optional[list]:
     """A choice that all processes of ``torch.distributed`` make alike: that of rank 0.
 
     No process waits for another one, because processes may come here at different blocks: until rank 0 has chosen, the
@@ -122,7 +125,7 @@ def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
 
     Args:
         name: what is chosen; the same on all processes.
-        choose: makes the choice, or returns an empty string; called on rank 0 only.
+        choose: makes the choice, which JSON can express, or returns an empty list; called on rank 0 only.
 
     Returns:
         The choice; None as long as rank 0 has not made it.
@@ -130,47 +133,48 @@ def agreed(name: str, choose: Callable[[], str]) -> Optional[str]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return choose() or None
     key = f"fb_fairseq/{hashlib.sha256(name.encode()).hexdigest()}"
+    choice: list = []
     if torch.distributed.get_rank() == 0:
         choice = choose()
     else:
         _asked[key] += 1
         if _asked[key] & (_asked[key] - 1):  # not a power of two
             return None
-        choice = ""
     try:  # (The process that keeps the store may have ended.)
         store = torch.distributed.distributed_c10d._get_default_store()
         if choice:
-            store.set(key, choice)
+            store.set(key, json.dumps(choice))
         elif store.check([key]):
-            choice = store.get(key).decode()
+            choice = json.loads(store.get(key).decode())
     except RuntimeError:
         pass
     return choice or None
 
 
-class Choices(Dict[Tuple, str]):
-    """Choices by setting, the same on all processes; see ``agreed``.
+class Choices(Dict[Tuple, List[Name]], Generic[Name]):
+    """Rankings by setting, the same on all processes; see ``agreed``.
 
     Args:
         title: what is chosen.
         otherwise: what is taken where no choice can be made.
+        kind: class of what is ranked, a named tuple.
     """
 
-    def __init__(self, title: str, otherwise: str):
+    def __init__(self, title: str, otherwise: List[Name], kind: Callable[..., Name]):
         super().__init__()
-        self.title, self.otherwise = title, otherwise
+        self.title, self.otherwise, self.kind = title, otherwise, kind
         self._attempts: Counter = Counter()
 
-    def find(self, setting: Tuple, choose: Callable[[], str]) -> Optional[str]:
-        """The choice for a setting; None: there is none yet.
+    def find(self, setting: Tuple, choose: Callable[[], List[Name]]) -> Optional[List[Name]]:
+        """The ranking for a setting; None: there is none yet.
 
         Args:
-            choose: makes it, or returns an empty string; called again until it succeeds, at most ``ATTEMPTS`` times.
+            choose: makes it, or returns an empty list; called again until it succeeds, at most ``ATTEMPTS`` times.
         """
         if setting not in self:
             self._attempts[setting] += 1
             choice = agreed(f"{self.title} {setting}", choose)
             if choice is None and self._attempts[setting] < ATTEMPTS:
                 return None
-            self[setting] = choice or self.otherwise
+            self[setting] = [self.kind(*entry) for entry in choice] if choice else self.otherwise
         return self[setting]

@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import Cache
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.decoder_state import DecoderState
 from fb_fairseq.modules.interface import Stack, StepMemory
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.feedback.decoding.state import DecoderState
 
 BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
@@ -96,7 +96,7 @@ class StreamCache(MemoryCache):
     long text.
 
     Args:
-        storage: what the ring keeps of each step; see ``fb_fairseq.modules.ring.STORAGES``.
+        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.

@@ -10,8 +10,8 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
-from fb_fairseq.modules.ring import STORAGES
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 
 # Indices of fairseq's special symbols in every dictionary.
 BOS, PAD, EOS, UNK = range(4)
@@ -114,7 +114,7 @@ class LanguageModelConfig(OptionsConfig):
 
     Args:
         vocab_size: number of symbols, fairseq's special ones included.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.modules.ring.STORAGES``.
+        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
 
     Raises:
         UserError: an option is out of range, or contradicts another one.

@@ -15,9 +15,9 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.cross_attention import CrossAttentionLayer, encoder_context
-from fb_fairseq.modules.decoder_state import DecoderState
 from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
 from fb_fairseq.modules.words import WordOptions
+from fb_fairseq.ops.feedback.decoding.state import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD

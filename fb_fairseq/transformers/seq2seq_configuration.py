@@ -33,7 +33,7 @@ class FeedbackDecoderConfig(OptionsConfig):
         decoder_learned_pos: learned positions in the decoder, not sinusoidal ones.
         max_target_positions: longest target, in tokens.
         source_lang, target_lang: their names, as in ``dict.de.txt``.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.modules.ring.STORAGES``.
+        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
 
     Raises:
         UserError: an option is out of range, or contradicts another one.

@@ -169,6 +169,14 @@ def test_generated_pages_are_current(page):
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python docs/{script.name}"
 
 
+def test_the_table_of_step_loops_is_current():
+    spec = importlib.util.spec_from_file_location("make_options", REPOSITORY / "docs/make_options.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.CHOOSING.read_text(encoding="utf-8")
+    assert module.with_step_loops(text) == text, "run: python docs/make_options.py"
+
+
 def test_every_architecture_is_on_its_page():
     from fairseq.models import ARCH_MODEL_REGISTRY
 

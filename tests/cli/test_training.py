@@ -7,7 +7,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.select import step_loop
+from fb_fairseq.ops.feedback.loops import step_loop
 from tests.cli.fairseq_commands import (
     assert_same_parameters,
     finish,

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from fb_fairseq.modules import step_graph
+from fb_fairseq.ops.feedback.graph import steps
 from tests.ops.recorded_graph import capture_on_cpu
 
 PAD = 1
@@ -209,7 +209,7 @@ def test_vector_storage(projections, share):
 
 def test_a_captured_step_decodes_the_same(monkeypatch):
     """(Without a GPU, a stand-in for CUDA's graphs.)"""
-    made = capture_on_cpu(monkeypatch, step_graph)
+    made = capture_on_cpu(monkeypatch, steps)
     model = build(step_loop="graph")
     source, target = batch([5, 7, 2]), batch([90, 90, 90])
     encoder_out = model.encoder(source, source.ne(PAD).sum(1))

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, step_graph
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
+from fb_fairseq.ops.feedback.graph import stepper, steps
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -67,7 +68,7 @@ def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
     if captured:
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")
-        capture_on_cpu(monkeypatch, step_graph, capture_at=3)
+        capture_on_cpu(monkeypatch, steps, stepper, capture_at=3)
     reach_TB = reach()
     with torch.no_grad():
         _, state = model(x_TBD[:CARRIED])

@@ -1,6 +1,7 @@
 """Decoding steps in C++ compute what a block computes, with the weights as they are."""
 
 import copy
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -39,7 +40,7 @@ def exact(model, x_TBD, state=None, reach_TB=None):
     """Features of a block by the plain loop in float64."""
     wide = copy.deepcopy(model).double()
     if isinstance(model, FeedbackTransformer):
-        wide.options = model.options.__class__(**{**vars(model.options), "step_loop": "reference"})
+        wide.options = dataclasses.replace(model.options, step_loop="reference")
     state = state and StreamState(state.memory_KCBD.double())
     return wide.run_block(x_TBD.double(), state, reach_TB)[0]
 
@@ -54,7 +55,7 @@ def assert_close(ours, expected):
 @torch.no_grad()
 def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
     """Rings that grow, and that are full and overwrite their slots."""
-    monkeypatch.setattr("fb_fairseq.modules.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.native.step.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, stack)
@@ -93,7 +94,7 @@ def test_episodes(native_steps):
 @torch.no_grad()
 def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threads):
     """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
-    monkeypatch.setattr("fb_fairseq.modules.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.native.step.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, attention_span=5)
@@ -151,9 +152,9 @@ def test_new_weights_are_packed(change, native_steps):
     x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
         steps_of(model, x_TBD, model.new_ring())
-        packed = model._native_steps._step
+        packed = model.stepper.steppers["native"]._weights
         steps_of(model, x_TBD, model.new_ring())
-        assert model._native_steps._step is packed  # kept where nothing changes
+        assert model.stepper.steppers["native"]._weights is packed  # kept where nothing changes
         CHANGES[change](model)
         assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
     assert len(native_steps) == 9
@@ -167,7 +168,7 @@ def test_a_change_between_steps_of_a_ring(native_steps):
     model.layers[-1].fc2.weight.add_(0.5)
     wide = copy.deepcopy(model).double()
     expected_ring = wide.new_ring()
-    expected_ring.buffer, expected_ring.counter.steps = ring.buffer.double(), 1
+    expected_ring.buffer, expected_ring.position = ring.buffer.double(), 1
     assert_close(model.run_step(x_BD, ring), wide.run_step(x_BD.double(), expected_ring))
 
 
@@ -206,10 +207,9 @@ def test_attention_to_an_encoder(seed, hypotheses, native_steps):
     x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim)
     rings = model.new_ring(), model.new_ring()
     for step in range(3):
-        ours = model.step(x_BD, rings[0], options, case.encoder)
-        model._native_steps, native = None, model._native_steps
-        plain = model.step(x_BD, rings[1], options, case.encoder)
-        model._native_steps = native
+        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
+        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        rings[1].advance()
         assert len(native_steps) == step + 1
         for field in ("out_BD", "memory_KBD", "aligned_BC"):
             torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-5, rtol=2e-5)

@@ -6,7 +6,10 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs.
 import pytest
 import torch
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, ring, step_graph
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.ops.feedback.decoding import ring
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
+from fb_fairseq.ops.feedback.graph import stepper, steps
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -17,7 +20,7 @@ STEPS, B = 40, 3
 def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
-    return capture_on_cpu(monkeypatch, step_graph, capture_at=3)
+    return capture_on_cpu(monkeypatch, steps, stepper, capture_at=3)
 
 
 def stack_and_stream(stack, seed, **changes):
@@ -72,14 +75,14 @@ def test_new_weights_are_seen(captures):
 
     def again():
         memory.buffer.copy_(kept)
-        memory.counter.steps = 20
+        memory.position = 20
         return model.run_step(x[20], memory)
 
     before = again()
     assert again().equal(before) and captures
     model.layers[0].fc1.weight.mul_(-1)
     after = again()
-    model._step_graphs = None
+    model._stepper = PlainStepper()
     torch.testing.assert_close(after, again(), atol=1e-12, rtol=1e-12)
     assert not after.allclose(before)
 
@@ -92,7 +95,7 @@ def test_a_capture_that_fails(monkeypatch, captures, caplog):
         captures.append(1)
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(step_graph, "CudaGraph", fail)
+    monkeypatch.setattr(steps, "CudaGraph", fail)
     model, x = stack_and_stream(FeedbackTransformer, 0)
     for _ in range(2):
         memory = model.new_ring("keys-values")
@@ -104,11 +107,11 @@ def test_a_capture_that_fails(monkeypatch, captures, caplog):
 def test_gradients_and_autocast_between_captured_steps(captures):
     """Such steps run uncaptured, and the graph's next replay sees what they have left."""
     model, x = stack_and_stream(FeedbackTransformer, 1, attention_span=6, adaptive_span=False)
-    graphs, memory, plain = model._step_graphs, model.new_ring("keys-values"), model.new_ring("keys-values")
+    graphs, memory, plain = model.stepper, model.new_ring("keys-values"), model.new_ring("keys-values")
     expected = None
     for t, x_BD in enumerate(x):
         for m in (memory, plain):
-            model._step_graphs = graphs if m is memory else None
+            model._stepper = graphs if m is memory else PlainStepper()
             with torch.set_grad_enabled(t in (14, 15)):
                 with torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
                     y = model.run_step(x_BD, m).detach()
@@ -135,4 +138,4 @@ def test_without_a_gpu():
     memory = model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
-    assert memory.captured is None and not model._step_graphs.graphs
+    assert memory.holder is None and not model.stepper.graphs

@@ -12,14 +12,20 @@ import torch
 
 pytest.importorskip("fairseq")
 
-from fb_fairseq.modules import FeedbackTransformer, ring, step_graph  # noqa: E402
-from fb_fairseq.modules.step_graph import padded_rows, round_up  # noqa: E402
+from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
 from fb_fairseq.ops import fallbacks, trials  # noqa: E402
 from fb_fairseq.ops.cuda_graph import CaptureError  # noqa: E402
+from fb_fairseq.ops.feedback.automatic import stepper as automatic  # noqa: E402
+from fb_fairseq.ops.feedback.decoding import ring  # noqa: E402
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper  # noqa: E402
+from fb_fairseq.ops.feedback.graph import stepper  # noqa: E402
+from fb_fairseq.ops.feedback.graph import steps as graph_steps  # noqa: E402
+from fb_fairseq.ops.feedback.graph.steps import padded_rows, round_up  # noqa: E402
+from fb_fairseq.ops.feedback.step_loop import LoopChoice  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
 from tests.models.test_feedback_decoder import build as build_translation_model  # noqa: E402
 from tests.modules.options import random_options, randomise  # noqa: E402
-from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu  # noqa: E402
+from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu, change_limits  # noqa: E402
 
 CAPTURE_AT = 3
 D, H, E, LAYERS, B = 24, 3, 8, 2, 4
@@ -30,7 +36,8 @@ def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
     monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
-    return capture_on_cpu(monkeypatch, step_graph, CAPTURE_AT)
+    monkeypatch.setattr(automatic, "TRY_AT", CAPTURE_AT)
+    return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
 
 
 def build(step_loop="graph", seed=1, **changes):
@@ -45,8 +52,14 @@ def build(step_loop="graph", seed=1, **changes):
 def plain_copy(model):
     """The same model, whose steps are never captured."""
     other = copy.deepcopy(model)
-    other._step_graphs = None
+    other._stepper = PlainStepper()
     return other
+
+
+def graphs_of(model):
+    """The graphs of a model's decoding steps, with --step-loop graph or auto."""
+    graph_stepper = model.stepper if hasattr(model.stepper, "graphs") else model.stepper.steppers.get("graph")
+    return graph_stepper.graphs if graph_stepper else {}
 
 
 def embeddings(steps, rows=B, seed=2):
@@ -67,13 +80,13 @@ def test_the_next_batch_uses_the_same_graph(captures):
     for batch in range(3):
         memory, other = model.new_ring(), plain.new_ring()
         equal_steps((model, plain), (memory, other), embeddings(10, seed=batch))
-        assert memory.captured is not None
+        assert memory.holder is not None
         del memory
     assert len(captures) == 1
     memory = model.new_ring()
     for x_BD in embeddings(2):
         model.run_step(x_BD, memory)
-    assert memory.captured is not None, "from the second step on, whose slots exist"
+    assert memory.holder is not None, "from the second step on, whose slots exist"
 
 
 @pytest.mark.parametrize("modes", [(torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode)])
@@ -85,7 +98,7 @@ def test_inference_mode(captures, modes):
         with mode():
             memory = model.new_ring()
             equal_steps((model, plain), (memory, plain.new_ring()), embeddings(10))
-            assert memory.captured is not None
+            assert memory.holder is not None
             del memory
     assert len(captures) == 1
 
@@ -100,8 +113,8 @@ def test_rings_take_turns(captures):
     for x_BD in embeddings(4 * CAPTURE_AT):
         for pair in zip(rings, others):
             equal_steps((model, plain), pair, x_BD[None])
-            assert [r.captured for r in rings].count(None) >= 1, "a graph has one holder"
-        held.append([r.captured is not None for r in rings])
+            assert [r.holder for r in rings].count(None) >= 1, "a graph has one holder"
+        held.append([r.holder is not None for r in rings])
     assert [True, False] in held and [False, True] in held and len(captures) == 1
     equal_steps((model, plain), (rings[0], others[0]), embeddings(10))
 
@@ -115,7 +128,7 @@ def test_rows_are_rounded_up(captures, rows, padded):
         plain = plain_copy(model)
         memory = model.new_ring()
         equal_steps((model, plain), (memory, plain.new_ring()), embeddings(10, rows))
-        assert memory.captured.rows == padded and len(memory.buffer[0]) == rows
+        assert memory.holder.rows == padded and len(memory.buffer[0]) == rows
 
 
 def context(sentences, sources, padding, seed=0):
@@ -171,7 +184,7 @@ def test_the_encoders_output(captures):
             for name in ("out_BD", "memory_KBD", "aligned_BC"):
                 a, b = getattr(ours, name), getattr(expected, name)
                 torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
-        assert rings[0].captured is not None
+        assert rings[0].holder is not None
     # With 8 slots and with 16: 5 or 7 source positions, 33, 2 sentences, 9 sentences.
     assert len(captures) == 2 * 4 and round_up(33, 32) == 64
 
@@ -179,14 +192,13 @@ def test_the_encoders_output(captures):
 @torch.no_grad()
 def test_few_graphs_are_kept(captures, monkeypatch):
     """One is replaced only if it was not used for a while."""
-    monkeypatch.setattr(step_graph, "MAX_GRAPHS", 2)
-    monkeypatch.setattr(step_graph, "CAPTURE_WINDOW_STEPS", 20)
+    change_limits(monkeypatch, stepper, graphs=2, window=20)
     model = build()
     plain, kept = plain_copy(model), []
     for rows, steps, made in ((1, 8, 1), (2, 8, 2), (3, 8, 2), (3, 30, 3), (1, 8, 4)):
         kept.append((model.new_ring(), plain.new_ring()))
         equal_steps((model, plain), kept[-1], embeddings(steps, rows))
-        assert len(model._step_graphs.graphs) <= 2 and len(captures) == made
+        assert len(graphs_of(model)) <= 2 and len(captures) == made
     for rows, pair in zip((1, 2, 3, 3, 1), kept):
         equal_steps((model, plain), pair, embeddings(3, rows))
 
@@ -216,12 +228,12 @@ def test_any_failure_ends_in_single_operations(captures, monkeypatch, caplog):
         captures.append(1)
         raise TypeError("a kernel does not compile")
 
-    monkeypatch.setattr(step_graph, "CudaGraph", fail)
+    monkeypatch.setattr(graph_steps, "CudaGraph", fail)
     model = build()
     plain = plain_copy(model)
     for _ in range(2):
         equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(8))
-    assert len(captures) == 1 and caplog.text.count("capturing failed") == 1 and not model._step_graphs.graphs
+    assert len(captures) == 1 and caplog.text.count("capturing failed") == 1 and not graphs_of(model)
 
 
 # --step-loop auto
@@ -243,10 +255,12 @@ def test_auto_takes_the_fastest(captures, speeds, caplog, storage):
     plain = plain_copy(model)
     rings = model.new_ring(storage), plain.new_ring(storage)
     equal_steps((model, plain), rings, embeddings(15))
-    assert rings[0].captured is not None
+    assert rings[0].holder is not None
     (line,) = [record.getMessage() for record in caplog.records if "auto, decoding" in record.getMessage()]
     assert line == "step loop auto, decoding, per step: graph+triton 1 ms; graph 2 ms; fast 3 ms"
-    assert len(model._step_graphs.graphs) == 1 and list(model._step_graphs.rankings.values()) == ["graph+triton"]
+    assert len(graphs_of(model)) == 1
+    (ranked,) = model.stepper.rankings.values()
+    assert ranked == [LoopChoice("graph", "triton"), LoopChoice("graph"), LoopChoice("fast")]
 
 
 @torch.no_grad()
@@ -262,7 +276,7 @@ def test_auto_tries_again_after_a_nan(captures, speeds, caplog):
     memory = model.new_ring()
     for x_BD in embeddings(15):
         model.run_step(x_BD, memory)
-    assert memory.captured is not None
+    assert memory.holder is not None
 
 
 @torch.no_grad()
@@ -273,7 +287,7 @@ def test_a_capture_that_fails_in_the_trial(captures, speeds, monkeypatch, caplog
         captures.append(1)
         raise CaptureError("out of memory")
 
-    monkeypatch.setattr(step_graph, "CudaGraph", fail)
+    monkeypatch.setattr(graph_steps, "CudaGraph", fail)
     model = build("auto")
     plain = plain_copy(model)
     equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(15))
@@ -288,9 +302,9 @@ def test_capturing_fails_elsewhere(captures):
     plain = plain_copy(model)
     rings = model.new_ring(), plain.new_ring()
     equal_steps((model, plain), rings, embeddings(8))
-    assert rings[0].captured is not None
+    assert rings[0].holder is not None
     fallbacks.disable_capturing(RuntimeError("out of memory"))
-    assert rings[0].captured is None and not model._step_graphs.graphs
+    assert rings[0].holder is None and not graphs_of(model)
     equal_steps((model, plain), rings, embeddings(8))
 
 
@@ -331,7 +345,7 @@ def test_auto_leaves_steps_alone_where_that_is_faster(captures, speeds):
     plain = plain_copy(model)
     rings = model.new_ring(), plain.new_ring()
     equal_steps((model, plain), rings, embeddings(15))
-    assert rings[0].captured is None and not model._step_graphs.graphs
+    assert rings[0].holder is None and not graphs_of(model)
 
 
 @torch.no_grad()
@@ -355,7 +369,7 @@ def test_episodes_of_a_captured_ring(captures, speeds):
             for memory in rings:
                 memory.reset(torch.tensor([0, t, 2, 3]))
         equal_steps((model, plain), rings, x_BD[None])
-    assert rings[0].captured is not None
+    assert rings[0].holder is not None
 
 
 @pytest.mark.parametrize(
@@ -365,8 +379,8 @@ def test_the_environment_variable(monkeypatch, value, expected):
     """It takes the place of auto, not of a loop that was asked for."""
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
     model = build("auto")
-    assert (model.step_loop, model.loop_options(6).kernel) == expected
-    assert build("reference").step_loop == "reference"
+    assert model.choice == expected and model.loop_options(6).kernel == expected[1]
+    assert build("reference").choice.loop == "reference"
 
 
 @pytest.mark.parametrize("value", ["faster", "native+triton", "graph+torch+", "fast+cuda", "auto+triton"])

@@ -11,13 +11,15 @@ import os
 import pytest
 import torch
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack, step_graph
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback import graph
-from fb_fairseq.ops.feedback.block import BlockInputs
-from fb_fairseq.ops.feedback.fast import BlockRun
+from fb_fairseq.ops.feedback.fast.block import BlockInputs
+from fb_fairseq.ops.feedback.fast.loop import BlockRun
+from fb_fairseq.ops.feedback.graph import blocks, stepper, steps
+from fb_fairseq.ops.feedback.loops import LOOPS
 from tests.modules.options import random_options
 from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
+from tests.ops.recorded_graph import change_limits
 
 B = 3
 STACKS = {"feedback": FeedbackTransformer, "relative": RelativeTransformer, "all-attention": AllAttention}
@@ -32,14 +34,14 @@ MODES = {  # type of the parameters, and of autocast
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
-    monkeypatch.setattr(graph, "CudaGraph", Capture)
-    monkeypatch.setattr(step_graph, "CudaGraph", Capture)
-    monkeypatch.setattr(graph, "CAPTURE_AT", 2)
-    monkeypatch.setattr(step_graph, "CAPTURE_AT", 2)
+    monkeypatch.setattr(blocks, "CudaGraph", Capture)
+    monkeypatch.setattr(steps, "CudaGraph", Capture)
+    change_limits(monkeypatch, blocks, capture_at=2)
+    change_limits(monkeypatch, stepper, capture_at=2)
     monkeypatch.setattr(fallbacks, "_capturing_failed", False)
     # Spans are read once per block, before it starts: a wait that is known.
     monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])
-    graph.GRAPHS.clear()
+    LOOPS["graph"].graphs.clear()
     with fake_gpu():
         yield
 

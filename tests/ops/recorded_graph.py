@@ -88,18 +88,24 @@ class RecordedGraph:
                         old.copy_(new)
 
 
-def capture_on_cpu(monkeypatch, module, capture_at=None) -> list:
+def change_limits(monkeypatch, module, **changes) -> None:
+    """Change fields of a module's ``LIMITS``."""
+    monkeypatch.setattr(module, "LIMITS", module.LIMITS._replace(**changes))
+
+
+def capture_on_cpu(monkeypatch, module, limits=None, capture_at=None) -> list:
     """Have a module capture on a CPU. Returns a list that grows with each graph that it makes.
 
     Args:
         module: one that uses ``CudaGraph``.
-        capture_at: after how many times; None: as on a GPU.
+        limits: the module that has ``LIMITS``; None: it is not asked.
+        capture_at: after how many times to capture.
     """
     made = []
     monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     monkeypatch.setattr(fallbacks, "_capturing_failed", False)
-    if capture_at is not None:
-        monkeypatch.setattr(module, "CAPTURE_AT", capture_at)
+    if limits is not None:
+        change_limits(monkeypatch, limits, capture_at=capture_at)
     fallbacks.log_once.cache_clear()
     return made

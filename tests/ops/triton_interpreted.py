@@ -3,15 +3,17 @@
 import pytest
 import torch
 
-from fb_fairseq.modules import FeedbackTransformer, step_graph
+from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks, triton_attention
 from fb_fairseq.ops.attention import Positions, span_terms, step_attention
-from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
+from fb_fairseq.ops.feedback.graph import stepper, steps
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import Dropout
 from fb_fairseq.ops.triton_attention import Slots, attend, attend_backward
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.recorded_graph import change_limits
 
 
 class Step:
@@ -136,7 +138,7 @@ def test_decoding_with_the_kernel(monkeypatch):
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     ran = counted(monkeypatch)
-    monkeypatch.setattr(step_graph, "CAPTURE_AT", 3)
+    change_limits(monkeypatch, stepper, capture_at=3)
 
     class RepeatedStep:
         """In place of a graph: calls the captured step itself."""
@@ -145,12 +147,9 @@ def test_decoding_with_the_kernel(monkeypatch):
             self.function = function
 
         def replay(self):
-            counter = self.function.args[1].counter
-            counter.on_device = True
             self.result = self.function()
-            counter.on_device = False
 
-    monkeypatch.setattr(step_graph, "CudaGraph", RepeatedStep)
+    monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
     options = random_options(
         4,
         decoder_layers=2,

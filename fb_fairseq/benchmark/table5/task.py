@@ -6,7 +6,7 @@ from typing import Callable, NamedTuple, Tuple
 import torch
 
 from fb_fairseq.benchmark.table5.settings import PER_LAYER, SHARED, TRANSFORMER
-from fb_fairseq.benchmark.train import WARM_UP_STEPS
+from fb_fairseq.benchmark.train import warm_up_blocks
 
 
 class Work(NamedTuple):
@@ -74,7 +74,7 @@ class Task(ABC):
     def repeated(self, function: Callable[[], None], times: int) -> Callable[[], None]:
         """A function that makes so many calls; on a GPU as many as it takes to capture a graph."""
         if self.device.startswith("cuda"):
-            times = max(times, WARM_UP_STEPS)
+            times = max(times, warm_up_blocks())
 
         def loop():
             for _ in range(times):

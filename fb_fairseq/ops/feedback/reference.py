@@ -1,11 +1,11 @@
 """The Feedback Transformer, one step after the other, to be read beside the paper (Fan et al., arXiv 2002.09402).
 
 v3 §3.3: ``m_t = Σ_l softmax(w)_l x_t^l`` (Eq. 1); layer l at step t attends to ``m_{t-S} … m_{t-1}``, never to step t.
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+``feedback_step`` is one step of it: in a block, and in decoding. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from functools import partial
-from typing import List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackWeights,
     StepOutput,
     mix_memories,
+    one_or_own,
     project_context,
 )
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_query
@@ -75,7 +76,7 @@ def feedback_steps(
     reach_TB: Optional[Tensor] = None,
 ) -> List[StepOutput]:
     """Run a block of T steps; see ``feedback_block``. Returns what each step computes, all of it differentiable."""
-    run = partial(reference_step, weights=weights, options=options, active=active, encoder=encoder)
+    run = partial(block_step, weights=weights, options=options, active=active, encoder=encoder)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
@@ -93,26 +94,51 @@ def feedback_steps(
     return steps
 
 
-def reference_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
-    """Run one step: its embedding through all layers, and the memories that it leaves. See ``feedback_block``."""
+def block_step(x_BD, contexts, masks, reach_B, weights, options, active, encoder) -> StepOutput:
+    """A step of a block, which attends to ``contexts``; see ``feedback_block``."""
+
+    def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
+        context = contexts[one_or_own(l, len(contexts))]
+        return attend(query_BHE, context, weights.layers[l], weights.positions, masks[l].attention_LTBHS, reach_B)
+
+    return feedback_step(x_BD, attend_memory, weights, options, masks, active, encoder)
+
+
+def feedback_step(
+    x_BD: Tensor,
+    attend_memory: Callable[[int, Tensor], Tensor],
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    masks: Optional[Sequence[FeedbackDropouts]] = None,
+    active: Optional[Sequence[bool]] = None,
+    encoder: Sequence[EncoderContext] = (),
+) -> StepOutput:
+    """Run one step: its embedding through all layers, and the memories that it leaves.
+
+    Args:
+        x_BD: the step's embedding, x^0.
+        attend_memory: attention [B, H, E] of layer l's queries [B, H, E] over the memory: ``attend_memory(l, query)``.
+        masks: each layer's dropout masks at this step; None: nothing is dropped.
+        active, encoder: see ``feedback_block``.
+    """
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):
         if active is None or active[l]:
+            mask = FeedbackDropouts() if masks is None else masks[l]
             query_BHE = project_query(x_BD, layer, options.heads, before)
-            context = contexts[l if len(contexts) > 1 else 0]
-            attended_BHE = attend(query_BHE, context, layer, weights.positions, masks[l].attention_LTBHS, reach_B)
-            x_BD = attention_residual(x_BD, attended_BHE, layer, before, masks[l].attention_residual_LTBD)
+            attended_BHE = attend_memory(l, query_BHE)
+            x_BD = attention_residual(x_BD, attended_BHE, layer, before, mask.attention_residual_LTBD)
             if layer.cross is not None:
                 query_BHE = project_query(x_BD, layer.cross, options.heads, before)
                 keys, values = (slots.to(query_BHE.dtype) for slots in encoder[l][:2])
-                padding_BC, mask_BHC = encoder[l].padding_BC, masks[l].cross_LTBHC
-                attended_BHE, weights_BHC = cross_attention(query_BHE, keys, values, padding_BC, mask_BHC)
-                x_BD = attention_residual(x_BD, attended_BHE, layer.cross, before, masks[l].cross_residual_LTBD)
+                attended_BHE, weights_BHC = cross_attention(
+                    query_BHE, keys, values, encoder[l].padding_BC, mask.cross_LTBHC
+                )
+                x_BD = attention_residual(x_BD, attended_BHE, layer.cross, before, mask.cross_residual_LTBD)
                 if l == options.alignment_layer:
                     aligned_BC = weights_BHC[:, : options.alignment_heads].mean(1)
-            hidden, residual = masks[l].hidden_LTBF, masks[l].ffn_residual_LTBD
-            x_BD = feed_forward(x_BD, layer, options.activation, before, hidden, residual)
+            x_BD = feed_forward(x_BD, layer, options.activation, before, mask.hidden_LTBF, mask.ffn_residual_LTBD)
         representations.append(x_BD)
     return StepOutput(x_BD, mix_memories(representations, weights), aligned_BC, representations)
 
@@ -134,7 +160,7 @@ def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
 def feedback_attention(
     x_TBD: Tensor, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions
 ) -> Tuple[Tensor, Tensor]:
-    """What the layers attend to in a block, to be looked at: without dropout and without gradient.
+    """What the layers attend to in a block, for inspection: without dropout and without gradient.
 
     Args:
         x_TBD, memory_KCBD: see ``feedback_block``.
@@ -152,7 +178,7 @@ def feedback_attention(
         for l, layer in enumerate(weights.layers):
             x_TBD = torch.stack([step.representations[l] for step in steps])
             query_TBHE = project_query(x_TBD, layer, options.heads, options.normalize_before)
-            keys_CBHE = contexts[l if len(contexts) > 1 else 0].keys_CBHE.to(query_TBHE.dtype)
+            keys_CBHE = contexts[one_or_own(l, len(contexts))].keys_CBHE.to(query_TBHE.dtype)
             span = options.span if layer.span_mask_HS is None else layer.span_mask_HS.shape[1]
             positions = weights.positions.reaching(span)
             weights_BHTS = attention_by_distance(query_TBHE, keys_CBHE, span, positions, layer.span_mask_HS)

@@ -9,6 +9,22 @@ from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.layers import Dropout, Layer, Projection, at_least_fp32, project_memory
 
 
+class KeyValueSource(NamedTuple):
+    """Where a set of keys and values comes from: the index of its memory, and that of its projection.
+
+    Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
+    the rule for each of them.
+    """
+
+    memory: int
+    projection: int
+
+
+def one_or_own(layer: int, number: int) -> int:
+    """The index of what a layer uses, of something that there is once for all layers, or once per layer."""
+    return layer if number > 1 else 0
+
+
 class FeedbackWeights(NamedTuple):
     """All weights of the loop.
 
@@ -24,6 +40,13 @@ class FeedbackWeights(NamedTuple):
     projections: Sequence[Projection]
     mix_KA: Tensor
     positions: Positions
+
+    @property
+    def sources(self) -> List[KeyValueSource]:
+        """Where each of the I sets of keys and values comes from."""
+        memories, projections = len(self.mix_KA), len(self.projections)
+        sets = range(max(memories, projections))
+        return [KeyValueSource(one_or_own(i, memories), one_or_own(i, projections)) for i in sets]
 
 
 class FeedbackOptions(NamedTuple):
@@ -93,7 +116,7 @@ class StepOutput(NamedTuple):
         out_BD: the top layer's output x^L, before the final norm.
         memory_KBD: the memories that the step leaves.
         aligned_BC: attention of ``FeedbackOptions.alignment_layer`` to the encoder, averaged over heads; or None.
-        representations: the embedding and each layer's output [B, D], from the reference loop only.
+        representations: the embedding and each layer's output [B, D]; from the plain step only.
     """
 
     out_BD: Tensor
@@ -108,11 +131,9 @@ def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: Feed
 
     They are at least fp32, because each slot's gradient is a sum over steps and layers.
     """
-    memories, projections = len(memory_KCBD), len(weights.projections)
     contexts = []
-    for i in range(max(memories, projections)):
-        projection = weights.projections[i if projections > 1 else 0]
-        keys, values = project_memory(memory_KCBD[i if memories > 1 else 0], projection, options.heads)
+    for memory, projection in weights.sources:
+        keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
         contexts.append(Context(at_least_fp32(keys), at_least_fp32(values)))
     return contexts
 

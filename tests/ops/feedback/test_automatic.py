@@ -8,13 +8,16 @@ import torch
 
 from fb_fairseq.ops import fallbacks, trials
 from fb_fairseq.ops.cuda_graph import CaptureError
-from fb_fairseq.ops.feedback import automatic, forward, graph
-from fb_fairseq.ops.feedback.automatic import FastestLoop
-from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
-from fb_fairseq.ops.feedback.graph import GraphRun, Graphs
+from fb_fairseq.ops.feedback.automatic import loop as automatic
+from fb_fairseq.ops.feedback.automatic.loop import AutomaticLoop
+from fb_fairseq.ops.feedback.fast import forward
+from fb_fairseq.ops.feedback.fast.loop import BlockRun, FastLoop, feedback_block_fast
+from fb_fairseq.ops.feedback.graph import blocks
+from fb_fairseq.ops.feedback.graph.blocks import GraphRun
+from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.test_fast import Case, compare
-from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu
+from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu, change_limits
 
 TRY_AT = 3
 
@@ -22,20 +25,21 @@ TRY_AT = 3
 @pytest.fixture
 def loop(monkeypatch):
     """The fast loop with automatic choice; its attribute ``chosen`` says what ran the last block."""
-    capture_on_cpu(monkeypatch, graph, capture_at=1)
+    capture_on_cpu(monkeypatch, blocks, blocks, capture_at=1)
     monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
     monkeypatch.setattr(forward, "attention_kernels", lambda kind, device: None)
     monkeypatch.setattr(automatic, "TRY_AT", TRY_AT)
-    fastest = FastestLoop(Graphs())
+    graph_loop = GraphLoop()
+    fastest = AutomaticLoop(lambda: {"fast": FastLoop(), "graph": graph_loop})
 
     def run(*arguments):
         def choose(inputs, keep):
-            run.chosen = fastest.choose(inputs, keep)
+            run.chosen = fastest.choose_run(inputs, keep)
             return run.chosen
 
         return feedback_block_fast(*arguments, choose_run=choose)
 
-    run.fastest = fastest
+    run.fastest, run.graphs = fastest, graph_loop.graphs
     return run
 
 
@@ -92,7 +96,7 @@ def test_the_fastest_is_taken_after_some_blocks(loop, speeds, caplog):
 
 
 def test_rare_shapes_run_without_a_graph(loop, speeds, monkeypatch):
-    monkeypatch.setattr(graph, "CAPTURE_AT", 5)
+    change_limits(monkeypatch, blocks, capture_at=5)
     for case in (small(), small(steps=4)):
         for _ in range(TRY_AT):
             case.run(loop)
@@ -134,13 +138,13 @@ def test_failures_are_left_out(loop, speeds, caplog, monkeypatch, error):
     def fail(function, before=None):
         raise error("out of memory")
 
-    monkeypatch.setattr(graph, "CudaGraph", fail)
+    monkeypatch.setattr(blocks, "CudaGraph", fail)
     case = small()
     plain = case.run(feedback_block)
     for _ in range(TRY_AT + 1):
         compare(case.run(loop), plain, 1e-10)
     assert isinstance(loop.chosen, BlockRun) and "graph left out: failed: out of memory" in caplog.text
-    assert not loop.fastest.graphs.runs
+    assert not loop.graphs.cache.graphs
     assert caplog.text.count("capturing failed") == (error is CaptureError)
 
 
@@ -157,7 +161,7 @@ def test_a_trial_keeps_one_record(loop, speeds, monkeypatch):
 
     monkeypatch.setattr(forward.Record, "__init__", counted)
     speeds[:] = [1.0, 2.0, 3.0, 4.0]
-    monkeypatch.setattr(graph, "CudaGraph", None)  # fails
+    monkeypatch.setattr(blocks, "CudaGraph", None)  # fails
     case = small()
     for _ in range(TRY_AT):
         loop.chosen = None  # with its record

@@ -8,9 +8,9 @@ import torch
 
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback import backward
-from fb_fairseq.ops.feedback.block import Sizes
-from fb_fairseq.ops.feedback.fast import feedback_block_fast
+from fb_fairseq.ops.feedback.fast import backward
+from fb_fairseq.ops.feedback.fast.block import Sizes
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts
 from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout

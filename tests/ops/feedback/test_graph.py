@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback import graph
-from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
-from fb_fairseq.ops.feedback.graph import GraphRun, Graphs
+from fb_fairseq.ops.feedback.fast.loop import BlockRun, feedback_block_fast
+from fb_fairseq.ops.feedback.graph import blocks
+from fb_fairseq.ops.feedback.graph.blocks import BlockGraphs, GraphRun
+from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.test_fast import Case, compare
-from tests.ops.recorded_graph import capture_on_cpu
+from tests.ops.recorded_graph import capture_on_cpu, change_limits
 
 CAPTURE_AT = 3
 
@@ -20,18 +21,20 @@ CAPTURE_AT = 3
 @pytest.fixture
 def graphs(monkeypatch):
     """Graphs that work on a CPU."""
-    capture_on_cpu(monkeypatch, graph, CAPTURE_AT)
-    return Graphs()
+    capture_on_cpu(monkeypatch, blocks, blocks, CAPTURE_AT)
+    return BlockGraphs()
 
 
 def loop_with(graphs):
-    """A fast loop that uses these graphs; its attribute ``captured`` says whether the last block ran as a graph."""
+    """The graph loop with these graphs; its attribute ``captured`` says whether the last block ran as a graph."""
+    graph_loop = GraphLoop()
+    graph_loop.graphs = graphs
 
     def loop(*arguments):
         chosen = []
 
         def choose(inputs, keep):
-            chosen.append(graphs.choose(inputs, keep))
+            chosen.append(graph_loop.choose_run(inputs, keep))
             return chosen[-1]
 
         result = feedback_block_fast(*arguments, choose_run=choose)
@@ -142,17 +145,16 @@ def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
         for _ in range(CAPTURE_AT):
             compare(case.run(loop), case.run(feedback_block), tolerance)
         assert loop.captured
-    assert len(graphs.runs) == 4
+    assert len(graphs.cache.graphs) == 4
 
 
 def test_bounded_in_number(graphs, monkeypatch):
     """A graph is dropped for another one if it was not used for a while and is not held."""
-    monkeypatch.setattr(graph, "MAX_GRAPHS", 2)
-    monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 20)
+    change_limits(monkeypatch, blocks, graphs=2, window=20)
     loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
 
     def steps():
-        return [run.own_inputs.x_TBD.shape[0] for run in graphs.runs.values()]
+        return [run.own_inputs.x_TBD.shape[0] for run in graphs.cache.graphs.values()]
 
     for case in cases[:2]:
         warm(case, loop)
@@ -166,18 +168,39 @@ def test_bounded_in_number(graphs, monkeypatch):
     assert steps() == [2, 4], "the first is held"
     del held
     graphs.clear()
-    assert not graphs.runs
+    assert not graphs.cache.graphs
+
+
+def test_why_a_block_has_no_graph(graphs, monkeypatch, caplog):
+    """The log says so once for each reason."""
+    change_limits(monkeypatch, blocks, graphs=1)
+    loop, case = loop_with(graphs), small()
+    warm(case, loop)
+    kept = case.forward(loop)
+    case.forward(loop)
+    for _ in range(2 * CAPTURE_AT):
+        small(steps=4).run(loop)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"--step-loop graph: a block runs operation by operation, because {reason}"
+        for reason in (
+            "its shapes are new (they are captured when they have come 3 times)",
+            "the backward pass of another block still needs its graph",
+            "there is no room: 1 graphs of other shapes are in use",
+        )
+    ]
+    del kept
 
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):
-    monkeypatch.setattr(graph, "CAPTURE_WINDOW_BLOCKS", 10)
+    change_limits(monkeypatch, blocks, window=10)
     loop, often, rare = loop_with(graphs), small(), small(steps=4)
     for _ in range(10):
         for _ in range(5):
             often.run(loop)
         rare.run(loop)
         assert not loop.captured
-    assert len(graphs.runs) == 1
+    assert len(graphs.cache.graphs) == 1
 
 
 def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch, caplog):
@@ -195,7 +218,7 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch
 def test_without_a_gpu(caplog):
     """Blocks run operation by operation, which is logged once."""
     fallbacks.log_once.cache_clear()
-    case, loop = small(), loop_with(Graphs())
+    case, loop = small(), loop_with(BlockGraphs())
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 1):
         compare(case.run(loop), plain, 1e-10)

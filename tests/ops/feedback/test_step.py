@@ -1,11 +1,11 @@
-"""The decoding step computes what the reference loop computes for a block of one step."""
+"""A decoding step over slots in any order computes what the reference loop computes for a block of one step."""
 
 import pytest
 import torch
 
-from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.step import Window, feedback_step
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, project_context
+from fb_fairseq.ops.feedback.decoding.window import Window, attend_window
+from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
 from tests.ops.feedback.test_fast import Case
 
 
@@ -15,7 +15,7 @@ def windows(weights, options, memory, order):
     distances = len(order) - order
     result = []
     for l, layer in enumerate(weights.layers):
-        keys, values = (slots[order] for slots in contexts[l if len(contexts) > 1 else 0])
+        keys, values = (slots[order] for slots in contexts[one_or_own(l, len(contexts))])
         span = layer.span_mask_HS
         # Beyond a layer's reach its span mask is zero.
         mask = None if span is None else torch.nn.functional.pad(span, (0, len(order)))[:, distances - 1]
@@ -34,7 +34,9 @@ def test_equals_a_block_of_one_step(seed, cross):
     options = case.model.loop_options(6, alignment_layer=0 if cross else None, alignment_heads=1)
     expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)
     order = torch.randperm(case.memory.shape[1])
-    step = feedback_step(case.x[0], windows(weights, options, case.memory, order), weights, options, case.encoder)
+    seen = windows(weights, options, case.memory, order)
+    attend = lambda l, query: attend_window(query, seen[l], l, weights, "torch")
+    step = feedback_step(case.x[0], attend, weights, options, encoder=case.encoder)
     torch.testing.assert_close(step.out_BD, expected[0][0], atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(step.memory_KBD, expected[1][:, 0], atol=1e-10, rtol=1e-10)
     if cross:

@@ -5,8 +5,9 @@ from typing import Callable, List, Optional
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import ComputeWeights
+from fb_fairseq.ops.feedback.fast.block import ComputeWeights
 from fb_fairseq.ops.feedback.native.library import AttentionArgs, LayerArgs, Library, Matrix, Norm, SetArgs, pointer
+from fb_fairseq.ops.feedback.types import one_or_own
 from fb_fairseq.ops.layers import Affine, Layer
 
 
@@ -59,7 +60,7 @@ class Packing:
     def fill_layer(self, a: LayerArgs, weights: ComputeWeights, l: int) -> None:
         """Pack a layer's weights."""
         layer, span = weights.layers[l], weights.spans[l]
-        a.set = l if len(weights.sources) > 1 else 0
+        a.set = one_or_own(l, len(weights.sources))
         if span is not None:
             a.log_mask, a.outside = self.hold(span.log_mask_HS), self.hold(span.outside_HS)
         self._fill_attention(a.memory, layer)

@@ -11,9 +11,9 @@ from typing import NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import compute_weights
+from fb_fairseq.ops.feedback.fast.block import compute_weights
+from fb_fairseq.ops.feedback.native.blocks import ACTIVATION_NUMBERS
 from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library, Mask, RingArgs, SetArgs, pointer
-from fb_fairseq.ops.feedback.native.loop import ACTIVATION_NUMBERS
 from fb_fairseq.ops.feedback.native.packing import Packing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import LAYER_NORM_EPS

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback import backward
-from fb_fairseq.ops.feedback.fast import feedback_block_fast
-from fb_fairseq.ops.feedback.native.loop import NativeBlock, feedback_block_native
+from fb_fairseq.ops.feedback.fast import backward
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
+from fb_fairseq.ops.feedback.native.blocks import NativeBlock
+from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.ops.feedback.native.built import needs_native_loop
 from tests.ops.feedback.test_fast import Case
 
+feedback_block_native = NativeLoop().run_block
 pytestmark = needs_native_loop
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.fallbacks import attention_kernels
-from fb_fairseq.ops.feedback.block import (
+from fb_fairseq.ops.feedback.fast.block import (
     BlockInputs,
     KeyValueSlots,
     Windows,

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.feedback.block import pieces
-from fb_fairseq.ops.feedback.forward import Block
-from fb_fairseq.ops.feedback.tile import Normed, Tile
+from fb_fairseq.ops.feedback.fast.block import pieces
+from fb_fairseq.ops.feedback.fast.forward import Block
+from fb_fairseq.ops.feedback.fast.tile import Normed, Tile
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,

@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.feedback.backward import BlockBackward
-from fb_fairseq.ops.feedback.block import BlockInputs
-from fb_fairseq.ops.feedback.forward import Block
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.fast.backward import BlockBackward
+from fb_fairseq.ops.feedback.fast.block import BlockInputs
+from fb_fairseq.ops.feedback.fast.forward import Block
+from fb_fairseq.ops.feedback.step_loop import KERNELS, StepLoop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.threads import loop_threads
 
@@ -66,6 +68,10 @@ class BlockRun:
             d_x_TBD = backward.run(d_out_TBD)
             return Differentiable(d_x_TBD, backward.weights(), backward.encoder())
 
+    def forget(self) -> None:
+        """Free what a forward pass has kept, once its backward pass is done."""
+        self.block = self.record = None
+
     def _threads(self, inputs: BlockInputs) -> ContextManager[int]:
         return loop_threads(inputs.x_TBD.device, self.largest_product(inputs))
 
@@ -90,7 +96,8 @@ def feedback_block_fast(
     The memories and the attention to the encoder come out as constants.
 
     Args:
-        choose_run: what runs the two passes; ``graph.py`` passes CUDA graphs in.
+        choose_run: what runs the two passes of a block, and whether there will be a backward pass; see
+            ``BlockLoop.choose_run``.
     """
     active = [True] * len(weights.layers) if active is None else list(active)
     learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
@@ -143,3 +150,54 @@ class FeedbackBlock(torch.autograd.Function):
         constants = len(ctx.needs_input_grad) - len(gradients)
         needed = ctx.needs_input_grad[constants:]
         return (*[None] * constants, *(d if need else None for d, need in zip(gradients, needed)))
+
+
+class BlockLoop(StepLoop):
+    """A loop that runs a block as one node of autograd's graph."""
+
+    def run_block(self, *arguments) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """See ``StepLoop.run_block``."""
+        return feedback_block_fast(*arguments, choose_run=self.choose_run)
+
+    def why_not(self, inputs: BlockInputs) -> Optional[str]:
+        """Why the loop does not cover a block; None: it does."""
+        return None
+
+    def new_run(self, inputs: BlockInputs, keep: bool, kernel: Optional[str] = None) -> Optional[BlockRun]:
+        """What runs a block that the loop covers; None: nothing, for now.
+
+        Args:
+            kernel: see ``BlockRun``.
+        """
+        return BlockRun(keep, kernel)
+
+    def choose_run(self, inputs: BlockInputs, keep: bool) -> BlockRun:
+        """What runs a block: this loop, or the fast one, which is logged once with the reason."""
+        reason = self.why_not(inputs)
+        if reason is not None:
+            fallbacks.log_once(f"--step-loop {self.name}: {reason}; the fast loop runs")
+        run = self.new_run(inputs, keep) if reason is None else None
+        return BlockRun(keep) if run is None else run
+
+    # For --step-loop auto.
+
+    def trial_kernels(self, device: torch.device) -> Sequence[str]:
+        """The kernels with which ``auto`` tries the loop on a device."""
+        return ()
+
+    def trial_run(self, inputs: BlockInputs, keep: bool) -> BlockRun:
+        """What runs a block in a trial, again and again; errors are reasons to leave the loop out."""
+        return BlockRun(keep)
+
+
+class FastLoop(BlockLoop):
+    """The loop with a hand-written backward pass, operation by operation."""
+
+    name = "fast"
+    summary = "PyTorch's operations, with a backward pass written by hand"
+    runs = "everywhere"
+    kernels = KERNELS
+
+    def trial_kernels(self, device: torch.device) -> Sequence[str]:
+        """See ``BlockLoop.trial_kernels``."""
+        return KERNELS if fallbacks.have_kernels(device) else KERNELS[:1]

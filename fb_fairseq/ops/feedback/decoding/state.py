@@ -14,7 +14,7 @@ from typing import Callable, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.modules.ring import MemoryRing
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext
 
 

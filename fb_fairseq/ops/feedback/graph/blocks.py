@@ -5,13 +5,13 @@ weights too, is copied to tensors of the graph's own, so that it does not matter
 things. Blocks without a graph run operation by operation.
 """
 
-from collections import Counter
 from functools import partial
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch.utils import _pytree as pytree
 
+from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.cuda_graph import (
     CudaGraph,
     cloned,
@@ -21,17 +21,13 @@ from fb_fairseq.ops.cuda_graph import (
     reusable_memory,
     tensors,
 )
-from fb_fairseq.ops.fallbacks import can_capture, disable_capturing, owners_of_graphs
-from fb_fairseq.ops.feedback.block import BlockInputs
-from fb_fairseq.ops.feedback.fast import BlockRun, feedback_block_fast
+from fb_fairseq.ops.feedback.fast.block import BlockInputs
+from fb_fairseq.ops.feedback.fast.loop import BlockRun
+from fb_fairseq.ops.graph_cache import GraphCache, Limits
 
-# Blocks are counted by shape in windows of this many blocks; a graph that was not used for as long may be replaced.
-CAPTURE_WINDOW_BLOCKS = 1000
-# Shapes are captured when this many blocks of a window have had them. The first blocks of a stream, whose memory still
-# grows, have shapes of their own that are not worth a capture.
-CAPTURE_AT = 10
-# Each graph holds the memory for a block's activations.
-MAX_GRAPHS = 4
+# The first blocks of a stream, whose memory still grows, have shapes of their own that are not worth a capture. Each
+# graph holds the memory for a block's activations.
+LIMITS = Limits(capture_at=10, graphs=4)
 
 
 class GraphRun(BlockRun):
@@ -55,7 +51,7 @@ class GraphRun(BlockRun):
         run.forward(self.own_inputs)
         if keep:
             run.backward(self.d_out_TBD)
-            run.block = run.record = None  # frees as much memory as the captured passes will take
+            run.forget()  # frees as much memory as the captured passes will take
         with current_device(inputs.x_TBD.device):
             self.forward_graph = CudaGraph(lambda: run.forward(self.own_inputs))
             if keep:
@@ -76,6 +72,9 @@ class GraphRun(BlockRun):
             return True
         return False
 
+    def forget(self) -> None:
+        """See ``BlockRun.forget``; the graphs' memory stays."""
+
     def forward(self, inputs: BlockInputs):
         """Replay the forward pass; see ``BlockRun.forward``."""
         self._copy(inputs)
@@ -89,61 +88,35 @@ class GraphRun(BlockRun):
         return cloned(self.backward_graph.result)
 
 
-class Graphs:
-    """At most ``MAX_GRAPHS`` graphs, by the shapes they are for.
+class BlockGraphs:
+    """The graphs of blocks, by the shapes they are for.
 
-    A graph is replaced only if it was not used for a window of blocks: if more than ``MAX_GRAPHS`` shapes
-    alternate, capturing graphs again and again would cost more than it saves.
+    Attributes:
+        cache: the graphs.
     """
 
     def __init__(self):
-        self.blocks = 0
-        self.seen: Counter = Counter()  # blocks by shapes, in this window
-        self.runs: Dict[Tuple, GraphRun] = {}
-        self.last_used: Dict[Tuple, int] = {}  # number of the block
-        owners_of_graphs.add(self)
+        self.cache: GraphCache[GraphRun] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
+        fallbacks.owners_of_graphs.add(self)
 
-    def choose(self, inputs: BlockInputs, keep: bool) -> BlockRun:
-        """The graph for a block; or a run operation by operation.
-
-        The latter on a CPU, where shapes are new or rare, where another block's backward pass still needs the graph,
-        and after a capture has failed.
-        """
-        if not can_capture(inputs.x_TBD.device):
-            return BlockRun(keep)
-        self.blocks += 1
-        if self.blocks % CAPTURE_WINDOW_BLOCKS == 0:
-            self.seen.clear()
-        key = graph_key(inputs, keep)
-        run = self.runs.get(key) or self._capture(key, inputs, keep)
-        if run is None or not run.is_free():
-            return BlockRun(keep)
-        self.last_used[key] = self.blocks
-        return run
-
-    def _capture(self, key: Tuple, inputs: BlockInputs, keep: bool) -> Optional[GraphRun]:
-        """Capture a block if its shapes have come often enough and there is room."""
-        self.seen[key] += 1
-        if self.seen[key] < CAPTURE_AT or not self._make_room():
-            return None
-        try:
-            self.runs[key] = GraphRun(inputs, keep)
-        except Exception as error:  # out of memory; a kernel that does not compile
-            disable_capturing(error)
-        return self.runs.get(key)
-
-    def _make_room(self) -> bool:
-        """Drop graphs that were not used for a window. Returns whether there is room for another one."""
-        oldest = self.blocks - CAPTURE_WINDOW_BLOCKS
-        for key in [key for key, run in self.runs.items() if self.last_used[key] < oldest and run.is_free()]:
-            del self.runs[key], self.last_used[key]
-        return len(self.runs) < MAX_GRAPHS
+    def find(self, inputs: BlockInputs, keep: bool) -> Tuple[Optional[GraphRun], Optional[str]]:
+        """The graph for a block; or None, and why the block runs operation by operation."""
+        if not fallbacks.can_capture(inputs.x_TBD.device):
+            return None, None  # which is logged already
+        key, cache, reason = graph_key(inputs, keep), self.cache, None
+        cache.count()
+        run = cache.graphs.get(key)
+        if run is None:
+            run, reason = cache.capture(key, partial(GraphRun, inputs, keep))
+        if run is not None and not run.is_free():
+            run, reason = None, "the backward pass of another block still needs its graph"
+        if run is not None:
+            cache.use(key)
+        return run, reason
 
     def clear(self) -> None:
         """Free the graphs and their memory."""
-        self.runs.clear()
-        self.last_used.clear()
-        self.seen.clear()
+        self.cache.clear()
 
 
 def graph_key(inputs: BlockInputs, keep: bool) -> Tuple:
@@ -155,7 +128,3 @@ def graph_key(inputs: BlockInputs, keep: bool) -> Tuple:
         str(tree),
         *((x.shape, x.dtype, x.device) if torch.is_tensor(x) else x for x in leaves),
     )
-
-
-GRAPHS = Graphs()
-feedback_block_graph = partial(feedback_block_fast, choose_run=GRAPHS.choose)

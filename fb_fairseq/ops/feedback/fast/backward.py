@@ -11,10 +11,10 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.block import Sizes
-from fb_fairseq.ops.feedback.forward import Block, Record
-from fb_fairseq.ops.feedback.gradients import BlockGradients
-from fb_fairseq.ops.feedback.tile import Side, StepIndex, Tile, Workspace
+from fb_fairseq.ops.feedback.fast.block import Sizes
+from fb_fairseq.ops.feedback.fast.forward import Block, Record
+from fb_fairseq.ops.feedback.fast.gradients import BlockGradients
+from fb_fairseq.ops.feedback.fast.tile import Side, StepIndex, Tile, Workspace
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import dropout
 

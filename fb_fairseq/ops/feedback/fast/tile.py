@@ -12,7 +12,7 @@ from typing import List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.forward import Block, Record, StepTensor
+from fb_fairseq.ops.feedback.fast.forward import Block, Record, StepTensor
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
 
 

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.feedback.types import (
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    KeyValueSource,
+    one_or_own,
+)
 from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
 
 # Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
@@ -79,15 +86,8 @@ def block_sizes(inputs: BlockInputs) -> Sizes:
         K=K,
         C=C,
         S=min(inputs.options.span, max(1, C + T - 1)),
-        I=max(K, len(inputs.weights.projections)),
+        I=len(inputs.weights.sources),
     )
-
-
-class KeyValueSource(NamedTuple):
-    """Where a set of keys and values comes from: the index of its memory, and that of its projection."""
-
-    memory: int
-    projection: int
 
 
 class ComputeWeights(NamedTuple):
@@ -118,7 +118,6 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         dtype: of the matrices.
         wide: of the mix.
     """
-    sets = max(len(weights.mix_KA), len(weights.projections))
 
     def cast(affine: Affine) -> Affine:
         return Affine(*(None if x is None else x.to(dtype) for x in affine))
@@ -143,10 +142,7 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
         layers=[cast_layer(layer) for layer in weights.layers],
         projections=weights.projections,
         key_values=[joined(projection) for projection in weights.projections],
-        sources=[
-            KeyValueSource(i if len(weights.mix_KA) > 1 else 0, i if len(weights.projections) > 1 else 0)
-            for i in range(sets)
-        ],
+        sources=weights.sources,
         mix_KA=weights.mix_KA.to(wide),
         key_positions_SE=key_positions,
         value_positions_SE=value_positions,
@@ -186,7 +182,7 @@ class KeyValueSlots:
             reaches: how many steps back each layer reaches.
         """
         s, made = self.sizes, {}
-        sets = [l if s.I > 1 else 0 for l in range(len(reaches))]
+        sets = [one_or_own(l, s.I) for l in range(len(reaches))]
         for i, reach in zip(sets, reaches):
             if (i, reach) not in made:
                 made[i, reach] = Windows(self.keys_IGCE[i], self.values_IGCE[i], s.C, s.T, reach)

@@ -1,0 +1,230 @@
+"""The memory of decoding step by step: a ring of slots for the last S steps.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import List, Optional
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.decoding.memory import StepMemory
+from fb_fairseq.ops.feedback.decoding.storage import STORAGES
+from fb_fairseq.ops.feedback.decoding.window import Window
+from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
+
+# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
+# steps read little.
+FIRST_SLOTS = 64
+
+
+class SlotHolder(ABC):
+    """What keeps a ring's slots in its own way between steps: its own memory, or another order of streams."""
+
+    @abstractmethod
+    def release(self, ring: "MemoryRing") -> None:
+        """Give the slots back, in memory of the ring's own and in the plain order. ``ring.holder`` is None already."""
+
+    def settle(self, ring: "MemoryRing") -> None:
+        """Bring the slots into the plain order, because something else is going to read or write them."""
+        return None
+
+    def reorder(self, ring: "MemoryRing", order: Tensor) -> bool:
+        """Take the streams in another order. Returns False where the ring has to do it itself, after ``release``."""
+        return False
+
+    def grow(self, ring: "MemoryRing", slots: int) -> bool:
+        """Prepare for more slots. Returns False where the slots must be given back before."""
+        return False
+
+
+class MemoryRing(StepMemory):
+    """The last S steps of B streams. Step t is in slot t mod S.
+
+    A step reads ``windows`` and calls ``store``; whoever ran it then calls ``advance``, which alone counts steps.
+
+    Args:
+        span: S.
+        storage: ``keys-values`` (fast) or ``vectors`` (with shared projections half of the bytes).
+
+    Attributes:
+        position: number of steps seen.
+        slots: number of slots so far; at most S.
+        buffer: what is stored, with slots as the last but one dimension: the slots of a stream and head are adjacent,
+            so that attention reads them in one go. None before the first step.
+        age_B: steps of each stream's episode so far; None as long as no episode has ended.
+        holder: what keeps the slots between steps; None: the ring itself.
+    """
+
+    def __init__(self, span: int, storage: str = "keys-values"):
+        self.span, self.storage = span, STORAGES[storage]()
+        self.position, self.slots = 0, min(FIRST_SLOTS, span)
+        self.buffer: Optional[Tensor] = None
+        self.age_B: Optional[Tensor] = None
+        self.holder: Optional[SlotHolder] = None
+        # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
+        # search.
+        self._spare: Optional[Tensor] = None
+
+    # Which slots hold a step. (``fb_fairseq.ops.feedback.graph.ring`` has the position on the device.)
+
+    @property
+    def used(self) -> int:
+        """How many of the slots a step works on."""
+        return min(self.position, self.slots)
+
+    @property
+    def seen_1(self) -> Optional[Tensor]:
+        """See ``Window.seen_1``."""
+        return None
+
+    def distances(self, device: torch.device) -> Tensor:
+        """The distance of each used slot's step from the next step, [C]."""
+        return (self.position - 1 - torch.arange(self.used, device=device)) % self.span + 1
+
+    def filled(self, like: Tensor) -> Optional[Tensor]:
+        """Which used slots hold a step, [1, C] of ones and zeros in the type of ``like``; None: all of them."""
+        return None
+
+    def write(self, new: Tensor) -> None:
+        """Write a step to its slot of the buffer."""
+        self.buffer[..., self.position % self.span, :] = new
+
+    # A step.
+
+    def make_room(self) -> None:
+        """Double the slots, up to S, if the next step needs one more."""
+        if not self.position == self.slots < self.span:
+            return
+        slots = min(2 * self.slots, self.span)
+        if self.holder is not None and not self.holder.grow(self, slots):
+            self.release()
+        old, self.slots = self.buffer, slots
+        self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
+        self.buffer[..., : self.position, :] = old
+
+    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
+        """What each layer attends to: the slots that hold a step.
+
+        Args:
+            x_BD: the step's embedding, for its type and device.
+        """
+        self._settle()
+        contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
+        filled_1C, far_BC = self.filled(x_BD), None
+        if self.age_B is not None and self.buffer is not None:
+            far_BC = distances_C > self.age_B[:, None]
+        positions = weights.positions.of_slots(distances_C)
+        windows = []
+        for l, layer in enumerate(weights.layers):
+            mask = filled_1C
+            if layer.span_mask_HS is not None:
+                mask = layer.span_mask_HS[:, distances_C - 1]
+                mask = mask if filled_1C is None else mask * filled_1C
+            context = contexts[one_or_own(l, len(contexts))]
+            windows.append(Window(*context, positions, mask, far_BC, self.seen_1))
+        return windows
+
+    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
+        """Keys and values of the slots: one set, or one per layer."""
+        if self.buffer is None:
+            empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)
+            return project_context(empty_KCBD, weights, options)
+        return self.storage.contexts(self.buffer[..., : self.used, :].movedim(-2, 1), weights, options)
+
+    def store(self, memory_KBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
+        """Store a step's memories, in place of the oldest."""
+        self._settle()
+        new = self.storage.stored(memory_KBD[:, None], weights, options)[:, 0]
+        if self.buffer is None:
+            self.buffer = new.new_zeros(*new.shape[:-1], self.slots, new.shape[-1])
+        self.write(new)
+
+    def advance(self) -> None:
+        """Count a step, whose slot is written."""
+        self.position += 1
+        if self.age_B is not None:
+            self.age_B += 1
+
+    # Between steps.
+
+    def load(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> None:
+        """Fill an empty ring with the memories of the last C <= S steps, oldest first."""
+        C = memory_KCBD.shape[1]
+        while self.slots < C:
+            self.slots = min(2 * self.slots, self.span)
+        stored = self.storage.stored(memory_KCBD, weights, options)
+        self.buffer = stored.new_zeros(len(stored), *stored.shape[2:-1], self.slots, stored.shape[-1])
+        self.buffer[..., :C, :] = stored.movedim(1, -2)
+        self.position = C
+
+    def reset(self, age_B: Tensor) -> None:
+        """See ``StepMemory.reset``."""
+        if self.age_B is None or len(self.age_B) != len(age_B):
+            self.release()
+            self.age_B = age_B.clone()
+        else:
+            self.age_B.copy_(age_B)
+
+    def reorder(self, order: Tensor) -> None:
+        """See ``StepMemory.reorder``."""
+        if self.age_B is not None:
+            self.reset(self.age_B[order])
+        if self.buffer is None or (self.holder is not None and self.holder.reorder(self, order)):
+            return
+        self.release()
+        if self.buffer.requires_grad:
+            self.buffer, self._spare = self.buffer.index_select(1, order), None
+            return
+        old, streams, filled = self.buffer, len(order), slice(self.used)
+        if self._spare is None or self._spare.shape[1] != streams or self._spare.shape[-2] != self.slots:
+            self._spare = old.new_zeros(len(old), streams, *old.shape[2:])
+        torch.index_select(old[..., filled, :], 1, order, out=self._spare[..., filled, :])
+        self.buffer, self._spare = self._spare, old if old.shape[1] == streams else None
+
+    def release(self) -> None:
+        """Take the slots back from what holds them."""
+        holder, self.holder = self.holder, None
+        if holder is not None:
+            holder.release(self)
+
+    def _settle(self) -> None:
+        if self.holder is not None:
+            self.holder.settle(self)
+
+    def replace_buffer(self, buffer: Tensor) -> None:
+        """Take other memory for the slots."""
+        self.buffer, self._spare = buffer, None
+
+    def nbytes(self) -> int:
+        """Bytes of the slots (beam search holds twice as many, half of them spare)."""
+        return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
+
+    # Copies, for trials and for captured steps.
+
+    def shape(self) -> tuple:
+        """What a step on the slots depends on, except the number of streams and the values of tensors."""
+        b = self.buffer
+        return (self.span, type(self.storage), b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
+
+    def empty_copy(self, streams: int) -> "MemoryRing":
+        """A ring of the same class with as many slots, for a number of streams."""
+        return self.copy_for(streams, MemoryRing(self.span))
+
+    def copy_for(self, streams: int, ring: "MemoryRing") -> "MemoryRing":
+        """Give another ring slots as these, for a number of streams."""
+        ring.storage, ring.slots = self.storage, self.slots
+        ring.buffer = self.buffer.new_zeros(len(self.buffer), streams, *self.buffer.shape[2:])
+        if self.age_B is not None:
+            ring.age_B = self.age_B.new_zeros(streams)
+        return ring
+
+    @torch.no_grad()
+    def copy_rows(self, ring: "MemoryRing") -> None:
+        """Copy a ring's steps to the first streams of this one."""
+        ring._settle()
+        self.buffer[:, : ring.buffer.shape[1]].copy_(ring.buffer)
+        self.position = ring.position
+        if ring.age_B is not None:
+            self.age_B[: len(ring.age_B)].copy_(ring.age_B)

@@ -1,0 +1,143 @@
+"""Decoding steps in C++, with weights that stay packed as long as the parameters do not change.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
+from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
+from fb_fairseq.ops.feedback.native.library import load
+from fb_fairseq.ops.feedback.native.step import NativeStep, RingSlots
+from fb_fairseq.ops.feedback.types import StepOutput
+
+SAMPLES = 16  # entries of each parameter that are compared at the start of a ring
+
+
+class NativeSlots(SlotHolder):
+    """A ring's slots between native steps: reordered streams look at each other's slots, and nothing is copied.
+
+    Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
+
+    Args:
+        weights: the packed weights that the ring's last step was run with.
+
+    Attributes:
+        origin_BC: the stream (int32) whose slot a stream looks at; None: its own.
+    """
+
+    def __init__(self, weights: NativeStep):
+        self.weights = weights
+        self.origin_BC: Optional[Tensor] = None
+
+    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
+        """See ``SlotHolder``."""
+        streams = ring.buffer.shape[1]
+        if len(order) > streams:
+            return False
+        if self.origin_BC is None:
+            self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, ring.slots)
+        self.origin_BC = self.origin_BC[order]
+        return True
+
+    def grow(self, ring: MemoryRing, slots: int) -> bool:
+        """See ``SlotHolder``."""
+        if self.origin_BC is not None:
+            self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
+        return True
+
+    def settle(self, ring: MemoryRing) -> None:
+        """See ``SlotHolder``. The next native step compares the weights again."""
+        ring.release()
+
+    def release(self, ring: MemoryRing) -> None:
+        """See ``SlotHolder``: copy the slots that a lazy reorder left with other streams."""
+        if self.origin_BC is None:
+            return
+        old, used = ring.buffer, ring.used
+        origin_B1C, heads_H1 = self.origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
+        new = old.new_zeros(len(old), len(origin_B1C), *old.shape[2:])
+        new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
+        ring.replace_buffer(new)
+
+
+class NativeStepper(Stepper):
+    """The packed weights of one model, and its steps that use them. What they do not cover runs as plain steps.
+
+    They are packed again when a parameter is another tensor than before, or was changed in place. Changes through
+    ``parameter.data``, which torch does not count (some optimizers make them), are noticed where a ring starts, by some
+    of the parameter's entries.
+    """
+
+    def __init__(self):
+        self._plain = PlainStepper()
+        self._weights: Optional[NativeStep] = None
+        self._parameters: List[Tensor] = []
+        self._versions: List[Tuple[int, int]] = []
+        self._sample: Optional[Tensor] = None
+
+    def step(self, model, x_BD, ring, options, encoder=()) -> StepOutput:
+        """See ``Stepper.step``."""
+        weights = self._weights_for(model, x_BD, ring, options)
+        if weights is None:
+            return self._plain.step(model, x_BD, ring, options, encoder)
+        if ring.buffer is None:
+            ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
+        if not isinstance(ring.holder, NativeSlots):
+            ring.release()
+            ring.holder = NativeSlots(weights)
+        ring.holder.weights = weights
+        slots = RingSlots(ring.buffer, ring.holder.origin_BC, ring.age_B, ring.position, ring.span)
+        return weights.run(x_BD, slots, options, encoder)
+
+    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> Optional[NativeStep]:
+        """The packed weights; None where native steps do not cover this one.
+
+        They cover fp32 on a CPU without gradients, and rings that keep keys and values.
+        """
+        if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
+            return None
+        if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):
+            return None
+        library = load()
+        if library is None:
+            return None
+        if not self._is_current(model, ring):
+            self._parameters = model.step_parameters()
+            if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
+                return None
+            self._weights = NativeStep(model.step_weights(ring, x_BD.device), options, library)
+            self._versions, self._sample = versions(self._parameters), sample(self._parameters)
+        return self._weights
+
+    def _is_current(self, model: StepModel, ring: MemoryRing) -> bool:
+        """Whether the packed weights are the model's."""
+        if self._weights is None or self._weights.span != ring.span:
+            return False
+        if isinstance(ring.holder, NativeSlots) and ring.holder.weights is self._weights:
+            return versions(self._parameters) == self._versions
+        parameters = model.step_parameters()
+        return versions(parameters) == self._versions and sample(parameters).equal(self._sample)
+
+
+def keeps_rows(ring: MemoryRing) -> bool:
+    """Whether native steps can work on a ring's slots: keys and values in fp32 on a CPU."""
+    if not isinstance(ring.storage, KeyValueStorage):
+        return False
+    return ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
+
+
+def versions(parameters: Sequence[Tensor]) -> List[Tuple[int, int]]:
+    """Where each parameter lies, and how often it was changed in place."""
+    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+
+
+@torch.no_grad()
+def sample(parameters: Sequence[Tensor]) -> Tensor:
+    """Some entries of each parameter."""
+    return torch.cat([p.flatten()[:: max(1, p.numel() // SAMPLES)] for p in parameters])
