@@ -14,10 +14,10 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.span import adaptive_spans
 from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.corpus import Corpus, check_ends, load_indexed_dataset
-from fb_fairseq.streams.dataset import StreamDataset
-from fb_fairseq.streams.iterator import StreamBatchIterator
-from fb_fairseq.streams.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
+from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
+from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
+from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
 from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.memory_files import MemoryFiles
 from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
