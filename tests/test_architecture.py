@@ -65,7 +65,7 @@ OVERRIDES = {
     *("load_state_dict", "state_dict", "step"),
     # fairseq: models and decoders
     *("add_args", "build_decoder", "build_model", "extract_features", "hub_models", "max_positions", "output_layer"),
-    *("reorder_incremental_state", "set_num_updates"),
+    *("reorder_incremental_state"),
     # fairseq: tasks, criterions, datasets, optimizers, BPE
     *("build_generator", "get_batch_iterator", "inference_step", "load_dataset", "setup_task"),
     *("logging_outputs_can_be_summed", "reduce_metrics"),
