@@ -7,6 +7,8 @@
     adaptive_softmax.py    loss and best guess of an adaptive softmax
     triton_attention.py    a step's attention as a Triton kernel
     cuda_graph.py          capture and replay; fallbacks.py: when CUDA graphs or Triton are unavailable
+    trials.py              keeps the fastest of several implementations
+    threads.py             how many CPU threads the step loops use
     buffers.py             reusable memory of the fast loop
     compiler.py            what torch.compile must leave alone
 

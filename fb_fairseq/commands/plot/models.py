@@ -1,4 +1,4 @@
-"""Language models to be looked at, and the texts they are run on.
+"""Language models for inspection, and the texts that they are run on.
 
 fairseq is imported only inside functions, so that learning curves can be drawn without it.
 """
