@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "optim": BASE | MATHEMATICS | {"streams"},
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
     # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
-    "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams", "streams.fairseq"},
+    "tasks": BASE | MATHEMATICS | {"criterions", "patches", "streams", "streams.fairseq"},
     "commands": BASE
     | MATHEMATICS
     | {"criterions", "models", "optim", "papers", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
