@@ -3,6 +3,28 @@
 Use it as a fairseq plugin: ``fairseq-train --user-dir fb_fairseq --arch feedback_transformer_lm …``.
 fairseq itself imports ``fb_fairseq.tasks`` and ``fb_fairseq.models``. This file imports neither, so that
 ``fb_fairseq.ops`` and ``fb_fairseq.modules`` run with torch alone.
+
+The folders, of which ``docs/development.md`` says more:
+
+    ops/, modules/                      the mathematics; parameters and stacks of layers
+    streams/                            text as parallel streams, and the memory that they carry
+    models/, criterions/, optim/        fairseq's side of the models
+    tasks/, patches/                    --task streaming_lm; what is patched in fairseq
+    transformers/                       the models in Hugging Face transformers
+    commands/, benchmark/, papers/      what ``python -m fb_fairseq`` runs, and the papers' results
+    rl/, synthetic_tasks/               reinforcement learning; the papers' toy tasks
+
+Modules beside them:
+
+    errors.py         errors that the user can fix
+    command_line.py   help texts and mistakes of ``python -m fb_fairseq``, which __main__.py runs
+    option_fields.py  how options are declared
+    literals.py       values that are written as Python expressions
+    files.py          files that appear whole or not at all
+    tensor_files.py   files of tensors, read as data only
+    byte_codec.py     text as a sequence of bytes
+    hardware.py       the names of processors
+    drawing.py        helpers for figures
 """
 
 import importlib
@@ -12,15 +34,20 @@ __version__ = "0.1.0"
 
 
 class _UserDir(list):
-    """The package's path. If the package is imported already, fairseq's ``--user-dir`` only asks whether its folder is
-    in here, and imports neither tasks nor models: so the question imports them."""
+    """The package's ``__path__``, which registers tasks and models when fairseq looks for a ``--user-dir`` in it.
+
+    fairseq imports the folder's tasks and models, unless the package itself is imported already, as after ``import
+    fb_fairseq`` in a notebook. Then it asks only whether ``user_dir in fb_fairseq.__path__``, and takes a yes to mean
+    that they are registered. This question is the one sign that they are wanted: so answering it imports them.
+    """
 
     def __contains__(self, folder: object) -> bool:
-        found = any(os.path.realpath(str(folder)) == os.path.realpath(own) for own in self)
-        if found:
+        # fairseq names an installed plugin "…/site-packages/fairseq/../fb_fairseq".
+        is_this = os.path.realpath(str(folder)) in map(os.path.realpath, self)
+        if is_this:
             for name in ("tasks", "models"):
                 importlib.import_module(f"{__name__}.{name}")
-        return found
+        return is_this
 
 
 __path__ = _UserDir(__path__)

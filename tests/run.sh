@@ -42,8 +42,9 @@ if [ "${1:-}" = --without-fairseq ]; then
         cksum <setup.py >"$venv/.fb_fairseq"
     fi
     export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
-    exec "$venv/bin/python" -m pytest tests/{ops,modules,rl,synthetic_tasks,transformers} \
-        tests/test_{byte_codec,files,literals}.py -q -rs --durations=10 -n 2 --dist loadfile "$@"
+    exec "$venv/bin/python" -m pytest tests/{ops,modules,streams,rl,synthetic_tasks,transformers} \
+        tests/test_{byte_codec,files,literals}.py --ignore tests/streams/fairseq \
+        -q -rs --durations=10 -n 2 --dist loadfile "$@"
 fi
 
 make_environment test

@@ -1,7 +1,8 @@
-"""The structure of the package: which room may import which, what must run without fairseq, and docstrings."""
+"""The structure of the package: which room may import which, what must run without fairseq, docstrings and indexes."""
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
@@ -10,7 +11,9 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-# A room is a folder or a file directly in fb_fairseq/; it may import itself and the rooms listed here. Lowest first.
+# A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
+# room. It may import itself and the rooms listed here. Lowest first.
+SUBFOLDERS = ("streams.fairseq",)
 BASE = {
     "byte_codec",
     "command_line",
@@ -37,23 +40,24 @@ MAY_IMPORT = {
     "ops": set(),
     "modules": {"errors", "option_fields", "ops"},
     "streams": BASE | MATHEMATICS,
+    "streams.fairseq": BASE | MATHEMATICS | {"streams"},
     "patches": {"command_line", "errors", "files", "literals", "streams", "tensor_files"},
     "criterions": BASE | MATHEMATICS | {"streams"},
     "optim": BASE | MATHEMATICS | {"streams"},
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},
     # (models find the task of a checkpoint through fairseq's registry, as --user-dir does: from_pretrained.)
-    "tasks": BASE | MATHEMATICS | {"criterions", "optim", "patches", "streams"},
+    "tasks": BASE | MATHEMATICS | {"criterions", "patches", "streams", "streams.fairseq"},
     "commands": BASE
     | MATHEMATICS
-    | {"criterions", "models", "optim", "papers", "patches", "streams", "tasks", "transformers"},
+    | {"criterions", "models", "optim", "papers", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
     "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "rl", "streams", "tasks"},
     "rl": BASE | MATHEMATICS,
     "synthetic_tasks": BASE,
-    "transformers": BASE | MATHEMATICS,
+    "transformers": BASE | MATHEMATICS | {"streams"},
     "__main__": {"commands"},
     "__init__": set(),
 }
-WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "rl", "synthetic_tasks", "transformers")
+WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "streams", "rl", "synthetic_tasks", "transformers")
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
 # Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
@@ -62,7 +66,7 @@ OVERRIDES = {
     *("load_state_dict", "state_dict", "step"),
     # fairseq: models and decoders
     *("add_args", "build_decoder", "build_model", "extract_features", "hub_models", "max_positions", "output_layer"),
-    *("reorder_incremental_state", "set_num_updates"),
+    *("reorder_incremental_state"),
     # fairseq: tasks, criterions, datasets, optimizers, BPE
     *("build_generator", "get_batch_iterator", "inference_step", "load_dataset", "setup_task"),
     *("logging_outputs_can_be_summed", "reduce_metrics"),
@@ -72,6 +76,8 @@ OVERRIDES = {
     # gymnasium.Env and gymnasium.vector.VectorEnv
     *("close", "render", "reset"),
 }
+# Folders with more modules than this have an index of them in the docstring of their ``__init__.py``.
+MODULES_WITHOUT_INDEX = 3
 AUTOGRAD = {"backward", "forward"}  # the same for subclasses of torch.autograd.Function
 
 
@@ -84,8 +90,10 @@ class Module(NamedTuple):
 
     @property
     def room(self) -> str:
-        """The folder or file directly in ``fb_fairseq/`` that it belongs to."""
-        return (self.name.split(".") + ["__init__"])[1]
+        """The room that it belongs to."""
+        parts = self.name.split(".")[1:] or ["__init__"]
+        subfolder = ".".join(parts[:2])
+        return subfolder if subfolder in SUBFOLDERS else parts[0]
 
 
 @functools.lru_cache(maxsize=None)
@@ -191,6 +199,7 @@ class Refuse:
             raise ImportError(f"{name} was imported")
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.benchmark.command
+import fb_fairseq.streams.memory_files, fb_fairseq.streams.resume
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)
 for stack in (FeedbackTransformer, RelativeTransformer, AllAttention):
@@ -200,10 +209,20 @@ print("fairseq" in sys.modules)
 """
 
 
+def output_of(program: str) -> str:
+    """The last line that a program prints in a fresh interpreter; of the errors if it prints nothing."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    return (done.stdout or done.stderr).splitlines()[-1]
+
+
 def test_ops_and_modules_run_with_torch_alone():
-    """In a fresh interpreter that refuses to import fairseq."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "False", done.stderr
+    """In an interpreter that refuses to import fairseq."""
+    assert output_of(PROGRAM) == "False"
+
+
+@pytest.mark.not_fast
+def test_tasks_know_nothing_of_models():
+    assert output_of("import sys, fb_fairseq.tasks; print('fb_fairseq.models' in sys.modules)") == "False"
 
 
 def name_of(base: ast.expr) -> str:
@@ -233,3 +252,18 @@ def test_docstrings(room):
         if module.room == room and not private:
             missing += without_docstring(module.name, module.tree)
     assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
+
+
+def test_indexes_name_every_module():
+    """And every folder, as ``attention.py`` and ``feedback/``."""
+    lacking = []
+    for folder in (module for module in package().values() if module.is_package):
+        inside = [module for module in package().values() if module.name.rpartition(".")[0] == folder.name]
+        if sum(not module.is_package for module in inside) <= MODULES_WITHOUT_INDEX:
+            continue
+        index = ast.get_docstring(folder.tree)
+        names = [module.name.rpartition(".")[2] + ("/" if module.is_package else ".py") for module in inside]
+        missing = [name for name in names if not re.search(rf"(?<![\w/]){re.escape(name)}", index)]
+        if missing:
+            lacking.append(f"{folder.name}: {', '.join(missing)}")
+    assert not lacking, "\n".join(lacking)

@@ -2,6 +2,20 @@
 
 Each command is a module with a function ``main(argv)``. A command's module is imported only when the command runs, so
 that commands which need torch alone also run without fairseq.
+
+    preprocess_bytes.py     binarises text as bytes
+    generate.py             continues a text
+    evaluate_labels.py      accuracy of a model that was trained with --labels
+    score.py                BLEU and ROUGE of generated text
+    average_checkpoints.py  averages the last checkpoints of a run
+    import_original/        reads checkpoints of the papers' original programs
+    export/                 writes models for transformers; import_transformers.py reads them
+    quiet_transformers.py   transformers without its progress bars
+    compare/                results beside the papers' tables
+    plot/                   figures from logs and checkpoints
+    env.py                  versions, devices, threads, and which step loop runs
+
+Other commands are in the folder that they belong to: ``benchmark``, ``rl`` and ``synthetic_tasks``.
 """
 
 import difflib

@@ -24,12 +24,15 @@ from fb_fairseq.models.word_embeddings import check_dictionary, word_layers
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import sinusoidal_positions
+from fb_fairseq.modules.span import adaptive_spans
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.modules.words import WordOptions
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
+from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.option_fields import option
+from fb_fairseq.patches.criterion_check import require_lm_loss
 from fb_fairseq.streams.resume import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
@@ -100,7 +103,6 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.memory_storage = memory_storage
-        self._threads_chosen = False
         self.absolute_positions = absolute_positions
         self.embed_positions = None
         if learned_positions:
@@ -137,8 +139,6 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         """Features [B, T, D] of a block, and a dict: ``state`` after it, and what the stack reports for ``lm_loss``
         (``logged``, ``span_penalty``)."""
-        if self.training and self.stack.sequential and prev_output_tokens.device.type == "cpu":
-            self._choose_threads(prev_output_tokens.numel())
         state = stream.read() if stream is not None else None
         x_TBD = self.embed(prev_output_tokens, stream.offset if stream is not None else 0).transpose(0, 1)
         y_TBD, state = self.stack.run_block(x_TBD, state)
@@ -150,12 +150,6 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
         if report.penalty is not None:
             extra["span_penalty"] = report.penalty
         return y_TBD.transpose(0, 1), extra
-
-    def _choose_threads(self, rows: int) -> None:
-        """Before the first block, choose torch's number of threads for computations on this many rows."""
-        if not self._threads_chosen:
-            self._threads_chosen = True
-            keep_threads_for_loops(2 * rows * max(p.numel() for p in self.parameters() if p.dim() == 2))
 
     def extract_features_step_by_step(self, prev_output_tokens, incremental_state):
         """Features [B, t, D] of the t tokens that the memory in ``incremental_state`` has not seen yet."""
@@ -203,6 +197,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
     config_class: Type[LanguageModelConfig]
     stack_class: Type[Stack]
     options_class: Type
+    _threads_chosen = False
 
     @classmethod
     def build_model(cls, cfg, task):
@@ -237,10 +232,29 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         """Further arguments of ``LanguageModelDecoder``."""
         return {}
 
-    def set_num_updates(self, num_updates):
-        """fairseq calls this before each update; parameters that the last one moved out of their bounds go back."""
-        super().set_num_updates(num_updates)
+    # Called by every task, fairseq's own too: see fb_fairseq.patches.model_hooks.
+
+    def before_train_step(self, sample) -> None:
+        """Before the first training step on a CPU, choose torch's number of threads for batches of this size."""
+        tokens_BT = sample["net_input"]["src_tokens"]
+        if self._threads_chosen or not self.decoder.stack.sequential or tokens_BT.device.type != "cpu":
+            return
+        self._threads_chosen = True
+        largest_matrix = max(p.numel() for p in self.parameters() if p.dim() == 2)
+        keep_threads_for_loops(2 * tokens_BT.numel() * largest_matrix)
+
+    def after_optimizer_step(self, optimizer) -> None:
+        """Bring adaptive spans that the optimizer moved out of [0, 1] back.
+
+        This is the only place that does. Spans start within the bounds, and so whatever follows an update finds them
+        there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
+        the next update starts from the optimizer's fp32 copies, so these are clamped too.
+
+        Args:
+            optimizer: fairseq's.
+        """
         self.decoder.stack.clamp()
+        clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -329,17 +343,3 @@ class TransformerLanguageModel(AttentionLanguageModel, InitialisedModel):
         model = super().build_model(cfg, task)
         initialise_if_asked(model, cfg)
         return model
-
-
-def require_lm_loss(task, option_name: str) -> None:
-    """Have the task refuse criterions that would ignore this option: fairseq builds the criterion after the model."""
-    build = getattr(task, "build_criterion", None)
-
-    def build_criterion(cfg, *args, **kwargs):
-        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
-        if name != "lm_loss":
-            raise UserError(f"--criterion {name} ignores {option_name}; use --criterion lm_loss")
-        return build(cfg, *args, **kwargs)
-
-    if build is not None:
-        task.build_criterion = build_criterion

@@ -264,7 +264,7 @@ def block_attention_weights(
 def attention_by_distance(
     q_TBHE: Tensor, k_CBHE: Tensor, span: int, positions: Positions, span_mask_HS: Optional[Tensor] = None
 ) -> Tensor:
-    """The weights of ``block_attention``, to be looked at: [B, H, T, S], column d - 1 for distance d.
+    """The weights of ``block_attention``, for inspection: [B, H, T, S], column d - 1 for distance d.
 
     They are zero where the slots do not reach that far.
     """

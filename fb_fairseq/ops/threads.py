@@ -1,9 +1,9 @@
-"""On how many CPU threads the step loops run.
+"""How many CPU threads the step loops use.
 
-A step's operations are small. Shared among threads, they wait for each other thousands of times a second, and where
-another process keeps one of the cores busy, each of these waits takes a time slice of the operating system. So torch
-runs on one thread inside the loops, unless a product is large; the native loop shares out streams, whose threads meet
-once per block. No rule depends on measured times, so that results can be reproduced.
+A step's operations are small. If several threads share them, the threads wait for each other thousands of times a
+second, and where another process keeps one of the cores busy, each wait takes a time slice of the operating system. So
+torch uses one thread inside the loops, unless a product is large. The native loop divides the streams among threads,
+which meet once per block. No rule depends on measured times, so that results can be reproduced.
 """
 
 import logging

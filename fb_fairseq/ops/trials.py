@@ -1,4 +1,4 @@
-"""Trials: the fastest of several programs that should compute the same, found on real input.
+"""Times several implementations on real input and keeps the fastest that agrees.
 
 The results of each candidate are compared with those of the first, the reference. What fails or differs is left out.
 """

@@ -3,6 +3,34 @@
 Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it,
 which of the two versions it affects, and when it can be removed. The modules import fairseq inside their functions, so
 that the warning filters are in place before fairseq's own modules are imported.
+
+Needed, all or in part:
+
+    command_line.py         numbers that make no sense; --bf16 on a CPU; options that a task adapts
+    safe_globals.py         what a checkpoint may contain
+    literal_values.py       options as plain values, not as code
+    checkpoint_loading.py   damaged checkpoints; what a run resumes from
+    checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
+    model_hooks.py          what a model does before a training step and after an update
+    encoder_layer.py        left-padded batches
+    generation.py           --no-repeat-ngram-size and --replace-unk
+    numpy_compat.py         numpy 2
+    log_file.py             --log-file
+    torchrun.py             several processes on CPUs and under torchrun
+
+For comfort:
+
+    warning_filters.py      warnings that a user cannot act on
+    error_lines.py          one line for a mistake
+    help_text.py            --help with the options of the chosen task and architecture (for command_line.py)
+    config_copies.py        commands that start a second sooner
+    data_files.py           damaged data, and data that do not fit the dictionary
+    model_loading.py        models that cannot be evaluated
+    criterion_check.py      criterions that would ignore an option of the model
+    save_dir.py             a missing --restore-file, two runs in one --save-dir
+    interruption.py         Ctrl-C
+
+``wrapping.py`` wraps a function of fairseq once.
 """
 
 from fb_fairseq.patches.checkpoint_loading import (
@@ -17,6 +45,7 @@ from fb_fairseq.patches.checkpoint_saving import (
 )
 from fb_fairseq.patches.command_line import patch_command_line, patch_hydra_values
 from fb_fairseq.patches.config_copies import patch_config_copies
+from fb_fairseq.patches.criterion_check import patch_criterion_check
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
@@ -30,6 +59,7 @@ from fb_fairseq.patches.generation import (
 from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
+from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
 from fb_fairseq.patches.model_loading import patch_model_loading
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
@@ -37,12 +67,30 @@ from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
 from fb_fairseq.patches.torchrun import patch_ddp_on_cpu, patch_torchrun
 from fb_fairseq.patches.warning_filters import patch_warning_filters
 
-PATCHES = (
-    patch_warning_filters,
+# Without one of these, what is right runs all the same: they find mistakes sooner and report them in one line, hide
+# warnings, save time, or keep what Ctrl-C would lose.
+COMFORT = (
+    patch_warning_filters,  # first: before fairseq's modules are imported
     patch_error_lines,
-    patch_config_copies,
-    patch_command_line,
+    patch_config_copies,  # before fairseq's models are imported, which copy most
     patch_hydra_values,
+    patch_criterion_check,
+    patch_indexed_data,
+    patch_dictionary_errors,
+    patch_search_values,
+    patch_model_loading,
+    patch_load_errors,
+    patch_checkpoint_writing,
+    patch_restore_file,
+    patch_save_dir_lock,
+    patch_interruption,
+    patch_train_step,
+)
+
+# Without one of these, a command that is right fails, computes something else, loses data, or runs code that is hidden
+# in a checkpoint.
+NEEDED = (
+    patch_command_line,
     patch_safe_globals,
     patch_weights_only,
     patch_literal_values,
@@ -51,25 +99,19 @@ PATCHES = (
     patch_ngram_blocking,
     patch_align_dict_default,
     patch_alignment_format,
-    patch_search_values,
     patch_alignment_request,
     patch_log_file,
     patch_torchrun,
     patch_ddp_on_cpu,
-    patch_indexed_data,
-    patch_dictionary_errors,
+    patch_optimizer_step,
     patch_checkpoint_copy,
-    patch_checkpoint_writing,
-    patch_stream_memory_saving,
     patch_checkpoint_reading,
-    patch_model_loading,
-    patch_restore_file,
-    patch_save_dir_lock,
-    patch_interruption,
-    # These two wrap the same method, the last one outermost.
-    patch_load_errors,
+    patch_stream_memory_saving,
     patch_resume_hooks,
 )
+
+# In the order in which they are applied: of two that wrap the same function, the second is outermost.
+PATCHES = (*COMFORT, *NEEDED)
 
 
 def apply_patches() -> None:

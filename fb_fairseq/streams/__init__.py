@@ -1,6 +1,12 @@
-"""The data path of carried memory.
+"""The data path of carried memory. A corpus is cut into parallel streams, and streams into blocks.
 
-A corpus is cut into parallel streams, and streams into blocks (``corpus``, ``labels``, ``layout``, ``dataset``,
-``bptt_warmup``). fairseq's trainer gets the blocks in order (``iterator``), each with a handle on the memory that its
-streams carry (``state``). Checkpoints in mid-epoch save that memory too (``position``, ``memory_files``, ``resume``).
+    layout.py        which targets each stream, block and batch has
+    bptt_warmup.py   the length of blocks, when training begins with short ones
+    state.py         the memory of the streams from one block to the next
+    position.py      how far a run has come within an epoch
+    memory_files.py  the memory of streams in files beside a checkpoint
+    resume.py        what happens beside the saving and loading of checkpoints
+    fairseq/         corpora, batches and the epoch iterator, for fairseq's trainer
+
+Only ``fairseq/`` needs fairseq.
 """

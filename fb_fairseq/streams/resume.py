@@ -1,8 +1,8 @@
-"""What must happen beside fairseq's own loading and saving of checkpoints.
+"""What has to happen whenever fairseq loads or saves a checkpoint.
 
 fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
 calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
-own too, and act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
+own too, but act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
 not import fairseq, so that the patches can import it first.)
 """
 

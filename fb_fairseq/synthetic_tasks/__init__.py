@@ -1,5 +1,13 @@
 """Data of the illustrative tasks of the Feedback Transformer paper (arXiv 2002.09402, Table 1), generated from a seed.
 
-``tasks.TASKS`` lists the tasks by name; ``command`` writes their data. In comments, "v1" and "v3" are versions of the
-paper on arXiv. Needs neither torch nor fairseq.
+In comments, "v1" and "v3" are versions of the paper on arXiv. Needs neither torch nor fairseq.
+
+    tasks.py          the tasks by name, with their options and sizes
+    copying.py        copying, reversing and counting
+    walks.py          random walks on a grid
+    algorithmic.py    programs whose variables the model has to track
+    sequence.py       the type of all generated data
+    seeded_random.py  random choices that are the same everywhere
+    options.py        the kinds of options that a task has
+    command.py        writes the data of a task
 """

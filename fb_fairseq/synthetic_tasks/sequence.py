@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple
 
-NO_LABEL = "_"  # label of a symbol that is not evaluated; must equal fb_fairseq.streams.labels.IGNORED
+NO_LABEL = "_"  # label of a symbol that is not evaluated; must equal fb_fairseq.streams.fairseq.labels.IGNORED
 
 
 class LabelledSequence(NamedTuple):

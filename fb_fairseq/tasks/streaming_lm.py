@@ -11,13 +11,11 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.span import adaptive_spans
-from fb_fairseq.optim.master_copies import clamp_master_copies
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.corpus import Corpus, check_ends, load_indexed_dataset
-from fb_fairseq.streams.dataset import StreamDataset
-from fb_fairseq.streams.iterator import StreamBatchIterator
-from fb_fairseq.streams.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
+from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
+from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
+from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
 from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.memory_files import MemoryFiles
 from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
@@ -226,16 +224,6 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         """A layout of a corpus; with labels, its streams consist of whole sequences."""
         ends = corpus.ends if self.args.labels else None
         return StreamLayout(len(corpus), streams, groups, lengths, start, ends)
-
-    # Training
-
-    def optimizer_step(self, optimizer, model, update_num):
-        """Update the parameters, and keep adaptive spans in [0, 1]: parameters and their fp32 master copies."""
-        super().optimizer_step(optimizer, model, update_num)
-        spans = adaptive_spans(model)
-        for span in spans:
-            span.clamp()
-        clamp_master_copies(optimizer, [span.z for span in spans])
 
     # Generation
 

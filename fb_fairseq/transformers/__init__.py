@@ -11,6 +11,7 @@
     configuration.py, seq2seq_configuration.py   what config.json holds
     modeling.py, seq2seq.py                      language models, and the translation model
     cache.py                                     their memory, as ``past_key_values``
+    inputs.py                                    what a call says about its tokens, and whether that fits the memory
     streams.py                                   training on streams with ``Trainer``
     tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
     card.py                                      the model card of an export

@@ -26,7 +26,7 @@ class MemoryCache(Cache):
         device: where their memory is; None before the first token.
     """
 
-    # What the memory can do, as ``generate`` asks; properties that transformers derives from layers, which it has not.
+    # What ``generate`` asks of a cache. transformers derives these from the cache's layers; this one has none.
     is_compileable = is_croppable = False
     is_linear = is_sliding = is_dummy = (False,)
     position = texts = 0

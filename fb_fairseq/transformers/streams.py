@@ -25,6 +25,8 @@ from transformers import TrainerCallback
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
 
@@ -32,7 +34,8 @@ MEMORY_FILE = "stream_memory.safetensors"
 
 
 class StreamBlocks(IterableDataset):
-    """The blocks of a text in order, which is cut into streams of equal length.
+    """The blocks of a text in order, which is cut into streams as for fairseq, but all of the same length: what is left
+    at the end of the text is not read.
 
     Args:
         tokens: the text [N], without ``</s>`` before it.
@@ -44,20 +47,24 @@ class StreamBlocks(IterableDataset):
     """
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
-        self.steps, length = steps, len(tokens) // streams
-        if length < 1:
+        whole = len(tokens) - len(tokens) % streams  # the rest would make some streams longer than others
+        if not whole:
             raise UserError(f"streams={streams}: the text has only {len(tokens)} tokens; give fewer streams")
-        targets_BN = tokens[: streams * length].view(streams, length)
-        before_B = torch.cat([tokens.new_tensor([EOS]), targets_BN[:-1, -1]])
-        self.inputs_BN, self.targets_BN = torch.cat([before_B[:, None], targets_BN[:, :-1]], 1), targets_BN
+        self.layout = StreamLayout(whole, streams, 1, BlockLengths(steps))
+        self._tokens = torch.cat([tokens.new_tensor([EOS]), tokens[:whole]])  # the input of target p is in place p
 
     def __len__(self) -> int:
-        return -(-self.inputs_BN.shape[1] // self.steps)
+        return len(self.layout.turns)
 
     def __iter__(self) -> Iterator[Dict[str, Tensor]]:
-        for start in range(0, self.inputs_BN.shape[1], self.steps):
-            block = slice(start, start + self.steps)
-            yield {"input_ids": self.inputs_BN[:, block], "labels": self.targets_BN[:, block], "start": start}
+        for index in range(len(self)):
+            block = self.layout.batch(index)
+            places = [self.layout.targets(stream, block.offset, block.steps) for stream in block.streams]
+            yield {
+                "input_ids": torch.stack([self._tokens[first:last] for first, last in places]),
+                "labels": torch.stack([self._tokens[first + 1 : last + 1] for first, last in places]),
+                "start": block.offset,
+            }
 
 
 class StreamCollator:

@@ -30,8 +30,10 @@ def test_spans_shrink_under_the_penalty(byte_data, tmp_path, arch):
     assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
 
 
-def test_z_stays_between_0_and_1(byte_data, tmp_path):
-    train(byte_data, tmp_path, max_update=30, lr=0.3, **{**SPANS, "adaptive_span_loss": 1.0})
+@pytest.mark.parametrize("task", ["streaming_lm", "language_modeling"])
+def test_z_stays_between_0_and_1(byte_data, tmp_path, task):
+    changes = dict(task=task, valid_streams=3 if task == "streaming_lm" else None)
+    train(byte_data, tmp_path, max_update=30, lr=0.3, **{**SPANS, "adaptive_span_loss": 1.0}, **changes)
     zs = [z for name, z in parameters(tmp_path / "checkpoint_last.pt").items() if name.endswith("adaptive_span.z")]
     assert len(zs) == 2 and all(z.min() >= 0 and z.max() <= 1 for z in zs) and torch.cat(zs).min() == 0
 

@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from fb_fairseq import patches
+from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
+from fb_fairseq.patches.criterion_check import require_lm_loss
 from fb_fairseq.patches.error_lines import one_line
 from fb_fairseq.patches.safe_globals import WEIGHTS_ONLY_BY_DEFAULT, load_weights_only
 from tests.conftest import REPOSITORY
@@ -205,3 +207,45 @@ def test_no_warnings_that_a_user_cannot_act_on(tmp_path):
     assert done.returncode == 2 and "dict.txt" in done.stderr
     warned = [line for line in done.stderr.splitlines() if "Warning: " in line and "torch.jit.script" not in line]
     assert warned == []
+
+
+def test_a_model_is_told_of_training_steps_and_updates():
+    """By fairseq's own tasks; fairseq's own models, which do not ask for it, are left alone."""
+    from fairseq.tasks import FairseqTask
+
+    calls = []
+
+    class Stock:
+        def train(self):
+            calls.append("train")
+
+        def set_num_updates(self, updates):
+            calls.append(updates)
+
+    class Ours(Stock):
+        def before_train_step(self, sample):
+            calls.append(sample)
+
+        def after_optimizer_step(self, optimizer):
+            calls.append(optimizer)
+
+    task, loss = FairseqTask(None), torch.zeros(())
+    optimizer = SimpleNamespace(backward=lambda loss: None, step=lambda: calls.append("step"))
+    criterion = lambda model, sample: (loss, 1, {})
+    for model in (Stock(), Ours()):
+        task.train_step({"id": 1}, model, criterion, optimizer, update_num=7)
+        task.optimizer_step(optimizer, model=model, update_num=7)
+    assert calls == ["train", 7, "step", {"id": 1}, "train", 7, "step", optimizer]
+
+
+def test_criterions_that_ignore_an_option_of_the_model():
+    from fairseq import criterions
+
+    cross_entropy, lm_loss = (argparse.Namespace(criterion=name) for name in ("cross_entropy", "lm_loss"))
+    words = argparse.Namespace(pad=lambda: 1, eos=lambda: 2)
+    tasks = [argparse.Namespace(target_dictionary=words) for _ in range(2)]
+    require_lm_loss(tasks[0], "--x")
+    with pytest.raises(UserError, match="--criterion cross_entropy ignores --x; use --criterion lm_loss"):
+        criterions.build_criterion(cross_entropy, tasks[0])
+    for task in tasks:
+        assert isinstance(criterions.build_criterion(lm_loss, task), LanguageModelLoss)

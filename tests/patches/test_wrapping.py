@@ -74,7 +74,7 @@ def test_a_replaced_function_is_patched_again():
 PROGRAM = """
 import functools, inspect
 from types import SimpleNamespace
-from fairseq import checkpoint_utils, options, utils
+from fairseq import checkpoint_utils, criterions, options, utils
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -93,6 +93,9 @@ targets = [
     (utils, "load_align_dict", ["align_dict_default"]),
     (utils, "replace_unk", ["alignment_format"]),
     (FairseqTask, "build_generator", ["search_values", "alignment_request"]),
+    (FairseqTask, "train_step", ["train_step"]),
+    (FairseqTask, "optimizer_step", ["optimizer_step"]),
+    (criterions, "build_criterion", ["criterion_check"]),
     (progress_bar, "progress_bar", ["log_file"]),
     (distributed_utils, "infer_init_method", ["torchrun"]),
     (distributed_fairseq_model, "DistributedDataParallel", ["ddp_on_cpu"]),

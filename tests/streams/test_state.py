@@ -1,18 +1,8 @@
 """The store keeps the state before a block until the next one is served."""
 
-import gc
-import weakref
-
-import numpy as np
-import pytest
 import torch
 
 from fb_fairseq.modules import StreamState
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.corpus import Corpus
-from fb_fairseq.streams.dataset import StreamDataset
-from fb_fairseq.streams.iterator import StreamBatchIterator
-from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.state import StateHandle, StateStore
 
 
@@ -61,40 +51,3 @@ def test_cohorts_part_and_carry_on_alone():
     assert handle(store, 4, 5, 8).read() is None, "5 is ahead"
     assert handle(store, 4, 8).read() is not None
     assert list(store.read_all({2: 4, 5: 12, 8: 5})) == [2, 5]
-
-
-class Items(list):
-    """Stands for fairseq's indexed dataset."""
-
-    @property
-    def sizes(self):
-        return np.array([len(item) for item in self], dtype=np.int64)
-
-
-@pytest.mark.parametrize("lengths", [BlockLengths(8), BlockLengths(8, 2, 3)])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_an_epoch_keeps_two_states_of_a_stream_at_most(lengths, groups):
-    """The one before the last block served and the one after it; and none of the epoch before."""
-    corpus = Corpus(Items([torch.arange(10, 410)]), 2)
-    layout = StreamLayout(400, 4, groups, lengths)
-    dataset = StreamDataset("train", corpus, 1).arrange(layout, "--batch-size")
-    iterator = StreamBatchIterator(dataset, buffer_size=3)
-    states = []
-    gc.disable()  # reference counts alone must free them
-    try:
-        for epoch in range(2):
-            for batch in iterator.next_epoch_itr():
-                handle, (streams, steps) = batch["net_input"]["stream"], batch["target"].shape
-                first, second = handle.read(), handle.read()
-                assert (first is None) == (second is None) == (handle.offset == 0)
-                if handle.offset:
-                    assert first.memory_KCBD.equal(second.memory_KCBD)
-                    assert first.memory_KCBD.flatten().tolist() == [stream + handle.offset for stream in batch["id"]]
-                handle.write(StreamState((batch["id"] + handle.offset + steps).view(1, 1, streams, 1)), steps)
-                for cohort in handle.cohorts:
-                    states.append((epoch, cohort, weakref.ref(handle.store.read(cohort, handle.offset + steps))))
-                del first, second, handle, batch
-                alive = [(of, cohort) for of, cohort, reference in states if reference() is not None]
-                assert all(of == epoch and alive.count((of, cohort)) <= 2 for of, cohort in alive)
-    finally:
-        gc.enable()

@@ -62,6 +62,24 @@ def test_blocks_of_streams():
         StreamBlocks(TEXT, 1000, STEPS)
 
 
+@pytest.mark.parametrize("streams,steps", [(STREAMS, STEPS), (1, 5), (3, 200), (7, 1)])
+def test_a_text_is_cut_as_for_fairseq(streams, steps):
+    pytest.importorskip("fairseq")
+    from fb_fairseq.streams.bptt_warmup import BlockLengths
+    from fb_fairseq.streams.fairseq.dataset import StreamDataset
+    from fb_fairseq.streams.layout import StreamLayout
+    from tests.streams.fairseq.indexed import EOS, PAD, Corpus, Items
+
+    text = TEXT[: len(TEXT) // streams * streams]
+    layout = StreamLayout(len(text), streams, 1, BlockLengths(steps))
+    dataset = StreamDataset("train", Corpus(Items([text]), EOS), PAD, layout)
+    blocks = list(StreamBlocks(TEXT, streams, steps))
+    assert len(blocks) == len(dataset)
+    for block, batch in zip(blocks, map(dataset.__getitem__, range(len(dataset)))):
+        assert block["input_ids"].equal(batch["net_input"]["src_tokens"]) and block["labels"].equal(batch["target"])
+        assert block["start"] == batch["block"]["offset"]
+
+
 def test_memory_is_carried(tmp_path):
     """As a loop by hand, over two epochs; and a resumed run goes on as if it had not been interrupted."""
     model, losses = train(tmp_path, 11)

@@ -1,1 +1,7 @@
-"""``python -m fb_fairseq export``: models for Hugging Face transformers."""
+"""``python -m fb_fairseq export``: models for Hugging Face transformers.
+
+command.py          the command
+source.py           what is exported: a checkpoint, its options and dictionaries
+language_models.py  language models for transformers
+translation.py      translation models for transformers
+"""

@@ -1,4 +1,4 @@
-"""Language models to be looked at, and the texts they are run on.
+"""Language models for inspection, and the texts that they are run on.
 
 fairseq is imported only inside functions, so that learning curves can be drawn without it.
 """
@@ -80,7 +80,7 @@ def check_split(data: str, split: str) -> None:
     Raises:
         UserError: it has not.
     """
-    from fb_fairseq.streams.labels import INPUT, file_prefix
+    from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
     if not any(os.path.exists(os.path.join(data, f"{name}.idx")) for name in (split, file_prefix(split, INPUT))):
         raise UserError(f"--data {data}: has no binarised {split} split; give another folder, or another --split")
@@ -92,8 +92,8 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     Raises:
         UserError: the split is empty, or of another kind than the model's.
     """
-    from fb_fairseq.streams.corpus import Corpus, check_ends, load_indexed_dataset
-    from fb_fairseq.streams.labels import INPUT, file_prefix
+    from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
+    from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
     path = os.path.join(data, file_prefix(split, INPUT) if loaded.has_labels else split)
     dataset, eos = load_indexed_dataset(path, loaded.dictionary), loaded.dictionary.eos()

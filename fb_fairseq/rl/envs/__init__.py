@@ -1,4 +1,11 @@
-"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names."""
+"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names.
+
+base.py           their interface
+corridor.py       remember a colour from the start of a corridor to its end
+maze.py           find objects in a maze
+water_maze.py     find the way to a goal
+gymnasium_api.py  the same environments for gymnasium
+"""
 
 from typing import Dict, Type
 

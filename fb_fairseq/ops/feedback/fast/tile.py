@@ -120,8 +120,8 @@ class Workspace:
         self.d_kv_ITBZ = block.new_half(s.I, steps, B, 2 * s.X)
         self.d_kv_normed_ITBD, self.d_memory_KTBD = block.new(s.I, steps, B, s.D), block.new(s.K, steps, B, s.D)
         self.ds_TLGW, self.p_TLGW = (block.new_half(steps, L, s.G, s.S + steps - 1).zero_() for _ in range(2))
-        self.ds = StepTensor(windows_by_distance(self.ds_TLGW, s.S), steps_first=True)
-        self.p_TLGS = windows_by_distance(self.p_TLGW, s.S)
+        self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
+        self.p_TLGS = step_windows(self.p_TLGW, s.S)
         if block.encoder:
             self.dcq, self.dca = of_heads(), of_heads()
             self.d_crossed, self.d_cross_norm = by_layer(s.D, True), by_layer(s.D)
@@ -148,8 +148,11 @@ class Workspace:
         return Scratch(self._block.new_half(s.G * s.S * s.E))
 
 
-def windows_by_distance(x_TLGW: Tensor, span: int) -> Tensor:
-    """The windows [T, L, G, S] of a tile's steps: step i's begins in column i."""
+def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
+    """The windows [T, L, G, S] of a tile's steps: step i's begins in column i.
+
+    They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies.
+    """
     T, L, G, W = x_TLGW.shape
     return x_TLGW.as_strided((T, L, G, span), (L * G * W + 1, G * W, W, 1))
 

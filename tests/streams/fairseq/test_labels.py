@@ -1,24 +1,16 @@
 """Labelled sequences: what is read, what counts, where streams begin; refused data."""
 
-import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.corpus import Corpus
-from fb_fairseq.streams.dataset import StreamDataset
-from fb_fairseq.streams.labels import LabelledCorpus
+from fb_fairseq.streams.fairseq.corpus import Corpus
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
+from fb_fairseq.streams.fairseq.labels import LabelledCorpus
 from fb_fairseq.streams.layout import StreamLayout
-
-EOS, PAD = 2, 1
-
-
-class Items(list):
-    @property
-    def sizes(self):
-        return np.array([len(item) for item in self])
+from tests.streams.fairseq.indexed import EOS, PAD, Items
 
 
 def dictionary(*symbols):

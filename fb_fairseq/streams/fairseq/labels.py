@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.corpus import Corpus
+from fb_fairseq.streams.fairseq.corpus import Corpus
 
 INPUT, LABEL = "input", "label"
 IGNORED = "_"

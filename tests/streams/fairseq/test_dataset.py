@@ -1,0 +1,71 @@
+"""A split as a dataset: every target once and in order, whatever the corpus, the number of streams and the block."""
+
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.fairseq.dataset import StreamDataset
+from fb_fairseq.streams.layout import StreamLayout
+from tests.streams.fairseq.indexed import EOS, PAD, corpus
+
+
+@pytest.mark.parametrize("tokens", [4, 23, 64, 101])
+@pytest.mark.parametrize("streams", [1, 3, 4])
+@pytest.mark.parametrize("block", [1, 5, 200])
+@pytest.mark.parametrize("groups", [1, 2, 4, 6])
+def test_every_target_once_and_in_order(tokens, streams, block, groups):
+    layout = StreamLayout(tokens, streams, groups, BlockLengths(block))
+    assert serve(tokens, layout) == streams
+
+
+@pytest.mark.parametrize("tokens", [40, 101, 1003])
+@pytest.mark.parametrize("rows,groups", [(1, 1), (3, 1), (6, 2), (4, 4)])
+@pytest.mark.parametrize("every", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("start", [0, 4])
+def test_every_target_once_through_all_doublings(tokens, rows, groups, every, start):
+    lengths = BlockLengths(full=8, initial=1, double_every=every)
+    layout = StreamLayout(tokens, rows, groups, lengths, start)
+    if layout.streams > tokens:
+        return
+    assert serve(tokens, layout) == layout.streams == rows * 8 // lengths.at(start)
+    steps = [lengths.at(start + turn) for turn in range(len(layout.turns))]
+    for (parts, offset, done), block in zip(layout.turns, steps):
+        streams = len(parts) * layout.streams // layout.parts
+        assert streams * block == rows * 8, "as many tokens as in any other iteration"
+        assert (
+            done == block or offset + done == -(-tokens // layout.streams) or offset + done == tokens // layout.streams
+        )
+    for turns in range(1, len(layout.turns)):
+        offsets = layout.offsets(turns)
+        assert layout.turns_until(offsets) == turns
+        assert max(offsets) - min(offsets) <= 8, "parts take turns"
+
+
+def serve(tokens, layout):
+    """Serve a corpus to its end, checking each batch. Returns the number of streams."""
+    data = StreamDataset("train", corpus([tokens]), PAD).arrange(layout, "--x")
+    seen = {}
+    for batch in data.layout.batches():
+        sample = data.collater([data[i] for i in batch])
+        if not sample:
+            continue
+        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        assert source.shape == target.shape and source.shape[1] <= layout.lengths.full
+        assert sample["ntokens"] == target.ne(PAD).sum() == sample["net_input"]["src_lengths"].sum()
+        for stream, inputs, outputs in zip(sample["id"].tolist(), source, target):
+            real = outputs.ne(PAD)
+            assert real.equal(real.sort(descending=True)[0]), "padding is on the right"
+            history = seen.setdefault(stream, [])
+            assert len(history) == sample["block"]["offset"] or not real.any()
+            for i, o in zip(inputs[real].tolist(), outputs[real].tolist()):
+                expected = history[-1] if history else (o - 1 if o > 10 else EOS)
+                assert i == expected, "the input is the token before the target"
+                history.append(o)
+    assert sum((seen[stream] for stream in sorted(seen)), []) == list(range(10, 10 + tokens))
+    assert max(map(len, seen.values())) - min(map(len, seen.values())) <= 1
+    return len(seen)
+
+
+def test_more_streams_than_tokens_is_refused():
+    with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
+        StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")
