@@ -6,7 +6,7 @@
 #   FB_FAIRSEQ_TORCH=URL     package index to take PyTorch from (default on Linux without an NVIDIA GPU: PyTorch's CPU
 #                            builds, 200 MB instead of several GB; otherwise, or if empty: the usual index)
 #   FB_FAIRSEQ_VERSIONS=newest   install the newest releases that setup.py allows, instead of those that the tests last
-#                            passed with (tests/constraints/; an environment of your own keeps what it has)
+#                            passed with (examples/constraints/; an environment of your own keeps what it has)
 
 unset CDPATH # with it, cd may go elsewhere, and prints where
 repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
@@ -171,7 +171,7 @@ make_environment() {
     installed=$(cat "$venv/.fb_fairseq" 2>/dev/null) || installed=
     case $created$installed in no | nokept*) versions=kept ;; esac # an environment that something else has made
     if [ "$versions" = tested ]; then
-        constraints=$repository/tests/constraints/python$version.txt
+        constraints=$repository/examples/constraints/python$version.txt
         if [ -f "$constraints" ]; then hint="; FB_FAIRSEQ_VERSIONS=newest tries other releases"; else constraints=; fi
     fi
     stamp="$versions $(cat -- "$repository/setup.py" ${constraints:+"$constraints"} | cksum)"

@@ -52,7 +52,7 @@ cd "$repository"
 
 # The oldest transformers beside the one of the environment, for tests/transformers/test_versions.py.
 venv=$(python -c 'import sys; print(sys.prefix)')
-oldest=$venv/oldest-transformers requirements=tests/constraints/oldest_transformers.txt
+oldest=$venv/oldest-transformers requirements=tests/oldest_transformers.txt
 if ! cmp -s "$requirements" "$oldest/requirements.txt" && python -c 'import transformers' 2>/dev/null; then
     rm -rf "$oldest"
     set_installer "$venv" --no-deps --target "$oldest"

@@ -43,7 +43,7 @@ def test_tested_releases_are_installed(venv):
     """In environments that the script has made; the option takes the newest, and both are told apart afterwards."""
     (venv / ".fb_fairseq").write_text("of an earlier commit")
     asked, _ = make_environment(venv)
-    assert f"-c {REPOSITORY}/tests/constraints/python3.10.txt -e .[plot,translation,rl,test]" in asked
+    assert f"-c {REPOSITORY}/examples/constraints/python3.10.txt -e .[plot,translation,rl,test]" in asked
     assert make_environment(venv) == ("", ""), "all is there"
     asked, _ = make_environment(venv, FB_FAIRSEQ_VERSIONS="newest")
     assert " -e .[plot,translation,rl,test]" in asked and "constraints" not in asked

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from tests.conftest import REPOSITORY  # noqa: E402
 
-CONSTRAINTS = REPOSITORY / "tests/constraints"
+CONSTRAINTS = REPOSITORY / "examples/constraints"
 OLDEST = pathlib.Path(sys.prefix) / "oldest-transformers"  # tests/run.sh makes it
 LOWEST, BELOW = re.search(
     r'TRANSFORMERS = "transformers>=([0-9.]+),<([0-9.]+)"', (REPOSITORY / "setup.py").read_text()
@@ -34,7 +34,7 @@ def test_bounds():
         *(pinned(path)["transformers"] for path in CONSTRAINTS.glob("python*.txt")),
     ):
         assert numbers(LOWEST) <= numbers(release) < numbers(BELOW)
-    oldest = pinned(CONSTRAINTS / "oldest_transformers.txt")["transformers"]
+    oldest = pinned(REPOSITORY / "tests/oldest_transformers.txt")["transformers"]
     assert oldest.startswith(LOWEST) and set(oldest[len(LOWEST) :]) <= {".", "0"}
 
 

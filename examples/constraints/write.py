@@ -2,7 +2,7 @@
 
 ::
 
-    FB_FAIRSEQ_VENV=NEW FB_FAIRSEQ_VERSIONS=newest bash tests/run.sh && NEW/bin/python tests/constraints/write.py
+    FB_FAIRSEQ_VENV=NEW FB_FAIRSEQ_VERSIONS=newest bash tests/run.sh && NEW/bin/python examples/constraints/write.py
 """
 
 import pathlib
