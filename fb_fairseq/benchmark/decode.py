@@ -17,7 +17,7 @@ from fb_fairseq.benchmark.options import add_number
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import KERNELS
+from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
@@ -25,8 +25,8 @@ STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets sl
 CASES = {
     **{name: Case(name, {}) for name in MODELS},
     # The native steps that the others take where they can, against torch's operations.
-    "feedback, torch": Case("feedback", {"step_loop": "fast"}),
-    "transformer, torch": Case("transformer", {"step_loop": "fast"}),
+    "feedback, torch": Case("feedback", {"step_loop": FALLBACK}),
+    "transformer, torch": Case("transformer", {"step_loop": FALLBACK}),
 }
 
 

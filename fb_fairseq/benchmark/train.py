@@ -20,7 +20,7 @@ from fb_fairseq.benchmark.options import add_block, add_repeats
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import KERNELS
+from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, REFERENCE
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
 STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
@@ -65,15 +65,15 @@ def cases_on(device: str) -> Dict[str, Case]:
     """
     gpu = device.startswith("cuda")
     cases: Dict[str, Case] = {}
-    for loop in sorted(LOOPS.values(), key=lambda loop: loop.name != "reference"):
-        if device.partition(":")[0] not in loop.devices or (loop.name == "auto" and not gpu):
+    for loop in sorted(LOOPS.values(), key=lambda loop: loop.name != REFERENCE):
+        if device.partition(":")[0] not in loop.devices or (loop.name == AUTO and not gpu):
             continue
         for kernel in loop.kernels if gpu else loop.kernels[:1]:
             more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
             cases[", ".join([loop.name, *map(str.capitalize, more.values())])] = Case(
                 "feedback", {"step_loop": loop.name, **more}
             )
-        if loop.name != "reference" and not loop.warm_up_blocks:
+        if loop.name != REFERENCE and not loop.warm_up_blocks:
             options = {"step_loop": loop.name, "step_loop_recompute": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
     return {**cases, **OTHER_MODELS}
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> dict:
                 step()
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
-    rows = [[name, speed, speed / speeds["transformer"], speed / speeds["reference"]] for name, speed in speeds.items()]
+    rows = [[name, speed, speed / speeds["transformer"], speed / speeds[REFERENCE]] for name, speed in speeds.items()]
     table(["", "tokens/s", "relative to the Transformer", "relative to the reference loop"], rows)
     result = {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
@@ -117,7 +117,7 @@ def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
     """Speeds relative to each other, under the names that they have in the JSON."""
     own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
     ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
-    ratios["fast_vs_reference"] = speeds["fast"] / speeds["reference"]
+    ratios[f"{FALLBACK}_vs_{REFERENCE}"] = speeds[FALLBACK] / speeds[REFERENCE]
     if STOCK_NAME in speeds:
         ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
     return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}

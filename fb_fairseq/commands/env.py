@@ -19,6 +19,7 @@ from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.native.build import cache_folder
+from fb_fairseq.ops.feedback.step_loop import AUTO
 
 
 def version_of(*packages: str) -> str:
@@ -34,7 +35,7 @@ def version_of(*packages: str) -> str:
 def step_loop() -> str:
     """What ``--step-loop auto`` takes here."""
     fixed = os.environ.get(STEP_LOOP_VARIABLE)
-    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else LOOPS["auto"].details()
+    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else LOOPS[AUTO].details()
 
 
 def step_loops() -> str:

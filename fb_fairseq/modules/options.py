@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice
+from fb_fairseq.ops.feedback.step_loop import AUTO, KERNELS, LoopChoice
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
@@ -84,7 +84,7 @@ class TransformerOptions(CheckedOptions):
         ("shared", "per-layer"),
     )
     step_loop: str = option(
-        "auto",
+        AUTO,
         "; ".join(f"{loop.name}: {loop.summary}, {loop.runs}" for loop in LOOPS.values())
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         LOOPS,
@@ -180,7 +180,7 @@ class TransformerOptions(CheckedOptions):
             UserError: the variable has another value.
         """
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
-        if self.step_loop != "auto" or not given:
+        if self.step_loop != AUTO or not given:
             return LoopChoice(self.step_loop, self.step_loop_kernel)
         choice = LoopChoice.parse(given)
         possible = [LoopChoice(loop.name, kernel) for loop in LOOPS.values() for kernel in loop.kernels]

@@ -14,6 +14,9 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, Feed
 
 KERNELS = ("torch", "triton")
 DEVICES = ("cpu", "cuda")
+REFERENCE = "reference"  # the loop that the others are compared with
+FALLBACK = "fast"  # the loop that runs where another one does not
+AUTO = "auto"  # the choice among the others
 SEPARATOR = "+"  # between a loop and its kernel, where people read and write them
 
 

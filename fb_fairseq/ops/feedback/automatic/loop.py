@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.automatic.stepper import AutomaticStepper
 from fb_fairseq.ops.feedback.decoding.stepper import Stepper
 from fb_fairseq.ops.feedback.fast.block import BlockInputs, block_sizes
 from fb_fairseq.ops.feedback.fast.loop import BlockLoop, BlockRun
-from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice, StepLoop
+from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, LoopChoice, StepLoop
 from fb_fairseq.ops.trials import Choices, ranking
 
 TRY_AT = 10  # number of the block on which loops are tried
@@ -33,7 +33,7 @@ class AutomaticLoop(BlockLoop):
         rankings: for each setting the loops that agree with the fast one, the fastest first.
     """
 
-    name = "auto"
+    name = AUTO
     summary = (
         "on a CPU native where it can run, otherwise fast; on a GPU fast for some blocks, then whichever of fast and "
         "graph is fastest, with either kernel, and computes the same"
@@ -43,7 +43,7 @@ class AutomaticLoop(BlockLoop):
     def __init__(self, loops: Callable[[], Dict[str, StepLoop]]):
         self._loops = loops
         self.blocks: Counter = Counter()  # since the last attempt
-        self.rankings = Choices("step loop", [LoopChoice("fast")], LoopChoice)
+        self.rankings = Choices("step loop", [LoopChoice(FALLBACK)], LoopChoice)
 
     @property
     def steps_on(self) -> Tuple[str, ...]:
@@ -58,7 +58,7 @@ class AutomaticLoop(BlockLoop):
     def _candidates(self) -> Dict[str, BlockLoop]:
         """The loops that a choice is made among, the fast one first."""
         found = {name: loop for name, loop in self._loops().items() if isinstance(loop, BlockLoop) and loop is not self}
-        return {"fast": found["fast"], **found}
+        return {FALLBACK: found[FALLBACK], **found}
 
     def choose_run(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """See ``BlockLoop.choose_run``."""
@@ -114,11 +114,11 @@ class AutomaticLoop(BlockLoop):
 
     def details(self) -> str:
         """See ``StepLoop.details``: what it takes here."""
-        cpu, text = torch.device("cpu"), "fast"
+        cpu, text = torch.device("cpu"), FALLBACK
         for loop in self._candidates().values():
             if loop.taken_untried(cpu):
                 problem = loop.problem(cpu)
-                text = f"fast; {problem}" if problem else f"{loop.name} {taken_on(loop)}, otherwise fast"
+                text = f"{FALLBACK}; {problem}" if problem else f"{loop.name} {taken_on(loop)}, otherwise {FALLBACK}"
         if torch.cuda.is_available():
             tried = [n for n, loop in self._candidates().items() if loop.trial_kernels(torch.device("cuda"))]
             text += f"; on a GPU the fastest of {' and '.join(tried)} that agrees"

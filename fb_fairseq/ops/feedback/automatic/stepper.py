@@ -12,7 +12,7 @@ import torch
 
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, Stepper
-from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice, StepLoop
+from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS, LoopChoice, StepLoop
 from fb_fairseq.ops.feedback.types import StepOutput
 from fb_fairseq.ops.trials import Choices, ranking
 
@@ -34,7 +34,7 @@ class AutomaticStepper(Stepper):
         self._loops, self._plain = loops, PlainStepper()
         self.steppers: Dict[str, Stepper] = {}
         self._steps: Counter = Counter()  # since the last attempt
-        self.rankings = Choices("decoding step", [LoopChoice("fast")], LoopChoice)
+        self.rankings = Choices("decoding step", [LoopChoice(FALLBACK)], LoopChoice)
 
     def __reduce__(self):
         return AutomaticStepper, (self._loops,)  # a copy of a model makes its own choices
@@ -58,7 +58,7 @@ class AutomaticStepper(Stepper):
 
     def _choice(self, model, x_BD, ring, options, encoder) -> LoopChoice:
         """What runs a step on a GPU: the plain steps until the ways have been tried."""
-        plain = LoopChoice("fast", options.kernel)
+        plain = LoopChoice(FALLBACK, options.kernel)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(x_BD.device.type):
             return plain
         if ring.buffer is None or not len(x_BD):
@@ -86,7 +86,10 @@ class AutomaticStepper(Stepper):
         """What is tried on a device, the plain steps first."""
         kernels = KERNELS if fallbacks.have_kernels(device) else KERNELS[:1]
         tried = [loop for loop in self._with_steps(device).values() if not loop.taken_untried(device)]
-        return [LoopChoice("fast"), *(LoopChoice(loop.name, k) for loop in tried for k in kernels if k in loop.kernels)]
+        return [
+            LoopChoice(FALLBACK),
+            *(LoopChoice(loop.name, k) for loop in tried for k in kernels if k in loop.kernels),
+        ]
 
     def _with_steps(self, device: torch.device) -> Dict[str, StepLoop]:
         """The loops that have decoding steps of their own on a device."""

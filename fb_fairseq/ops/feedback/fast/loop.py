@@ -15,7 +15,7 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.fast.backward import BlockBackward
 from fb_fairseq.ops.feedback.fast.block import BlockInputs
 from fb_fairseq.ops.feedback.fast.forward import Block
-from fb_fairseq.ops.feedback.step_loop import KERNELS, StepLoop
+from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS, StepLoop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.threads import loop_threads
 
@@ -193,7 +193,7 @@ class BlockLoop(StepLoop):
 class FastLoop(BlockLoop):
     """The loop with a hand-written backward pass, operation by operation."""
 
-    name = "fast"
+    name = FALLBACK
     summary = "PyTorch's operations, with a backward pass written by hand"
     runs = "everywhere"
     kernels = KERNELS
