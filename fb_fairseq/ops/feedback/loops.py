@@ -11,7 +11,7 @@ from fb_fairseq.ops.feedback.fast.loop import FastLoop
 from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.step_loop import AUTO, REFERENCE, StepLoop
+from fb_fairseq.ops.feedback.step_loop import REFERENCE, StepLoop
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,5 @@ LOOPS: Dict[str, StepLoop] = {
 @functools.lru_cache(maxsize=None)
 def step_loop(name: str) -> StepLoop:
     """The step loop of a name. Logged at the first call."""
-    reason = f"({LOOPS[name].summary})" if name == AUTO else "(asked for by --step-loop)"
-    logger.info(f"step loop: {name} {reason}")
+    logger.info(f"step loop: {name} ({LOOPS[name].reason})")
     return LOOPS[name]

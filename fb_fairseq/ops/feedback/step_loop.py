@@ -46,6 +46,7 @@ class StepLoop(ABC):
         kernels: those of ``KERNELS`` that it can use.
         devices: types of devices on which it runs by itself; elsewhere another loop does its work.
         steps_on: types of devices on which it has a way of its own to run decoding steps.
+        reason: why it runs, for the log.
         warm_up_blocks: how many blocks of the same shapes it takes until it runs as it will from then on.
     """
 
@@ -55,6 +56,7 @@ class StepLoop(ABC):
     kernels: Tuple[str, ...] = KERNELS[:1]
     devices: Tuple[str, ...] = DEVICES
     steps_on: Tuple[str, ...] = ()
+    reason = "asked for by --step-loop"
     warm_up_blocks = 0
 
     @abstractmethod
