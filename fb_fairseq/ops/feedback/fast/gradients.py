@@ -4,7 +4,7 @@ All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from functools import partial
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -146,18 +146,23 @@ class BlockGradients:
         sums.query.add_linear(work.dcq.whole[:n, l].reshape(-1, s.X), x)
         sums.out.add_linear(work.d_crossed.whole[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
         sums.attn_norm.add_norm(work.d_cross_norm.whole[l, :n], normed)
-        p_TGC = record.cross_p.whole[tile.at : tile.at + n, l]
-        mask = block.inputs.dropouts.cross_LTBHC
-        if mask is not None:
-            p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
+        p_TGC, d_scores_TGC = self.cross_weights(tile, l)
         d_keys, d_values = self.encoder[l]
         queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca.whole[:n, l].reshape(-1, s.X)
         for total, weights_TGC, vectors_RX in (
-            (d_keys, work.dcs.whole[:n, l], queries_RX),
+            (d_keys, d_scores_TGC, queries_RX),
             (d_values, p_TGC.to(block.dtype), d_attended_RX),
         ):
             vectors_GTE = vectors_RX.view(n, s.G, s.E).transpose(0, 1)
             add_product(total, weights_TGC.permute(1, 2, 0), vectors_GTE)
+
+    def cross_weights(self, tile: Tile, l: int) -> Tuple[Tensor, Tensor]:
+        """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
+        n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
+        p_TGC = tile.record.cross_p.whole[tile.at : tile.at + n, l]
+        if mask is not None:
+            p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
+        return p_TGC, tile.work.dcs.whole[:n, l]
 
     def _add_positions(self, tile: Tile) -> None:
         """Add the gradients of relative positions: sums over rows by distance."""

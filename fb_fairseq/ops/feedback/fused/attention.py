@@ -1,0 +1,158 @@
+"""A step's attention over the memory, or over an encoder's output, for queries of all streams and heads.
+
+A program serves one stream and head, and a part of its slots. Sixteen equal rows of queries bring the products to the
+tensor cores. No weights are recorded: the backward pass computes them again from the logarithm of their sum. The
+mathematics is that of ``fb_fairseq.ops.attention.step_attention``. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import triton
+import triton.language as tl
+
+NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span masks add less than this
+ROWS = tl.constexpr(16)  # the least that a product on tensor cores takes
+
+# Triton compiles a kernel again for each pattern of values that are divisible by 16. These change from step to step.
+CHANGING = ["n", "first", "slots"]
+
+
+@triton.jit
+def scores(
+    q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H: tl.constexpr, P: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Scores [16, BC] of slots c of n; those that the head does not see are NO_SCORE or less, or not ``seen`` [BC]."""
+    score = tl.dot(q16, tl.trans(k), input_precision=P)
+    if position is not None:
+        score += tl.dot(q16, tl.trans(position), input_precision=P)
+    score = score.to(WIDE) * scale
+    seen = there
+    if log_mask is not None:
+        score += tl.load(log_mask + (g % H) * S + S - n + c, there, 0.0).to(WIDE)[None]
+    if reach is not None:
+        seen = seen & (n - c <= tl.load(reach + g // H))
+    if padding is not None:
+        seen = seen & (tl.load(padding + (g // H) * pad_row + c, there, 1) == 0)
+    return score, seen
+
+
+@triton.jit
+def rows_of(table, S, n, c, e, both, E: tl.constexpr):
+    """Position embeddings [BC, BE] of slots c of n: distance 1 is the table's last row."""
+    return tl.load(table + (S - n + c)[:, None] * E + e[None], both, 0.0)
+
+
+@triton.jit(do_not_specialize=CHANGING)
+def attend(
+    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, out, lse, top_out, total_out, G, n,
+    slots, first, S, pad_row, keep_row, keep_scale, scale, H: tl.constexpr, E: tl.constexpr, SPLITS: tl.constexpr,
+    BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Attention over the n slots from ``first`` on, the newest last. Grid (G, splits).
+
+    Args:
+        q: queries [G, E]; keys, values: [G, slots, E].
+        key_positions, value_positions: tables [S, E], log_mask: logarithms of the span masks [H, S]; all by distance,
+            distance 1 last.
+        reach: how many steps back each stream may look [B]; padding: slots that a stream does not see [B, pad_row].
+        keep: dropout mask [G, keep_row] whose last n columns belong to the slots.
+        out: [G, E]; lse: logarithm of the sum of exponentials [G]. With several ``SPLITS``, out is [splits, G, E] and
+            not yet divided by ``total_out`` [splits, G], to which ``top_out`` is the largest score.
+    """
+    g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
+    q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
+    per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
+    top = tl.full([ROWS], NO_SCORE, WIDE)
+    total = tl.zeros([ROWS], WIDE)
+    attended = tl.zeros([ROWS, BE], WIDE)
+    for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
+        c = c0 + tl.arange(0, BC)
+        there = c < n
+        both = there[:, None] & (e < E)[None]
+        at = (g * slots + first + c[:, None]) * E + e[None]
+        k = tl.load(keys + at, both, 0.0)
+        position = None
+        if key_positions is not None:
+            position = rows_of(key_positions, S, n, c, e, both, E)
+        score, seen = scores(q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H, P, WIDE)
+        # (A score that is not a number stays.)
+        score = tl.where(seen[None] & ~(score <= NO_SCORE), score, -float("inf"))
+        higher = tl.maximum(top, tl.max(score, 1), propagate_nan=tl.PropagateNan.ALL)
+        weight = tl.exp(score - higher[:, None])
+        factor = tl.exp(top - higher)
+        total = total * factor + tl.sum(weight, 1)
+        top = higher
+        if keep is not None:
+            kept = tl.load(keep + g * keep_row + keep_row - n + c, there, 0)
+            weight = weight * kept.to(WIDE)[None] * keep_scale
+        v = tl.load(values + at, both, 0.0)
+        attended = tl.dot(weight.to(v.dtype), v, attended * factor[:, None], input_precision=P)
+        if value_positions is not None:
+            position = rows_of(value_positions, S, n, c, e, both, E)
+            attended = tl.dot(weight.to(v.dtype), position, attended, input_precision=P)
+    row = (rows == 0)[:, None] & (e < E)[None]
+    if SPLITS == 1:
+        total = tl.where(total == 0, 1.0, total)  # attention over nothing is zero
+        attended = attended / total[:, None]
+        tl.store(out + g * E + e[None] + 0 * rows[:, None], attended.to(out.dtype.element_ty), row)
+        tl.store(lse + g + 0 * rows, top + tl.log(total), rows == 0)
+    else:
+        at = split * G + g
+        tl.store(out + at * E + e[None] + 0 * rows[:, None], attended, row)
+        tl.store(top_out + at + 0 * rows, top, rows == 0)
+        tl.store(total_out + at + 0 * rows, total, rows == 0)
+
+
+@triton.jit(do_not_specialize=CHANGING)
+def attend_backward(
+    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, d_q, delta_out, G,
+    n, slots, first, S, pad_row, keep_row, keep_scale, scale, H: tl.constexpr, E: tl.constexpr, SPLITS: tl.constexpr,
+    BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the queries, from that of the result of ``attend``. Grid (G, splits).
+
+    Args:
+        d_out, out: the result's gradient, and the result [G, E].
+        d_q: [G, E]; with several ``SPLITS`` their shares [splits, G, E], which have to be added.
+        delta_out: the product of ``d_out`` and ``out`` [G], for later kernels.
+    """
+    g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
+    row_at = g * E + e[None] + 0 * rows[:, None]
+    wide = (e < E)[None] & (rows < ROWS)[:, None]
+    q16 = tl.load(q + row_at, wide, 0.0)
+    d16 = tl.load(d_out + row_at, wide, 0.0)
+    delta = tl.sum(d16.to(WIDE) * tl.load(out + row_at, wide, 0.0).to(WIDE), 1)
+    log_sum = tl.load(lse + g).to(WIDE)
+    tl.store(delta_out + g + 0 * rows, delta, (rows == 0) & (split == 0))
+    per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
+    total = tl.zeros([ROWS, BE], WIDE)
+    for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
+        c = c0 + tl.arange(0, BC)
+        there = c < n
+        both = there[:, None] & (e < E)[None]
+        at = (g * slots + first + c[:, None]) * E + e[None]
+        k = tl.load(keys + at, both, 0.0)
+        position = None
+        if key_positions is not None:
+            position = rows_of(key_positions, S, n, c, e, both, E)
+        score, seen = scores(q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H, P, WIDE)
+        weight = tl.where(seen[None] & ~(score <= NO_SCORE), tl.exp(score - log_sum), 0.0)
+        d_weight = tl.dot(d16, tl.trans(tl.load(values + at, both, 0.0)), input_precision=P)
+        if value_positions is not None:
+            by_value = rows_of(value_positions, S, n, c, e, both, E)
+            d_weight += tl.dot(d16, tl.trans(by_value), input_precision=P)
+        d_weight = d_weight.to(WIDE)
+        if keep is not None:
+            kept = tl.load(keep + g * keep_row + keep_row - n + c, there, 0)
+            d_weight = d_weight * kept.to(WIDE)[None] * keep_scale
+        d_score = (weight * (d_weight - delta[:, None])).to(k.dtype)
+        total = tl.dot(d_score, k, total, input_precision=P)
+        if key_positions is not None:
+            total = tl.dot(d_score, position, total, input_precision=P)
+    total = total * scale
+    row = (rows == 0)[:, None] & (e < E)[None]
+    if SPLITS == 1:
+        tl.store(d_q + row_at, total.to(d_q.dtype.element_ty), row)
+    else:
+        tl.store(d_q + split * G * E + row_at, total, row)

@@ -1,0 +1,284 @@
+"""The fused loop's backward pass: five kernels per layer and step, and three for what the step leaves.
+
+As in the fast loop, it computes gradients of activations only; each weight's gradient is one product after the steps.
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.fast.backward import BlockBackward
+from fb_fairseq.ops.feedback.fast.tile import Tile, Workspace
+from fb_fairseq.ops.feedback.fused import attention, memory, products
+from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
+from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
+from fb_fairseq.ops.feedback.fused.launches import Source, contiguous, keep_of
+from fb_fairseq.ops.layers import Affine
+
+# Steps whose own slots gather gradients from each other one by one; from later steps, they get them by one product.
+GATHERED_STEPS = 16
+RECOMPUTED_STEPS = 32  # steps whose activations are kept at a time, if they are computed again
+OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
+
+
+class FusedWorkspace(Workspace):
+    """What steps leave for the products after them, without what has a number for each slot.
+
+    Attributes:
+        delta, cross_delta: products of attention's results and their gradients [T, L, G].
+        sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after attention
+            to the encoder, and after attention to the memory.
+        normed: the gradient of what a sublayer reads [B, D] (post-norm).
+    """
+
+    def __init__(self, block: FusedBlock, steps: int):
+        super().__init__(block, steps, scores=False)
+        s = block.sizes
+        self.delta = block.new(steps, s.L, s.G, dtype=block.wide)
+        self.sums, self.normed = block.new(3, s.B, s.D), block.new(s.B, s.D)
+        if block.encoder:
+            self.cross_delta = block.new(steps, s.L, s.G, dtype=block.wide)
+
+
+class Above(NamedTuple):
+    """What the sublayer above adds to the gradient of its input.
+
+    Attributes:
+        d_normed: the gradient of what it reads: of its norm's result with pre-norm.
+        x, norm, statistics: the norm's input, weights and statistics (pre-norm).
+    """
+
+    d_normed: Tensor
+    x: Tensor
+    norm: Affine
+    statistics: Tensor
+
+
+class FusedBackward(BlockBackward):
+    """One backward pass over a block."""
+
+    block: FusedBlock
+    record: Optional[FusedRecord]
+
+    def __init__(self, block: FusedBlock, record: Optional[FusedRecord]):
+        self.block, self.record = block, record
+        self.sums = FusedGradients(block)
+        weights, active = block.weights, block.inputs.active
+        # Layers that do not run pass their inputs on: what memories take of them is taken of the one below.
+        self.active = [l for l in range(block.sizes.L) if active[l]]
+        ends = [l + 1 for l in self.active] + [block.sizes.L + 1]
+        starts = [0] + ends[:-1]
+        mix_KA = weights.mix_KA.to(block.wide)
+        self.mix = torch.stack([mix_KA[:, a:b].sum(1) for a, b in zip(starts, ends)], 1).contiguous()
+
+    def run(self, d_out_TBD: Tensor) -> Tensor:
+        """See ``BlockBackward.run``."""
+        block, s = self.block, self.block.sizes
+        d_out_TBD = d_out_TBD.contiguous()
+        d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
+        size = s.T if self.record is not None else min(s.T, RECOMPUTED_STEPS)
+        self.work = FusedWorkspace(block, size)
+        recomputed = FusedRecord(block, size) if self.record is None else None
+        for last in range(s.T, 0, -size):
+            first = max(0, last - size)
+            if recomputed is not None:
+                block.run_again(recomputed, first, last)
+            self._record = recomputed or self.record
+            tile = Tile(block, self._record, self.work, first, last, at=0)
+            self._run_tile(tile, d_out_TBD, d_x_TBD)
+            d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
+            shares = self.mix[:, 0].to(d_x_TBD.dtype)
+            d_x_TBD[first:last] += torch.einsum("k,ktbd->tbd", shares, d_memory_KTBD)
+            self._finish_first_queries(tile, d_x_TBD)
+            self.sums.add_attention(tile)
+            self.sums.add_tile(tile)
+        if s.C:
+            self.sums.add_carried()
+        return d_x_TBD
+
+    def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
+        """See ``BlockBackward._run_tile``."""
+        for last in range(tile.steps, 0, -GATHERED_STEPS):
+            first = max(0, last - GATHERED_STEPS)
+            self.sums.pull_slots(tile, tile.first + first, tile.first + last)
+            for i in range(last - 1, first - 1, -1):
+                self._memory(tile, i, last)
+                self._layers(tile, i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
+
+    def _memory(self, tile: Tile, i: int, last: int) -> None:
+        """The gradient of the memories of the tile's step i, from its later steps up to ``last``, and from what the
+        others have left."""
+        block, s, work = self.block, self.block.sizes, self.work
+        launcher, t = block.launcher, tile.first + i
+        if t + 1 == s.T:  # no step of the block sees it
+            for x in (work.d_kv_ITBZ[:, i], work.d_kv_normed_ITBD[:, i], work.d_memory_KTBD[:, i]):
+                x.zero_()
+            return
+        after, S = tile.at + i + 1, s.S
+        keep, keep_scale = keep_of(block.inputs.dropouts.attention_LTBHS, slice(None), slice(t + 1, None))
+        keys, values = block.slots.keys_IGCE, block.slots.values_IGCE
+        memory.own_slot[(s.G, s.I)](
+            tile.record.q.whole[after:], work.da.whole[i + 1 :], tile.record.lse[after:], work.delta[i + 1 :], keys,
+            values, *block.positions, block.log_mask_LHS, None if block.reach_TB is None else block.reach_TB[t + 1 :],
+            keep, self.sums.slots, work.d_kv_ITBZ[:, i], s.G, last - i - 1, s.T, s.C + t, keys.shape[2], S,
+            self.sums.slots.stride(0), work.d_kv_ITBZ.stride(0), 0 if keep is None else keep.shape[-1], keep_scale,
+            launcher.scale, B=s.B, H=s.H, E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE,
+            WIDE=launcher.WIDE, num_warps=4,
+        )  # fmt: skip
+        sources = block.weights.sources
+        shared = len({source.projection for source in sources}) == 1
+        d_normed = work.d_kv_normed_ITBD[:, i]
+        launcher.product(
+            products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], block.kv_weight, d_normed, None, s.B, s.D,
+            work.d_kv_ITBZ.stride(0), 0 if shared else block.kv_weight.stride(0), work.d_kv_normed_ITBD.stride(0),
+            sets=s.I, K=2 * s.X, SPLITS=1,
+        )  # fmt: skip
+        launcher.rows(
+            memory.memory_backward, d_normed, block.memory_KTBD[:, t], block.kv_norm[0], work.d_memory_KTBD[:, i], s.B,
+            work.d_kv_normed_ITBD.stride(0), block.memory_KTBD.stride(0), work.d_memory_KTBD.stride(0), sets=s.K, K=s.K,
+            SETS=s.I, PROJECTIONS=len(block.kv_weight), D=s.D,
+        )  # fmt: skip
+
+    def _layers(self, tile: Tile, i: int, d_out: Tensor, d_x: Tensor) -> None:
+        """The gradient of the embedding of the tile's step i, through the layers, and what they leave."""
+        block, work, record = self.block, self.work, tile.record
+        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
+        masks = block.inputs.dropouts
+        base, above = d_out, None
+        if not self.active:
+            d_x.copy_(d_out)
+        for number in range(len(self.active) - 1, -1, -1):
+            l = self.active[number]
+            layer = block.weights.layers[l]
+            # Feed-forward sublayer.
+            mix = self.mix[:, number + 1 :], self.mix.stride(0)
+            keep = keep_of(masks.ffn_residual_LTBD, l, t)
+            base = self._back(
+                base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum.whole[l, at],
+                layer.fc2, keep, work.d_ffn.whole[l, i], work.d_ffn_norm.whole[l, i], work.d_hidden.whole[l, i],
+                work.sums[0], record.hidden.whole[l, at], keep_of(masks.hidden_LTBF, l, t),
+            )  # fmt: skip
+            d_normed = work.d_ffn_norm.whole[l, i] if pre else work.normed
+            self._through(work.d_hidden.whole[l, i], layer.fc1, d_normed, None, 1)
+            last_x = record.crossed_x if block.encoder else record.attended_x
+            above = Above(d_normed, last_x.whole[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
+            if block.encoder:
+                base, above = self._cross_attention(base, above, tile, i, l)
+            # Attention to the memory.
+            keep = keep_of(masks.attention_residual_LTBD, l, t)
+            to = work.sums[2] if number else d_x
+            base = self._back(
+                base, above, None, i, l, at, "attn", layer.attn_norm,
+                None if pre else record.attention_sum.whole[l, at], layer.out, keep, work.d_attention.whole[l, i],
+                work.d_attn_norm.whole[l, i], work.da.whole[i, l], to,
+            )  # fmt: skip
+            q, a, lse = record.q.whole[at, l], record.a.whole[at, l], record.lse[at, l]
+            d_normed = work.d_attn_norm.whole[l, i] if pre else work.normed
+            self._attention(
+                q, a, lse, block.memory_source(l, t), work.da.whole[i, l], work.dq.whole[i, l], work.delta[i, l],
+                None if l == 0 else layer.query, d_normed,
+            )  # fmt: skip
+            above = Above(d_normed, record.x.whole[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
+        if self.active and self.active[0] > 0:  # else the queries' part follows, for all steps at once
+            d_x += tile.attn_norm[self.active[0]].step_backward(above.d_normed, i) if pre else above.d_normed
+
+    def _cross_attention(self, base: Tensor, above: Above, tile: Tile, i: int, l: int) -> Tuple[Tensor, Above]:
+        """The gradient through a layer's attention to the encoder."""
+        block, work, record = self.block, self.work, tile.record
+        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
+        cross, keep = block.weights.layers[l].cross, keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t)
+        base = self._back(
+            base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum.whole[l, at],
+            cross.out, keep, work.d_crossed.whole[l, i], work.d_cross_norm.whole[l, i], work.dca.whole[i, l], work.sums[1],
+        )  # fmt: skip
+        q, a, lse = record.cross_q.whole[at, l], record.cross_a.whole[at, l], record.cross_lse[at, l]
+        d_normed = work.d_cross_norm.whole[l, i] if pre else work.normed
+        self._attention(
+            q, a, lse, block.encoder_source(l, t), work.dca.whole[i, l], work.dcq.whole[i, l], work.cross_delta[i, l],
+            cross.query, d_normed,
+        )  # fmt: skip
+        return base, Above(
+            d_normed, record.attended_x.whole[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
+        )
+
+    def _back(
+        self,
+        base: Tensor,
+        above: Optional[Above],
+        mix: Optional[Tuple[Tensor, int]],
+        i: int,
+        l: int,
+        at: int,
+        kind: str,
+        norm: Affine,
+        summed: Optional[Tensor],
+        affine: Affine,
+        keep: Tuple[Optional[Tensor], float],
+        d_branch: Tensor,
+        d_norm: Tensor,
+        out: Tensor,
+        d_sum: Tensor,
+        hidden: Optional[Tensor] = None,
+        keep_hidden: Tuple[Optional[Tensor], float] = (None, 1.0),
+    ) -> Tensor:
+        """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
+
+        Args:
+            norm, summed: the sublayer's own norm and its input (post-norm).
+        """
+        block, s, work = self.block, self.block.sizes, self.work
+        pre = block.inputs.options.normalize_before
+        d_normed = None if above is None else above.d_normed
+        x = weight_norm = mean = rstd = None
+        if pre and above is not None:
+            x, weight_norm, (mean, rstd) = above.x, contiguous(above.norm)[0], above.statistics
+        elif not pre:
+            x, weight_norm = summed, contiguous(norm)[0]
+            mean, rstd = self._record.statistics[kind][:, l, at]
+        d_memory, shares, stride = None, None, 0
+        if mix is not None:
+            d_memory, (shares, stride) = work.d_memory_KTBD[:, i], mix
+        N = out.shape[-1]
+        block.launcher.product(
+            products.back_product, N, s.D, base, d_normed, x, weight_norm, mean, rstd, d_memory, shares,
+            contiguous(affine)[0], hidden, keep[0], keep_hidden[0], d_sum, None if pre else d_norm, d_branch, out, s.B,
+            N, work.d_memory_KTBD.stride(0), stride, keep[1], keep_hidden[1], PRE=pre, K=s.K, D=s.D,
+            KIND=block.kind,
+        )  # fmt: skip
+        return d_sum
+
+    def _through(self, a: Tensor, affine: Affine, out: Tensor, a_out: Optional[Tensor], splits: int) -> None:
+        """The gradient of a linear map's input; a is the sum of ``splits`` parts, which is written to ``a_out``."""
+        s, weight = self.block.sizes, contiguous(affine)[0]
+        inner = len(weight)
+        self.block.launcher.product(
+            products.product_transposed, s.D, inner, a, weight, out, a_out, s.B, s.D, 0, 0, 0, K=inner, SPLITS=splits
+        )
+
+    def _attention(
+        self,
+        q: Tensor,
+        a: Tensor,
+        lse: Tensor,
+        source: Source,
+        d_a: Tensor,
+        d_q: Tensor,
+        delta: Tensor,
+        query: Optional[Affine],
+        d_normed: Tensor,
+    ) -> None:
+        """The gradients of queries and, through their projection, of what they are projected from.
+
+        Args:
+            query: the projection; None: its gradient follows for all steps at once.
+        """
+        block = self.block
+        splits = block.launcher.splits(source)
+        to = d_q if splits == 1 else block.parts
+        block.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), (to, delta), splits)
+        if query is not None:
+            self._through(d_q if splits == 1 else to, query, d_normed, None if splits == 1 else d_q, splits)
+        elif splits > 1:
+            d_q.copy_(block.parts[:splits].sum(0))

@@ -1,0 +1,119 @@
+"""What the kernels' launches of a block have in common: types, tiles, and pointers into the block's tensors.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.fast.block import Sizes
+from fb_fairseq.ops.feedback.fused import attention
+from fb_fairseq.ops.feedback.fused.tiles import (
+    ProductTile,
+    attention_tile,
+    multiprocessors,
+    power_of_2,
+    product_tile,
+    shared_memory,
+)
+from fb_fairseq.ops.layers import Affine, Dropout
+
+
+class Source(NamedTuple):
+    """What a step's queries attend to.
+
+    Attributes:
+        keys, values: [G, slots, E], contiguous.
+        n, first: number of slots and the first of them.
+        positions: tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none.
+        log_mask_HS: logarithms of the span masks by distance.
+        reach_B: how many steps back each stream may look.
+        padding: bytes [B, C]: slots that a stream does not see.
+        keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale.
+    """
+
+    keys: Tensor
+    values: Tensor
+    n: int
+    first: int
+    positions: Tuple[Optional[Tensor], Optional[Tensor]] = (None, None)
+    log_mask_HS: Optional[Tensor] = None
+    reach_B: Optional[Tensor] = None
+    padding: Optional[Tensor] = None
+    keep: Optional[Tensor] = None
+    keep_scale: float = 1.0
+
+
+class Launcher:
+    """Sizes and types of a block's kernels.
+
+    Args:
+        dtype: of matrices; wide: of sums.
+        slots: the most that a step attends to.
+    """
+
+    def __init__(self, sizes: Sizes, dtype: torch.dtype, wide: torch.dtype, device: torch.device, slots: int):
+        s = self.sizes = sizes
+        self.itemsize, self.memory = dtype.itemsize, shared_memory(device)
+        self.WIDE = tl.float64 if wide == torch.float64 else tl.float32
+        tf32 = dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+        self.P = "tf32" if tf32 or dtype in (torch.float16, torch.bfloat16) else "ieee"
+        processors = multiprocessors(device)
+        self.attention = attention_tile(s.G, slots, s.E, self.itemsize, processors, self.memory)
+        self.BE = power_of_2(s.E)
+        self.scale = s.E**-0.5
+        self._tiles: Dict[Tuple[int, int], ProductTile] = {}
+
+    def tile(self, columns: int, inner: int) -> ProductTile:
+        """The tile of a product."""
+        key = columns, inner
+        if key not in self._tiles:
+            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.memory)
+        return self._tiles[key]
+
+    def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:
+        """Launch a product's kernel: a program for each tile."""
+        tile = self.tile(columns, inner)
+        grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
+        kernel[grid](*arguments, P=self.P, WIDE=self.WIDE, **constants, **tile.options())
+
+    def rows(self, kernel, *arguments: Any, sets: int = 1, **constants: Any) -> None:
+        """Launch a kernel that goes through whole rows."""
+        BM, BK = 4, min(256, power_of_2(self.sizes.D))
+        grid = (triton.cdiv(self.sizes.B, BM), sets)
+        kernel[grid](*arguments, BM=BM, BK=BK, WIDE=self.WIDE, num_warps=4, **constants)
+
+    def attend(self, kernel, source: Source, before: tuple, after: tuple, splits: int) -> None:
+        """Launch a kernel of ``attention.py``: ``before`` and ``after`` are its arguments around those of the source."""
+        s, tile = self.sizes, self.attention
+        S = next((len(table) for table in source.positions if table is not None), 0)
+        if source.log_mask_HS is not None:
+            S = source.log_mask_HS.shape[-1]
+        kernel[(s.G, splits)](
+            *before, source.keys, source.values, *source.positions, source.log_mask_HS, source.reach_B, source.padding,
+            source.keep, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
+            0 if source.padding is None else source.padding.shape[1],
+            0 if source.keep is None else source.keep.shape[-1], source.keep_scale, self.scale, H=s.H, E=s.E,
+            SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, WIDE=self.WIDE, STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
+
+    def splits(self, source: Source) -> int:
+        """In how many parts a source's slots are read."""
+        return min(self.attention.splits, max(1, triton.cdiv(source.n, self.attention.BC)))
+
+
+CHANGING = attention.CHANGING
+
+
+def keep_of(mask: Optional[Dropout], *index: int) -> Tuple[Optional[Tensor], float]:
+    """A part of a dropout mask as bytes, and its scale."""
+    return (None, 1.0) if mask is None else (mask.keep[index].view(torch.uint8), mask.scale)
+
+
+def contiguous(affine: Optional[Affine]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """Weight and bias, contiguous."""
+    return (None, None) if affine is None else tuple(None if x is None else x.contiguous() for x in affine)

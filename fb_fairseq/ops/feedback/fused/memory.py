@@ -1,0 +1,186 @@
+"""A step's memories: merged, projected to keys and values, and their gradients.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import triton
+import triton.language as tl
+
+from fb_fairseq.ops.feedback.fused.attention import NO_SCORE
+from fb_fairseq.ops.feedback.fused.products import EPS, scaled_part, statistics
+
+
+@triton.jit
+def merged(x, mix, r, k, both, m, x_layer, A: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr):
+    """Some columns of memory m: ``Σ_a mix[m, a] x^a`` (v3 §3.3, Eq. 1)."""
+    total = tl.load(mix + m * A).to(WIDE) * tl.load(x + r[:, None] * D + k[None], both, 0.0).to(WIDE)
+    for a in tl.static_range(1, A):
+        share = tl.load(mix + m * A + a).to(WIDE)
+        total += share * tl.load(x + a * x_layer + r[:, None] * D + k[None], both, 0.0).to(WIDE)
+    return total
+
+
+@triton.jit(do_not_specialize=["slot", "slots"])
+def remember(
+    x, mix, norm_weight, norm_bias, weight, bias, memory, keys, values, B, x_layer, memory_stride, slot, slots,
+    A: tl.constexpr, K: tl.constexpr, PROJECTIONS: tl.constexpr, D: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Merge a step's representations to memories, and write their keys and values to a slot.
+
+    The third dimension of the grid counts sets of keys and values.
+
+    Args:
+        x: representations, [B, D] each, ``x_layer`` apart; mix [K, A].
+        norm_weight, norm_bias [PROJECTIONS, D]; None: memories are projected as they are.
+        weight [PROJECTIONS, 2 H E, D], bias: of keys, then values.
+        memory: where the memories [B, D] are stored, ``memory_stride`` apart.
+        keys, values: [I, B, H, slots, E].
+    """
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    i = tl.program_id(2).to(tl.int64)
+    m = i if K > 1 else 0
+    p = i if PROJECTIONS > 1 else 0
+    there = r < B
+    store = (tl.program_id(1) == 0) & ((K > 1) | (i == 0))
+    mean = tl.zeros([BM], WIDE)
+    squares = tl.zeros([BM], WIDE)
+    if norm_weight is not None:
+        for k0 in range(0, D, BK):
+            k = k0 + tl.arange(0, BK)
+            mean += tl.sum(merged(x, mix, r, k, there[:, None] & (k < D)[None], m, x_layer, A, D, WIDE), 1)
+        mean = mean / D
+        for k0 in range(0, D, BK):
+            k = k0 + tl.arange(0, BK)
+            both = there[:, None] & (k < D)[None]
+            part = merged(x, mix, r, k, both, m, x_layer, A, D, WIDE) - mean[:, None]
+            squares += tl.sum(tl.where(both, part * part, 0.0), 1)
+    rstd = 1 / tl.sqrt(squares / D + EPS)
+    total = tl.zeros([BM, BN], WIDE)
+    Z: tl.constexpr = 2 * H * E
+    for k0 in range(0, D, BK):
+        k = k0 + tl.arange(0, BK)
+        both = there[:, None] & (k < D)[None]
+        part = merged(x, mix, r, k, both, m, x_layer, A, D, WIDE)
+        tl.store(memory + m * memory_stride + r[:, None] * D + k[None], part.to(memory.dtype.element_ty), both & store)
+        if norm_weight is not None:
+            scale = tl.load(norm_weight + p * D + k, k < D, 0.0).to(WIDE)
+            shift = tl.load(norm_bias + p * D + k, k < D, 0.0).to(WIDE)
+            part = (part - mean[:, None]) * rstd[:, None] * scale[None] + shift[None]
+        w = tl.load(weight + (p * Z + n[:, None]) * D + k[None], (n < Z)[:, None] & (k < D)[None], 0.0)
+        total = tl.dot(part.to(w.dtype), tl.trans(w), total, input_precision=P)
+    if bias is not None:
+        total += tl.load(bias + p * Z + n, n < Z, 0.0).to(WIDE)[None]
+    X: tl.constexpr = H * E
+    at = (((i * B + r[:, None]) * H + ((n % X) // E)[None]) * slots + slot) * E + (n % E)[None]
+    both = there[:, None] & (n < Z)[None]
+    tl.store(keys + at, total.to(keys.dtype.element_ty), both & (n < X)[None])
+    tl.store(values + at, total.to(values.dtype.element_ty), both & (n >= X)[None])
+
+
+@triton.jit
+def memory_backward(
+    d_normed, memory, norm_weight, d_memory, B, set_stride, memory_stride, d_memory_stride, K: tl.constexpr,
+    SETS: tl.constexpr, PROJECTIONS: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a step's memories, from those of their normed values. The grid's second dimension counts memories.
+
+    Args:
+        d_normed: for each set [B, D], ``set_stride`` apart.
+        norm_weight [PROJECTIONS, D]: None: there is no norm.
+    """
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    m = tl.program_id(1).to(tl.int64)
+    there = r < B
+    mean = tl.zeros([BM], WIDE)
+    rstd = tl.zeros([BM], WIDE)
+    own = memory + m * memory_stride
+    if norm_weight is not None:
+        mean, rstd = statistics(own, r, there, D, BM, BK, WIDE)
+    for j in tl.static_range(1 if K > 1 else SETS):
+        i = m if K > 1 else j
+        p = i if PROJECTIONS > 1 else 0
+        summed = tl.zeros([BM], WIDE)
+        along = tl.zeros([BM], WIDE)
+        if norm_weight is not None:
+            for k0 in range(0, D, BK):
+                k = k0 + tl.arange(0, BK)
+                both = there[:, None] & (k < D)[None]
+                d = tl.load(d_normed + i * set_stride + r[:, None] * D + k[None], both, 0.0).to(WIDE)
+                hat, scaled = scaled_part(d, own, r, k, both, mean, rstd, norm_weight + p * D, D, WIDE)
+                summed += tl.sum(scaled, 1)
+                along += tl.sum(scaled * hat, 1)
+        for k0 in range(0, D, BK):
+            k = k0 + tl.arange(0, BK)
+            both = there[:, None] & (k < D)[None]
+            at = r[:, None] * D + k[None]
+            d = tl.load(d_normed + i * set_stride + at, both, 0.0).to(WIDE)
+            if norm_weight is not None:
+                hat, scaled = scaled_part(d, own, r, k, both, mean, rstd, norm_weight + p * D, D, WIDE)
+                d = rstd[:, None] * (scaled - summed[:, None] / D - hat * (along[:, None] / D))
+            result = d_memory + m * d_memory_stride + at
+            if j > 0:
+                d += tl.load(result, both, 0.0).to(WIDE)
+            tl.store(result, d.to(d_memory.dtype.element_ty), both)
+
+
+@triton.jit(do_not_specialize=["later", "slot", "slots", "T"])
+def own_slot(
+    q, d_out, lse, delta, keys, values, key_positions, value_positions, log_mask, reach, keep, d_slots, d_kv, G, later, T,
+    slot, slots, S, side, set_stride, keep_row, keep_scale, scale, B: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+    L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
+
+    Grid (G, sets). All tensors of steps begin at the step after this one.
+
+    Args:
+        q, d_out [later, L, G, E]; lse, delta [later, L, G]: see ``fb_fairseq.ops.feedback.fused.attention``.
+        keys, values: [sets, G, slots, E]; d_slots: what later tiles have left of their gradients, [2, sets, G, slots, E],
+            whose halves are ``side`` apart.
+        log_mask: [L, H, S]; reach: [later, B]; keep: [L, T, G, keep_row].
+        d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
+    """
+    g, i = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    e = tl.arange(0, BE)
+    at = ((i * G + g) * slots + slot) * E + e
+    k = tl.load(keys + at, e < E, 0.0).to(WIDE)
+    v = tl.load(values + at, e < E, 0.0).to(WIDE)
+    d_k = tl.load(d_slots + at, e < E, 0.0).to(WIDE)
+    d_v = tl.load(d_slots + side + at, e < E, 0.0).to(WIDE)
+    for y0 in range(0, later * LAYERS, BY):
+        y = y0 + tl.arange(0, BY)
+        step = y // LAYERS
+        l = y % LAYERS + (i if LAYERS < L else 0)
+        distance = step + 1
+        seen = (step < later) & (distance <= S)
+        both = seen[:, None] & (e < E)[None]
+        row = (step * L + l) * G + g
+        queries = tl.load(q + row[:, None] * E + e[None], both, 0.0).to(WIDE)
+        d_outs = tl.load(d_out + row[:, None] * E + e[None], both, 0.0).to(WIDE)
+        key, value = k[None], v[None]
+        if key_positions is not None:
+            key = key + tl.load(key_positions + (S - distance)[:, None] * E + e[None], both, 0.0).to(WIDE)
+        if value_positions is not None:
+            value = value + tl.load(value_positions + (S - distance)[:, None] * E + e[None], both, 0.0).to(WIDE)
+        score = tl.sum(queries * key, 1) * scale
+        if log_mask is not None:
+            score += tl.load(log_mask + (l * H + g % H) * S + S - distance, seen, 0.0).to(WIDE)
+        if reach is not None:
+            seen = seen & (distance <= tl.load(reach + step * B + g // H, seen, 0))
+        weight = tl.exp(score - tl.load(lse + row, seen, 0.0).to(WIDE))
+        weight = tl.where(seen & ~(score <= NO_SCORE), weight, 0.0)
+        d_weight = tl.sum(d_outs * value, 1)
+        kept = weight
+        if keep is not None:
+            drop = tl.load(keep + ((l * T + step) * G + g) * keep_row + keep_row - distance, seen, 0).to(WIDE)
+            d_weight = d_weight * drop * keep_scale
+            kept = weight * drop * keep_scale
+        d_score = weight * (d_weight - tl.load(delta + row, seen, 0.0).to(WIDE)) * scale
+        d_k += tl.sum(tl.where(both, d_score[:, None] * queries, 0.0), 0)
+        d_v += tl.sum(tl.where(both, kept[:, None] * d_outs, 0.0), 0)
+    out = d_kv + i * set_stride + (g // H) * 2 * H * E + (g % H) * E + e
+    tl.store(out, d_k.to(d_kv.dtype.element_ty), e < E)
+    tl.store(out + H * E, d_v.to(d_kv.dtype.element_ty), e < E)
