@@ -39,7 +39,10 @@ class AutomaticLoop(BlockLoop):
         "graph is fastest, with either kernel, and computes the same"
     )
     runs = "everywhere"
-    reason = "native on a CPU in fp32 where it can be compiled, otherwise fast; on a GPU the loops are tried after some blocks"
+    reason = (
+        "native on a CPU in fp32 where it can be compiled, otherwise fast; "
+        "on a GPU the loops are tried after some blocks"
+    )
 
     def __init__(self, loops: Callable[[], Dict[str, StepLoop]]):
         self._loops = loops

@@ -108,6 +108,9 @@ class Record:
 class Block:
     """A block's forward pass, with all that its backward pass needs except the record of activations.
 
+    Args:
+        threads: how many share what is done outside of the loop over steps.
+
     Attributes:
         inputs, sizes, weights: what the block is given, and its weights in the compute type.
         slots: keys and values of the carried memory and of the block's steps.
@@ -115,13 +118,10 @@ class Block:
         reaches: how many steps back each layer reaches.
         ragged: some steps or layers reach fewer than S slots.
         wide: the type of softmax and of sums over steps, at least fp32.
-        threads: how many share what is done outside of the loop over steps.
     """
 
-    threads = 1
-
-    def __init__(self, inputs: BlockInputs):
-        self.inputs = inputs
+    def __init__(self, inputs: BlockInputs, threads: int = 1):
+        self.inputs, self.threads = inputs, threads
         self.sizes = s = block_sizes(inputs)
         self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
         self.dtype, self.wide = inputs.dtype, at_least_fp32(inputs.x_TBD[:0]).dtype

@@ -11,8 +11,8 @@ RELU_SQUARED = tl.constexpr(NUMBERS["relu_squared"])
 GELU = tl.constexpr(NUMBERS["gelu"])
 GELU_TANH = tl.constexpr(NUMBERS["gelu_accurate"])
 TANH = tl.constexpr(NUMBERS["tanh"])
-# The constants below: sqrt(1/2), sqrt(2/π), 1/sqrt(2π), and 0.044715, the cubic term of the approximation of GELU by tanh
-# (Hendrycks and Gimpel 2016), which is three times as large in its derivative.
+# The constants below: sqrt(1/2), sqrt(2/π), 1/sqrt(2π), and 0.044715, the cubic term of the approximation of GELU by
+# tanh (Hendrycks and Gimpel 2016), which is three times as large in its derivative.
 
 
 @triton.jit

@@ -191,7 +191,8 @@ class FusedBackward(BlockBackward):
         cross, keep = block.weights.layers[l].cross, keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t)
         base = self._back(
             base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum.whole[l, at],
-            cross.out, keep, work.d_crossed.whole[l, i], work.d_cross_norm.whole[l, i], work.dca.whole[i, l], work.sums[1],
+            cross.out, keep, work.d_crossed.whole[l, i], work.d_cross_norm.whole[l, i], work.dca.whole[i, l],
+            work.sums[1],
         )  # fmt: skip
         q, a, lse = record.cross_q.whole[at, l], record.cross_a.whole[at, l], record.cross_lse[at, l]
         d_normed = work.d_cross_norm.whole[l, i] if pre else work.normed

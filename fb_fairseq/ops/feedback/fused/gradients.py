@@ -44,7 +44,7 @@ class FusedGradients(BlockGradients):
         """Done by ``add_attention``."""
 
     def pull_slots(self, tile: Tile, first: int, last: int) -> None:
-        """Add to the gradients of the keys and values of steps first … last - 1 what the tile's later steps contribute."""
+        """Add what the tile's later steps contribute to the keys and values of its steps first … last - 1."""
         s = self.block.sizes
         if last == tile.last or first == last:
             return

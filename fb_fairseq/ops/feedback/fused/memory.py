@@ -128,8 +128,8 @@ def memory_backward(
 
 @triton.jit(do_not_specialize=["later", "slot", "slots", "T"])
 def own_slot(
-    q, d_out, lse, delta, keys, values, key_positions, value_positions, log_mask, reach, keep, d_slots, d_kv, G, later, T,
-    slot, slots, S, side, set_stride, keep_row, keep_scale, scale, B: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+    q, d_out, lse, delta, keys, values, key_positions, value_positions, log_mask, reach, keep, d_slots, d_kv, G, later,
+    T, slot, slots, S, side, set_stride, keep_row, keep_scale, scale, B: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
     L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
@@ -138,8 +138,8 @@ def own_slot(
 
     Args:
         q, d_out [later, L, G, E]; lse, delta [later, L, G]: see ``fb_fairseq.ops.feedback.fused.attention``.
-        keys, values: [sets, G, slots, E]; d_slots: what later tiles have left of their gradients, [2, sets, G, slots, E],
-            whose halves are ``side`` apart.
+        keys, values: [sets, G, slots, E]; d_slots: what later tiles have left of their gradients, [2, sets, G, slots,
+            E], whose halves are ``side`` apart.
         log_mask: [L, H, S]; reach: [later, B]; keep: [L, T, G, keep_row].
         d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
     """

@@ -10,10 +10,12 @@
     src/step.h        a step of decoding
     src/loop.cpp      the functions that are called from Python
     build.py          compiles them at first use, to a cache folder
-    library.py        the compiled functions and their arguments, by ctypes
+    structures.py     the structures of arguments.h, by ctypes; arguments.py fills them
+    library.py        the compiled functions
     packing.py        weights in the layout of the products
-    loop.py           the passes over a block; what they do not cover runs in the fast loop
-    step.py           decoding steps
+    blocks.py         the passes over a block
+    loop.py           the step loop; what it does not cover runs in the fast loop
+    step.py           a decoding step; stepper.py: decoding steps, with weights that stay packed
 
 It has the same place as the loops of ``forward.py`` and ``backward.py`` in the folder above, whose other parts it
 shares: everything that is not sequential is torch's. Why it is faster: each weight is packed once per block, not in

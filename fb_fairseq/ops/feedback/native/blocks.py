@@ -16,60 +16,68 @@ from fb_fairseq.ops.feedback.fast.block import BlockInputs
 from fb_fairseq.ops.feedback.fast.forward import Block, Record
 from fb_fairseq.ops.feedback.fast.loop import BlockRun
 from fb_fairseq.ops.feedback.fast.tile import Tile
-from fb_fairseq.ops.feedback.native.library import (
-    BlockArgs,
-    LayerArgs,
-    Library,
-    Mask,
-    SetArgs,
-    TileArgs,
-    pointer,
-)
+from fb_fairseq.ops.feedback.native.arguments import EncoderShape, block_arguments, record_arguments, tile_arguments
+from fb_fairseq.ops.feedback.native.library import Library, pointer
 from fb_fairseq.ops.feedback.native.packing import packing_in
-from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Dropout
+from fb_fairseq.ops.feedback.native.structures import (
+    BlockTransposes,
+    LayerArgs,
+    LayerTransposes,
+    Matrix,
+    RecordArgs,
+    SetArgs,
+)
 from fb_fairseq.ops.threads import each, each_range
-
-ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/rows.h
-RECORD = "attended_x q a p hidden attention_sum ffn_sum crossed_x cross_q cross_a cross_p cross_sum".split()
-WORKSPACE = (
-    "dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm dcq dca d_crossed d_cross_norm dcs "
-    "d_kv_ITBZ d_kv_normed_ITBD d_memory_KTBD"
-).split()
 
 
 class NativeBlock(Block):
     """A block whose loop over steps is native."""
 
     def __init__(self, inputs: BlockInputs, library: Library, threads: int):
-        self.library, self.threads = library, threads
-        super().__init__(inputs)
-        self._packing = packing_in(self.buffers, library)
+        super().__init__(inputs, threads)
+        self.library, self._packing = library, packing_in(self.buffers, library)
 
     def run(self, keep: bool) -> Tuple[Tensor, Optional[Record], Optional[Tensor]]:
         """See ``Block.run``."""
-        s, o = self.sizes, self.inputs.options
+        s, x_TBD = self.sizes, self.inputs.x_TBD
         record = Record(self, s.T if keep else 1)
-        self.arguments = a = self._block_arguments(record, self._first_queries(0, s.T))
-        out_TBD = aligned_TBC = None
-        if not keep:
-            out_TBD = torch.empty_like(self.inputs.x_TBD, memory_format=torch.contiguous_format)
-            a.out = out_TBD.data_ptr()
-        if o.alignment_layer is not None and self.encoder:
-            aligned_TBC = torch.empty(s.T, s.B, a.sources)
-            a.aligned, a.alignment_layer = aligned_TBC.data_ptr(), o.alignment_layer
-            a.alignment_heads = o.alignment_heads or s.H
+        out_TBD = None if keep else torch.empty_like(x_TBD, memory_format=torch.contiguous_format)
+        aligned_TBC = encoder = None
+        if self.encoder:
+            sources = self.encoder[0].keys_GCE.shape[1]
+            encoder = EncoderShape(sources, s.B, self.encoder[0].padding_BC)
+            if self.inputs.options.alignment_layer is not None:
+                aligned_TBC = torch.empty(s.T, s.B, sources)
+        self._pack()
+        self.arguments = block_arguments(
+            self._packing,
+            s,
+            self.weights,
+            self.inputs.options,
+            layers=self._layers,
+            sets=self._sets,
+            record=self.record_arguments(record),
+            encoder=encoder,
+            dropouts=self.inputs.dropouts,
+            reach_TB=self.inputs.reach_TB,
+            x=self._packing.hold(x_TBD),
+            first_query=pointer(self._first_queries(0, s.T)),
+            memory=pointer(self.memory_KTBD),
+            out=pointer(out_TBD),
+            aligned=pointer(aligned_TBC),
+        )
         self._run_steps(0, s.T, again=False)
-        a.aligned = None
+        self.arguments.out = self.arguments.aligned = None
         out_TBD = record.x.whole[-1].clone() if keep else out_TBD
         return out_TBD, record if keep else None, None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
 
     def run_again(self, record: Record, first: int, last: int) -> None:
         """See ``Block.run_again``."""
         # The record that is pointed to has another number of steps.
-        self.point_to_record(self.arguments, record)
+        self.arguments.record = self.record_arguments(record)
         queries = self._first_queries(first, last)
         row = self.sizes.B * self.sizes.X * queries.element_size()
-        self.arguments.first_query = queries.data_ptr() - first * row
+        self.arguments.first_query = pointer(queries) - first * row
         self._run_steps(first, last, again=True)
 
     def _run_steps(self, first: int, last: int, again: bool) -> None:
@@ -82,70 +90,46 @@ class NativeBlock(Block):
         self._queries = torch.stack(self.first_queries(first, last), out=queries)  # stays until the next ones are made
         return self._queries
 
-    def _block_arguments(self, record: Record, queries: Tensor) -> BlockArgs:
-        s, inputs, weights, packing = self.sizes, self.inputs, self.weights, self._packing
-        a = BlockArgs()
-        for name in "TBDLHEFKCSI":
-            setattr(a, name, getattr(s, name))
-        a.pre_norm, a.activation = int(inputs.options.normalize_before), ACTIVATION_NUMBERS[inputs.options.activation]
-        a.scale, a.eps = self.scale, LAYER_NORM_EPS
+    def record_arguments(self, record: Record) -> RecordArgs:
+        """Where the tensors of a record lie."""
+        return record_arguments(
+            record.x.whole.shape[1],
+            self.inputs.options,
+            bool(self.encoder),
+            lambda name: pointer(getattr(record, name).whole),
+        )
+
+    def _pack(self) -> None:
+        """Pack the weights of the forward pass."""
+        s, packing, weights = self.sizes, self._packing, self.weights
         self._layers, self._sets = (LayerArgs * s.L)(), (SetArgs * s.I)()
-        a.layers, a.sets = ctypes.addressof(self._layers), ctypes.addressof(self._sets)
-        each([partial(self._fill_layer, self._layers[l], l) for l in range(s.L)], self.threads)
+
+        def pack_layer(l: int) -> None:
+            encoder = tuple(map(packing.hold, self.encoder[l][:2])) if self.encoder else None
+            self._layers[l] = packing.layer(weights, l, self.reaches[l], self.inputs.active[l], encoder)
+
+        each([partial(pack_layer, l) for l in range(s.L)], self.threads)
         for i in range(s.I):
-            self._fill_set(self._sets[i], i)
-        a.mix = packing.hold(weights.mix_KA)
-        if weights.key_positions_SE is not None:
-            a.key_positions = packing.pack(weights.key_positions_SE, True)
-        if weights.value_positions_SE is not None:
-            a.value_positions = packing.pack(weights.value_positions_SE, False)
-        a.x, a.first_query = packing.hold(inputs.x_TBD), queries.data_ptr()
-        a.memory = pointer(self.memory_KTBD)
-        self.point_to_record(a, record)
-        for name, mask in inputs.dropouts._asdict().items():
-            kind = name.rsplit("_", 1)[0]  # without the letters of the shape
-            setattr(a, f"{kind}_mask", self._mask(mask))
-        attention = inputs.dropouts.attention_LTBHS
-        a.mask_slots = 0 if attention is None else attention.keep.shape[-1]
-        a.reach = None if inputs.reach_TB is None else packing.hold(inputs.reach_TB.long())
-        if self.encoder:
-            a.sources, a.rows_per_source = self.encoder[0].keys_GCE.shape[1], 1
-            a.padding = packing.hold(self.encoder[0].padding_BC)
-        a.scratch = packing.empty(s.B * self.library.scratch_size(ctypes.byref(a))).data_ptr()
-        return a
+            slots = pointer(self.slots.keys_IGCE[i]), pointer(self.slots.values_IGCE[i])
+            self._sets[i] = packing.key_values(weights, i, slots)
 
-    def _mask(self, mask: Optional[Dropout]) -> Mask:
-        return Mask(None, 1.0) if mask is None else Mask(self._packing.hold(mask.keep), mask.scale)
+    def pack_transposes(self) -> BlockTransposes:
+        """Pack what only the backward pass needs of the weights."""
+        s, packing, weights = self.sizes, self._packing, self.weights
+        self._layer_transposes, self._projects = (LayerTransposes * s.L)(), (Matrix * s.I)()
 
-    def _fill_layer(self, a: LayerArgs, l: int) -> None:
-        self._packing.fill_layer(a, self.weights, l)
-        a.reach, a.active = self.reaches[l], int(self.inputs.active[l])
-        if self.encoder:
-            for side, slots_GCE in enumerate(self.encoder[l][:2]):
-                a.encoder[side] = self._packing.hold(slots_GCE)
+        def pack_layer(l: int) -> None:
+            self._layer_transposes[l] = packing.layer_transposes(weights.layers[l])
 
-    def _fill_set(self, a: SetArgs, i: int) -> None:
-        self._packing.fill_set(a, self.weights, i)
-        a.slots[0], a.slots[1] = pointer(self.slots.keys_IGCE[i]), pointer(self.slots.values_IGCE[i])
-
-    def point_to_record(self, a: BlockArgs, record: Record) -> None:
-        """Point to the tensors of a record of activations."""
-        a.record_steps, a.x_ATBD = record.x.whole.shape[1], pointer(record.x.whole)
-        for name in RECORD:
-            part = getattr(record, name, None)
-            setattr(a, name, None if part is None else pointer(part.whole))
-
-    def pack_transposes(self) -> None:
-        """Pack what only the backward pass needs."""
-        packing, weights = self._packing, self.weights
-        layers = zip(self._layers, weights.layers)
-        each([partial(packing.fill_layer_transposes, a, layer) for a, layer in layers], self.threads)
-        for a, source in zip(self._sets, weights.sources):
-            a.project_t = packing.transpose(weights.key_values[source.projection])
-        if weights.key_positions_SE is not None:
-            self.arguments.key_positions_t = packing.pack(weights.key_positions_SE, False)
-        if weights.value_positions_SE is not None:
-            self.arguments.value_positions_t = packing.pack(weights.value_positions_SE, True)
+        each([partial(pack_layer, l) for l in range(s.L)], self.threads)
+        for i, source in enumerate(weights.sources):
+            self._projects[i] = packing.transpose(weights.key_values[source.projection])
+        return BlockTransposes(
+            layers=ctypes.addressof(self._layer_transposes),
+            projects=ctypes.addressof(self._projects),
+            key_positions=packing.positions(weights.key_positions_SE, s.S, False),
+            value_positions=packing.positions(weights.value_positions_SE, s.S, True),
+        )
 
 
 class NativeBackward(BlockBackward):
@@ -153,22 +137,15 @@ class NativeBackward(BlockBackward):
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """See ``BlockBackward.run``."""
-        self.block.pack_transposes()
+        self._transposes = self.block.pack_transposes()
         return super().run(d_out_TBD.contiguous())
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
-        block, work = self.block, self.work
-        block.point_to_record(block.arguments, tile.record)
-        a = TileArgs(first=tile.first, steps=tile.steps, at=tile.at, tile_steps=len(work.dq.whole))
-        a.W, a.ds, a.p_slots = work.ds_TLGW.shape[-1], pointer(work.ds_TLGW), pointer(work.p_TLGW)
-        a.d_out, a.d_x, a.d_slots = pointer(d_out_TBD), pointer(d_x_TBD), pointer(self.sums.slots)
-        for name in WORKSPACE:
-            part = getattr(work, name, None)
-            if part is not None:
-                setattr(
-                    a, name.rsplit("_", 1)[0] if name[-1].isupper() else name, pointer(getattr(part, "whole", part))
-                )
-        backward = partial(block.library.backward, ctypes.byref(block.arguments), ctypes.byref(a))
+        block = self.block
+        block.arguments.record = block.record_arguments(tile.record)
+        transposes = ctypes.addressof(self._transposes)
+        arguments = tile_arguments(tile, self.work, transposes, d_out_TBD, d_x_TBD, self.sums.slots)
+        backward = partial(block.library.backward, ctypes.byref(block.arguments), ctypes.byref(arguments))
         each_range(backward, block.sizes.B, block.threads)
 
 

@@ -1,14 +1,23 @@
 """Weights in the layout of the native loop."""
 
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.fast.block import ComputeWeights
-from fb_fairseq.ops.feedback.native.library import AttentionArgs, LayerArgs, Library, Matrix, Norm, SetArgs, pointer
+from fb_fairseq.ops.feedback.native.library import Library, pointer
+from fb_fairseq.ops.feedback.native.structures import (
+    AttentionArgs,
+    AttentionTransposes,
+    LayerArgs,
+    LayerTransposes,
+    Matrix,
+    Norm,
+    SetArgs,
+)
 from fb_fairseq.ops.feedback.types import one_or_own
-from fb_fairseq.ops.layers import Affine, Layer
+from fb_fairseq.ops.layers import Affine, CrossAttention, Layer
 
 
 class Packing:
@@ -37,12 +46,9 @@ class Packing:
 
     def pack(self, weight: Tensor, transposed: bool) -> int:
         """The pointer of a packed matrix: of ``weight`` [K, N], or of the transpose of ``weight`` [N, K]."""
-        weight = weight.detach()
-        rows, columns = weight.stride()
-        (K, N) = weight.shape if not transposed else weight.shape[::-1]
-        packed = self.empty(self.library.packed_size(K, N))
-        strides = (columns, rows) if transposed else (rows, columns)
-        self.library.pack(weight.data_ptr(), K, N, *strides, packed.data_ptr())
+        weight = weight.detach().t() if transposed else weight.detach()
+        packed = self.empty(self.library.packed_size(*weight.shape))
+        self.library.pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
         return packed.data_ptr()
 
     def matrix(self, affine: Affine) -> Matrix:
@@ -53,36 +59,71 @@ class Packing:
         """A linear map, for the gradient of its input."""
         return Matrix(self.pack(affine.weight, False), None)
 
-    def norm(self, norm: Optional[Affine]) -> Norm:
-        """A layer norm; null without one."""
-        return Norm() if norm is None else Norm(self.hold(norm.weight), self.hold(norm.bias))
+    def norm(self, norm: Affine) -> Norm:
+        """A layer norm."""
+        return Norm(self.hold(norm.weight), self.hold(norm.bias))
 
-    def fill_layer(self, a: LayerArgs, weights: ComputeWeights, l: int) -> None:
-        """Pack a layer's weights."""
+    def layer(
+        self,
+        weights: ComputeWeights,
+        l: int,
+        reach: int,
+        active: bool = True,
+        encoder: Optional[Sequence[Optional[int]]] = None,
+    ) -> LayerArgs:
+        """A layer's weights, packed, and what it sees.
+
+        Args:
+            encoder: pointers to keys and values of the encoder's output; None: there is none, or it is set later.
+        """
         layer, span = weights.layers[l], weights.spans[l]
-        a.set = one_or_own(l, len(weights.sources))
-        if span is not None:
-            a.log_mask, a.outside = self.hold(span.log_mask_HS), self.hold(span.outside_HS)
-        self._fill_attention(a.memory, layer)
-        if layer.cross is not None:
-            self._fill_attention(a.cross, layer.cross)
-        a.fc1, a.fc2, a.ffn_norm = self.matrix(layer.fc1), self.matrix(layer.fc2), self.norm(layer.ffn_norm)
+        return LayerArgs(
+            memory=self._attention(layer),
+            cross=None if layer.cross is None else self._attention(layer.cross),
+            fc1=self.matrix(layer.fc1),
+            fc2=self.matrix(layer.fc2),
+            ffn_norm=self.norm(layer.ffn_norm),
+            log_mask=None if span is None else self.hold(span.log_mask_HS),
+            outside=None if span is None else self.hold(span.outside_HS),
+            encoder=encoder,
+            reach=reach,
+            active=int(active),
+            set=one_or_own(l, len(weights.sources)),
+        )
 
-    def _fill_attention(self, a: AttentionArgs, layer) -> None:
-        a.query, a.out, a.norm = self.matrix(layer.query), self.matrix(layer.out), self.norm(layer.attn_norm)
+    def _attention(self, layer: Union[Layer, CrossAttention]) -> AttentionArgs:
+        return AttentionArgs(self.matrix(layer.query), self.matrix(layer.out), self.norm(layer.attn_norm))
 
-    def fill_layer_transposes(self, a: LayerArgs, layer: Layer) -> None:
-        """Pack what only the backward pass needs of a layer."""
-        for attention, weights in ((a.memory, layer), (a.cross, layer.cross)):
-            if weights is not None:
-                attention.query_t, attention.out_t = self.transpose(weights.query), self.transpose(weights.out)
-        a.fc1_t, a.fc2_t = self.transpose(layer.fc1), self.transpose(layer.fc2)
+    def layer_transposes(self, layer: Layer) -> LayerTransposes:
+        """What only the backward pass needs of a layer's weights."""
+        return LayerTransposes(
+            memory=self._attention_transposes(layer),
+            cross=None if layer.cross is None else self._attention_transposes(layer.cross),
+            fc1=self.transpose(layer.fc1),
+            fc2=self.transpose(layer.fc2),
+        )
 
-    def fill_set(self, a: SetArgs, weights: ComputeWeights, i: int) -> None:
-        """Pack the key and value projection of a set, and its norm."""
+    def _attention_transposes(self, layer: Union[Layer, CrossAttention]) -> AttentionTransposes:
+        return AttentionTransposes(self.transpose(layer.query), self.transpose(layer.out))
+
+    def key_values(self, weights: ComputeWeights, i: int, slots: Sequence[int]) -> SetArgs:
+        """The key and value projection of a set, packed, and its norm.
+
+        Args:
+            slots: pointers to the set's keys and values.
+        """
         memory, projection = weights.sources[i]
-        a.project, a.norm = self.matrix(weights.key_values[projection]), self.norm(weights.projections[projection].norm)
-        a.memory = memory
+        norm = weights.projections[projection].norm
+        return SetArgs(
+            project=self.matrix(weights.key_values[projection]),
+            norm=None if norm is None else self.norm(norm),
+            slots=slots,
+            memory=memory,
+        )
+
+    def positions(self, table_SE: Optional[Tensor], slots: int, transposed: bool) -> Optional[int]:
+        """The pointer of the packed positions of the last slots, or of their transpose; None without positions."""
+        return None if table_SE is None else self.pack(table_SE[-slots:], transposed)
 
 
 def packing_in(buffers, library: Library) -> Packing:

@@ -11,12 +11,18 @@ from typing import NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.fast.block import compute_weights
-from fb_fairseq.ops.feedback.native.blocks import ACTIVATION_NUMBERS
-from fb_fairseq.ops.feedback.native.library import BlockArgs, LayerArgs, Library, Mask, RingArgs, SetArgs, pointer
+from fb_fairseq.ops.feedback.fast.block import Sizes, compute_weights
+from fb_fairseq.ops.feedback.native.arguments import EncoderShape, block_arguments, record_arguments
+from fb_fairseq.ops.feedback.native.library import Library, pointer
 from fb_fairseq.ops.feedback.native.packing import Packing
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
-from fb_fairseq.ops.layers import LAYER_NORM_EPS
+from fb_fairseq.ops.feedback.native.structures import LATER, LayerArgs, RingArgs, SetArgs
+from fb_fairseq.ops.feedback.types import (
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    StepOutput,
+)
 from fb_fairseq.ops.threads import each_range, loop_threads
 
 # A step on several threads is worth waking them up if it has this many multiplications and additions.
@@ -56,15 +62,12 @@ class NativeStep:
         self.library, self._lock = library, threading.Lock()
         self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
         self._packing = packing = Packing(library, torch.empty)
-        self._layers, self._sets = (LayerArgs * len(w.layers))(), (SetArgs * len(w.sources))()
-        for l, a in enumerate(self._layers):
-            packing.fill_layer(a, w, l)
-            a.reach, a.active = options.span, 1
-        for i, a in enumerate(self._sets):
-            packing.fill_set(a, w, i)
-        self.sets, self.span = len(w.sources), options.span
+        self.sets, self.span, L = len(w.sources), options.span, len(w.layers)
         self.head_dim = len(w.layers[0].query.weight) // options.heads
-        self._mix = packing.hold(w.mix_KA)
+        self._layers = (LayerArgs * L)(*(packing.layer(w, l, options.span) for l in range(L)))
+        self._sets = (SetArgs * self.sets)(*(packing.key_values(w, i, (LATER, LATER)) for i in range(self.sets)))
+        matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
+        self._size = sum(affine.weight.numel() for affine in matrices)
         self._look_at(())
 
     def run(
@@ -99,62 +102,60 @@ class NativeStep:
         memory_KBD = torch.empty(len(self._weights.mix_KA), *x_BD.shape)
         a.x, a.out, a.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
         aligned_BC = None
-        if sources:
-            a.rows_per_source = B // encoder[0].keys_CBHE.shape[1]
-            if options.alignment_layer is not None:
-                aligned_BC = torch.empty(B, sources)
-                a.alignment_layer, a.alignment_heads = options.alignment_layer, options.alignment_heads or options.heads
-        a.aligned = None if aligned_BC is None else aligned_BC.data_ptr()
+        if sources and options.alignment_layer is not None:
+            aligned_BC = torch.empty(B, sources)
+            a.alignment_layer, a.alignment_heads = options.alignment_layer, options.alignment_heads or options.heads
+        a.aligned = pointer(aligned_BC)
         whole, half = pointer(ring.rows_JBHCE), ring.rows_JBHCE[0].numel() * ring.rows_JBHCE.element_size()
         for i, a_set in enumerate(self._sets):
             a_set.slots[0], a_set.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
-        age_B = None if ring.age_B is None else ring.age_B.long()
-        ring_args = RingArgs(slots, ring.span, ring.position, pointer(ring.origin_BC), pointer(age_B))
+        age_B, r = None if ring.age_B is None else ring.age_B.long(), self._ring
+        r.span, r.position, r.origin, r.age = ring.span, ring.position, pointer(ring.origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
         shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
-            each_range(partial(self.library.step, ctypes.byref(a), ctypes.byref(ring_args)), B, threads)
+            each_range(partial(self.library.step, ctypes.byref(a), ctypes.byref(r)), B, threads)
         return StepOutput(out_BD, memory_KBD, aligned_BC)
 
     def _look_at(self, encoder: Sequence[EncoderContext]) -> None:
         """Point to another encoder's keys and values."""
         self._encoder, self._encoder_packing = encoder, Packing(self.library, torch.empty)
-        hold = self._encoder_packing.hold
         for a, context in zip(self._layers, encoder):
             for side, slots_CBHE in enumerate(context[:2]):
-                a.encoder[side] = hold(slots_CBHE.permute(1, 2, 0, 3))
-        self._padding = hold(encoder[0].padding_BC) if encoder else None
+                a.encoder[side] = self._encoder_packing.hold(slots_CBHE.permute(1, 2, 0, 3))
         self._shape = None
 
     def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
         """Make the arguments and the buffers for steps of a shape."""
         w, self._shape = self._weights, (B, slots, sources)
         packing = self._buffers = Packing(self.library, torch.empty)
-        layer, H, L = w.layers[0], options.heads, len(w.layers)
-        (X, D), F = layer.query.weight.shape, len(layer.fc1.weight)
-        self._arguments = a = BlockArgs(T=1, B=B, D=D, L=L, H=H, E=X // H, F=F, S=slots, C=0)
-        a.K, a.I, a.record_steps, a.sources = len(w.mix_KA), len(w.sources), 1, sources
-        a.pre_norm, a.activation = int(options.normalize_before), ACTIVATION_NUMBERS[options.activation]
-        a.scale, a.eps, a.mix, a.padding = (X // H) ** -0.5, LAYER_NORM_EPS, self._mix, self._padding
-        a.layers, a.sets = ctypes.addressof(self._layers), ctypes.addressof(self._sets)
-        if w.key_positions_SE is not None:
-            a.key_positions = packing.pack(w.key_positions_SE[-slots:], True)
-        if w.value_positions_SE is not None:
-            a.value_positions = packing.pack(w.value_positions_SE[-slots:], False)
-        for name in ("attention", "hidden", "attention_residual", "ffn_residual", "cross", "cross_residual"):
-            setattr(a, f"{name}_mask", Mask(None, 1.0))
-
-        def buffer(size: int) -> int:
-            return packing.empty(size).data_ptr()
-
-        a.x_ATBD = buffer((L + 1) * B * D)
-        for name in ("attended_x", "attention_sum", "ffn_sum", "crossed_x", "cross_sum"):
-            setattr(a, name, buffer(L * B * D))
-        for name in ("q", "a", "cross_q", "cross_a"):
-            setattr(a, name, buffer(L * B * X))
-        a.p, a.hidden = buffer(L * B * H * slots), buffer(L * B * F)
-        a.cross_p = buffer(L * B * H * sources) if sources else None
-        a.scratch = buffer(B * self.library.scratch_size(ctypes.byref(a)))
-        matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
-        self._size = sum(affine.weight.numel() for affine in matrices)
+        L, K, H, E, I = len(w.layers), len(w.mix_KA), options.heads, self.head_dim, self.sets
+        F, D = w.layers[0].fc1.weight.shape
+        encoder = None
+        if sources:
+            encoder = EncoderShape(sources, self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC)
+        rows, vectors = L * B * D, L * B * H * E
+        record = dict(x=rows + B * D, attended_x=rows, q=vectors, a=vectors, p=L * B * H * slots, hidden=L * B * F)
+        record.update(
+            attention_sum=rows, ffn_sum=rows, crossed_x=rows, cross_q=vectors, cross_a=vectors, cross_sum=rows
+        )
+        record.update(cross_p=L * B * H * sources)
+        self._arguments = block_arguments(
+            packing,
+            Sizes(T=1, B=B, D=D, L=L, H=H, E=E, F=F, K=K, C=0, S=slots, I=I),
+            w,
+            options,
+            layers=self._layers,
+            sets=self._sets,
+            record=record_arguments(1, options, bool(sources), lambda name: packing.empty(record[name]).data_ptr()),
+            encoder=encoder,
+            dropouts=FeedbackDropouts(),
+            reach_TB=None,
+            x=LATER,
+            first_query=None,
+            memory=LATER,
+            out=None,
+            aligned=None,
+        )
+        self._ring = RingArgs(slots=slots, span=self.span, position=0, origin=None, age=None)

@@ -1,14 +1,14 @@
-// One query's attention over the slots of one head. row(i) is where the vector [E] of slot i lies.
+// One query's attention over the n slots of one head. row(i) is where the vector [E] of slot i lies.
 #pragma once
 #include "vectors.h"
 
 constexpr long ROWS_AHEAD = 32;  // rows are fetched into the cache this long before they are needed
 
-INLINE void fetch_row(const float* row, long E) {
-  for (long e = 0; e < E; e += LINE) __builtin_prefetch(row + e);
+INLINE void fetch_row(const float* row, long width) {
+  for (long e = 0; e < width; e += LINE) __builtin_prefetch(row + e);
 }
 
-// out[i] = q . row(i), for n rows.
+// out [n]: the products of q [E] with the rows.
 template <class Row>
 INLINE void dots(const float* q, long E, long n, Row row, float* out) {
   for (long i = 0; i < n; i += VL) {
@@ -35,30 +35,35 @@ INLINE void dots(const float* q, long E, long n, Row row, float* out) {
   }
 }
 
-// Of 4 vectors' width, or of what is left of E.
-template <int P, class Row>
+// Columns e … e + width - 1 of the sum; width: of PARTS vectors, or what is left of E.
+template <int PARTS, class Row>
 INLINE void weighted_part(const float* weights, long n, Row row, long e, long width, float* out) {
-  Vec total[P], other[P];
-  for (int p = 0; p < P; p++) total[p] = other[p] = Vec{};
+  Vec even[PARTS], odd[PARTS];  // the sums of rows with even and with odd numbers
+  for (int part = 0; part < PARTS; part++) even[part] = odd[part] = Vec{};
   long i = 0;
-  if (width == P * VL) {
+  if (width == PARTS * VL) {
     for (; i + 2 <= n; i += 2) {
-      const Vec a = all(weights[i]), b = all(weights[i + 1]);
-      const float *x = row(i) + e, *y = row(i + 1) + e;
-      if (i + 1 + ROWS_AHEAD < n) fetch_row(row(i + ROWS_AHEAD) + e, P * VL), fetch_row(row(i + 1 + ROWS_AHEAD) + e, P * VL);
+      const Vec even_weight = all(weights[i]), odd_weight = all(weights[i + 1]);
+      const float *even_row = row(i) + e, *odd_row = row(i + 1) + e;
+      if (i + 1 + ROWS_AHEAD < n) {
+        fetch_row(row(i + ROWS_AHEAD) + e, PARTS * VL);
+        fetch_row(row(i + 1 + ROWS_AHEAD) + e, PARTS * VL);
+      }
 #pragma GCC unroll 8
-      for (int p = 0; p < P; p++) {
-        total[p] += a * load(x + p * VL);
-        other[p] += b * load(y + p * VL);
+      for (int part = 0; part < PARTS; part++) {
+        even[part] += even_weight * load(even_row + part * VL);
+        odd[part] += odd_weight * load(odd_row + part * VL);
       }
     }
   }
   for (; i < n; i++)
-    for (int p = 0; p < P; p++) total[p] += all(weights[i]) * load_part(row(i) + e + p * VL, width - p * VL);
-  for (int p = 0; p < P; p++) store_part(out + e + p * VL, total[p] + other[p], width - p * VL);
+    for (int part = 0; part < PARTS; part++)
+      even[part] += all(weights[i]) * load_part(row(i) + e + part * VL, width - part * VL);
+  for (int part = 0; part < PARTS; part++)
+    store_part(out + e + part * VL, even[part] + odd[part], width - part * VL);
 }
 
-// out [E] = the sum of n rows with these weights.
+// out [E] = the sum of the rows with weights [n].
 template <class Row>
 INLINE void weighted_sum(const float* weights, long n, long E, Row row, float* out) {
   long e = 0;
@@ -66,7 +71,7 @@ INLINE void weighted_sum(const float* weights, long n, long E, Row row, float* o
   for (; e < E; e += 2 * VL) weighted_part<2>(weights, n, row, e, E - e < 2 * VL ? E - e : 2 * VL, out);
 }
 
-// Rows that lie `stride` floats apart.
+// Rows [E] that lie `stride` floats apart.
 struct Rows {
   const float* first;
   long stride;
@@ -75,13 +80,13 @@ struct Rows {
 
 // What a head does not see of its n slots, and how much it sees of the others.
 struct Visible {
-  const float* log_mask = nullptr;     // added to the scores
-  const uint8_t* outside = nullptr;    // zero weight; their scores are low already
-  const uint8_t* padded = nullptr;     // zero weight
-  long far = 0;                        // the first slots, which lie before the stream's episode: zero weight
+  const float* log_mask = nullptr;   // [n]: added to the scores
+  const uint8_t* outside = nullptr;  // [n]: zero weight; their scores are low already
+  const uint8_t* padded = nullptr;   // [n]: zero weight
+  long far = 0;                      // the first slots, which lie before the stream's episode: zero weight
 };
 
-// scores -> softmax, in place; the n values of `scores` need no room behind them.
+// scores [n] -> softmax, in place; they need no room behind them.
 static void softmax(float* scores, long n, Visible seen) {
   if (seen.log_mask) for (long i = 0; i < n; i++) scores[i] += seen.log_mask[i];
   if (seen.padded) for (long i = 0; i < n; i++) scores[i] = seen.padded[i] ? -INFINITY : scores[i];
@@ -89,11 +94,11 @@ static void softmax(float* scores, long n, Visible seen) {
   const float top = highest(scores + far, n - far);
   Vec total{};
   for (long i = far; i < n; i += VL) {
-    Vec v = exp_of(load_part(scores + i, n - i) - top);
+    Vec values = exp_of(load_part(scores + i, n - i) - top);
     if (n - i < VL)
-      for (long lane = n - i; lane < VL; lane++) v[lane] = 0;
-    total += v;
-    store_part(scores + i, v, n - i);
+      for (long lane = n - i; lane < VL; lane++) values[lane] = 0;
+    total += values;
+    store_part(scores + i, values, n - i);
   }
   const float scale = far < n ? 1.f / sum(total) : 0.f;
   for (long i = 0; i < far; i++) scores[i] = 0;

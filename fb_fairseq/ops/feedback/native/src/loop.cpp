@@ -6,52 +6,65 @@ extern "C" {
 
 int64_t fb_vector_length() { return VL; }
 int64_t fb_panel() { return PANEL; }
-int64_t fb_scratch_size(const BlockArgs* args) { return scratch_size(*args); }
+int64_t fb_scratch_size(const BlockArgs* block) { return scratch_size(*block); }
 
-void fb_pack(const float* W, int64_t K, int64_t N, int64_t row, int64_t column, float* out) { pack_matrix(W, K, N, row, column, out); }
+const char* fb_layout() {
+  static const std::string text = layout_text();
+  return text.c_str();
+}
 
-// Steps first … last - 1, to the record from its first step on. With `again`, memories and slots are there already.
-void fb_forward(const BlockArgs* args, int64_t b0, int64_t b1, int64_t first, int64_t last, int64_t again) {
-  const BlockArgs& c = *args;
-  const Range r(c, b0, b1);
-  float* scratch = r.scratch();
+// Pack a matrix [inner, columns] whose entries are these strides apart.
+void fb_pack(const float* matrix, int64_t inner, int64_t columns, int64_t row_stride, int64_t column_stride,
+             float* out) {
+  pack_matrix(matrix, inner, columns, row_stride, column_stride, out);
+}
+
+// Steps first … last - 1 for the streams first_stream … last_stream - 1, to the record from its first step on. With
+// `again`, memories and slots are there already.
+void fb_forward(const BlockArgs* args, int64_t first_stream, int64_t last_stream, int64_t first, int64_t last,
+                int64_t again) {
+  const BlockArgs& block = *args;
+  const RecordArgs& record = block.record;
+  const Range range(block, first_stream, last_stream);
+  const long D = block.D, size = range.streams * D;
+  float* scratch = range.scratch();
   for (long t = first; t < last; t++) {
-    const long place = c.record_steps > 1 ? t - first : 0;
-    memcpy(r.record(c.x_ATBD, 0, place, c.D), c.x + (t * c.B + b0) * c.D, r.n * c.D * sizeof(float));
-    for (long l = 0; l < c.L; l++) {
-      auto attend_memory = [&](const float* q, float* p, float* a, float* room) { attend(r, l, t, q, p, a, room); };
-      run_layer(r, l, t, place, attend_memory, scratch);
-    }
+    const long at = record.steps > 1 ? t - first : 0;
+    memcpy(range.record(record.x, 0, at, D), range.by_layer(block.x, block.T, 0, t, D), size * sizeof(float));
+    for (long l = 0; l < block.L; l++) run_layer(range, Window(range, l, t), l, t, at, scratch);
     if (again) continue;
-    if (c.out) memcpy(c.out + (t * c.B + b0) * c.D, r.record(c.x_ATBD, c.L, place, c.D), r.n * c.D * sizeof(float));
-    mix_memories(r, t, place);
-    if (t + 1 < c.T) project_memories(r, t, c.C + t, c.C + c.T, scratch);
+    const float* top = range.record(record.x, block.L, at, D);
+    if (block.out) memcpy(range.by_layer(block.out, block.T, 0, t, D), top, size * sizeof(float));
+    mix_memories(range, t, at);
+    if (t + 1 < block.T) project_memories(range, t, block.C + t, block.C + block.T, scratch);
   }
 }
 
 // The steps of a tile, from the last to the first.
-void fb_backward(const BlockArgs* args, const TileArgs* tile, int64_t b0, int64_t b1) {
-  const BlockArgs& c = *args;
-  const TileArgs& k = *tile;
-  const Range r(c, b0, b1);
-  const long size = r.n * c.D;
-  float *dx = r.scratch(), *scratch = dx + size;
-  for (long i = k.steps - 1; i >= 0; i--) {
-    const long t = k.first + i;
-    memory_backward(r, k, i, scratch);
-    memcpy(dx, k.d_out + (t * c.B + b0) * c.D, size * sizeof(float));
-    for (long l = c.L; l >= 0; l--) {
-      if (l < c.L && c.layers[l].active) layer_backward(r, k, l, i, dx, scratch);
-      for (long m = 0; m < c.K; m++) {
-        const float weight = c.mix[m * (c.L + 1) + l];
-        if (weight != 0) add_scaled(size, weight, r.by_layer(k.d_memory, k.tile_steps, m, i, c.D), dx);
+void fb_backward(const BlockArgs* args, const TileArgs* tile_args, int64_t first_stream, int64_t last_stream) {
+  const BlockArgs& block = *args;
+  const TileArgs& tile = *tile_args;
+  const Range range(block, first_stream, last_stream);
+  const long D = block.D, size = range.streams * D;
+  float *dx = range.scratch(), *scratch = dx + size;
+  for (long in_tile = tile.steps - 1; in_tile >= 0; in_tile--) {
+    const long t = tile.first + in_tile;
+    memory_backward(range, tile, in_tile, scratch);
+    memcpy(dx, range.by_layer(tile.d_out, block.T, 0, t, D), size * sizeof(float));
+    for (long l = block.L; l >= 0; l--) {
+      if (l < block.L && block.layers[l].active) layer_backward(range, tile, l, in_tile, dx, scratch);
+      for (long k = 0; k < block.K; k++) {
+        const float weight = block.mix[k * (block.L + 1) + l];
+        if (weight != 0) add_scaled(size, weight, range.by_layer(tile.d_memory, tile.room, k, in_tile, D), dx);
       }
     }
-    memcpy(k.d_x + (t * c.B + b0) * c.D, dx, size * sizeof(float));
+    memcpy(range.by_layer(tile.d_x, block.T, 0, t, D), dx, size * sizeof(float));
   }
-  push_slots(r, k, scratch);
+  push_slots(range, tile, scratch);
 }
 
 // A step of decoding: its memories and the top layer's output, and its keys and values, written to the ring.
-void fb_step(const BlockArgs* args, const RingArgs* ring, int64_t b0, int64_t b1) { decoding_step(Range(*args, b0, b1), *ring); }
+void fb_step(const BlockArgs* block, const RingArgs* ring, int64_t first_stream, int64_t last_stream) {
+  decoding_step(Range(*block, first_stream, last_stream), *ring);
+}
 }

@@ -1,67 +1,54 @@
-// A step of decoding, on a ring of slots: a block of one step, whose slots are kept between the calls, as rows.
+// A step of decoding, on a ring of slots: a block of one step, whose slots are kept between the calls.
 #pragma once
 #include "forward.h"
 
-// The slots of a ring that a step sees, oldest first.
-struct Ring {
+// The slots of a ring that a layer sees, oldest first. (As `Window`, of a block.)
+struct RingWindow {
+  const Range& range;
+  const BlockArgs& block;
   const RingArgs& ring;
-  const long H, E, n, oldest;
+  const LayerArgs& layer;
+  const long filled, n, first;  // filled: slots that hold a step; n: those that the layer sees, from `first` on
 
-  Ring(const RingArgs& ring, const BlockArgs& c)
-      : ring(ring), H(c.H), E(c.E), n(ring.position < ring.span ? ring.position : ring.span),
-        oldest(ring.position < ring.span ? 0 : ring.position % ring.span) {}
+  RingWindow(const Range& range, const RingArgs& ring, long l)
+      : range(range), block(range.block), ring(ring), layer(block.layers[l]),
+        filled(ring.position < ring.span ? ring.position : ring.span), n(filled < layer.reach ? filled : layer.reach),
+        first((filled < ring.span ? 0 : ring.position % ring.span) + filled - n) {}
 
-  // Of one head of a stream, in the keys or values of a set.
-  auto rows(const float* slots, long stream, long head) const {
+  auto rows(int side, long head) const {
+    const long stream = range.first + head / block.H, head_in_stream = head % block.H;
+    const float* slots = block.sets[layer.set].slots[side];
     const int32_t* origin = ring.origin ? ring.origin + stream * ring.slots : nullptr;
+    const long first = this->first, filled = this->filled, H = block.H, E = block.E, ring_slots = ring.slots;
     return [=](long i) {
-      long slot = oldest + i;
-      if (slot >= n) slot -= n;
+      long slot = first + i;
+      if (slot >= filled) slot -= filled;
       const long from = origin ? origin[slot] : stream;
-      return slots + ((from * H + head) * ring.slots + slot) * E;
+      return slots + ((from * H + head_in_stream) * ring_slots + slot) * E;
     };
   }
+  Visible seen(long head) const {
+    Visible seen = range.seen_by_span(layer, head, n);
+    if (ring.age) {
+      const long age = ring.age[range.first + head / block.H];
+      seen.far = n > age ? n - age : 0;
+    }
+    return seen;
+  }
+  Mask mask() const { return {nullptr, 1.f}; }
 };
 
-// a = attention of the queries q to the slots; the weights go to p [heads, S], newest last.
-static void attend_ring(const Range& r, const Ring& ring, long l, const float* q, float* p, float* a, float* scratch) {
-  const BlockArgs& c = r.c;
-  const LayerArgs& layer = c.layers[l];
-  const SetArgs& set = c.sets[layer.set];
-  const long n = ring.n < layer.reach ? ring.n : layer.reach, skipped = ring.n - n, older = c.S - n;
-  if (n == 0) {
-    memset(a, 0, r.n * r.X * sizeof(float));
-    return;
-  }
-  float* by_position = scratch;
-  if (c.key_positions) by_distance(r.heads, c, n, q, c.key_positions, by_position);
-  for (long head = 0; head < r.heads; head++) {
-    const long stream = r.b0 + head / c.H, h = head % c.H;
-    const auto keys = ring.rows(set.slots[0], stream, h), values = ring.rows(set.slots[1], stream, h);
-    float *weights = p + head * c.S + older, *position = by_position + head * c.S + older;
-    dots(q + head * c.E, c.E, n, [&](long i) { return keys(skipped + i); }, weights);
-    scale_scores(n, c.scale, c.key_positions ? position : nullptr, weights);
-    Visible seen = r.seen(layer, 0, head, n);
-    if (ring.ring.age) seen.far = n > ring.ring.age[stream] ? n - ring.ring.age[stream] : 0;
-    softmax(weights, n, seen);
-    weighted_sum(weights, n, c.E, [&](long i) { return values(skipped + i); }, a + head * c.E);
-  }
-  if (c.value_positions) add_value_positions(r.heads, c, n, p, a);
-}
-
-static void decoding_step(const Range& r, const RingArgs& args) {
-  const BlockArgs& c = r.c;
-  const Ring ring(args, c);
-  float* scratch = r.scratch();
-  memcpy(r.record(c.x_ATBD, 0, 0, c.D), c.x + r.b0 * c.D, r.n * c.D * sizeof(float));
-  for (long l = 0; l < c.L; l++) {
-    auto attend_memory = [&](const float* q, float* p, float* a, float* room) { attend_ring(r, ring, l, q, p, a, room); };
-    run_layer(r, l, 0, 0, attend_memory, scratch);
-  }
-  memcpy(c.out + r.b0 * c.D, r.record(c.x_ATBD, c.L, 0, c.D), r.n * c.D * sizeof(float));
-  mix_memories(r, 0, 0);
-  const long slot = args.position % args.span;
-  project_memories(r, 0, slot, args.slots, scratch);
-  if (args.origin)
-    for (long b = r.b0; b < r.b0 + r.n; b++) args.origin[b * args.slots + slot] = b;
+static void decoding_step(const Range& range, const RingArgs& ring) {
+  const BlockArgs& block = range.block;
+  const RecordArgs& record = block.record;
+  const long D = block.D, size = range.streams * D;
+  float* scratch = range.scratch();
+  memcpy(range.record(record.x, 0, 0, D), range.by_layer(block.x, 1, 0, 0, D), size * sizeof(float));
+  for (long l = 0; l < block.L; l++) run_layer(range, RingWindow(range, ring, l), l, 0, 0, scratch);
+  memcpy(range.by_layer(block.out, 1, 0, 0, D), range.record(record.x, block.L, 0, D), size * sizeof(float));
+  mix_memories(range, 0, 0);
+  const long slot = ring.position % ring.span;
+  project_memories(range, 0, slot, ring.slots, scratch);
+  if (ring.origin)
+    for (long b = range.first; b < range.first + range.streams; b++) ring.origin[b * ring.slots + slot] = b;
 }

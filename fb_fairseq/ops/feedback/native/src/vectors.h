@@ -30,21 +30,21 @@ typedef int32_t Ints __attribute__((vector_size(sizeof(float) * VL)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE Vec load(const float* p) { return *(const Unaligned*)p; }
-INLINE void store(float* p, Vec v) { *(Unaligned*)p = v; }
+INLINE Vec load(const float* from) { return *(const Unaligned*)from; }
+INLINE void store(float* to, Vec values) { *(Unaligned*)to = values; }
 INLINE Vec all(float x) { return Vec{} + x; }
 
 // The first n values, and zeros; n may be more than VL, or negative.
-INLINE Vec load_part(const float* p, long n) {
-  if (n >= VL) return load(p);
-  Vec v{};
-  if (n > 0) memcpy(&v, p, (n < VL ? n : VL) * sizeof(float));
-  return v;
+INLINE Vec load_part(const float* from, long n) {
+  if (n >= VL) return load(from);
+  Vec values{};
+  if (n > 0) memcpy(&values, from, (n < VL ? n : VL) * sizeof(float));
+  return values;
 }
 
-INLINE void store_part(float* p, Vec v, long n) {
-  if (n >= VL) store(p, v);
-  else if (n > 0) memcpy(p, &v, (n < VL ? n : VL) * sizeof(float));
+INLINE void store_part(float* to, Vec values, long n) {
+  if (n >= VL) store(to, values);
+  else if (n > 0) memcpy(to, &values, (n < VL ? n : VL) * sizeof(float));
 }
 
 // The elements of a, then those of b, with even or odd numbers.
@@ -57,28 +57,33 @@ INLINE Vec even(Vec a, Vec b) { return PICK(a, b, EVEN); }
 INLINE Vec odd(Vec a, Vec b) { return PICK(a, b, ODD); }
 
 // The sums of VL vectors, as one vector. They are overwritten.
-INLINE Vec sums_of(Vec* v) {
+INLINE Vec sums_of(Vec* vectors) {
 #pragma GCC unroll 8
   for (int count = VL / 2; count > 0; count /= 2)
 #pragma GCC unroll 8
-    for (int i = 0; i < count; i++) v[i] = even(v[2 * i], v[2 * i + 1]) + odd(v[2 * i], v[2 * i + 1]);
-  return v[0];
+    for (int i = 0; i < count; i++) {
+      const Vec first = vectors[2 * i], second = vectors[2 * i + 1];
+      vectors[i] = even(first, second) + odd(first, second);
+    }
+  return vectors[0];
 }
 
-INLINE float sum(Vec v) {
+// The sum of a vector's values.
+INLINE float sum(Vec values) {
   float parts[VL];
-  store(parts, v);
+  store(parts, values);
   for (int half = VL / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) parts[i] += parts[i + half];
   return parts[0];
 }
 
+// The largest of n values.
 INLINE float highest(const float* x, long n) {
   Vec top = all(-INFINITY);
   long i = 0;
   for (; i + VL <= n; i += VL) top = load(x + i) > top ? load(x + i) : top;
   float result = -INFINITY;
-  for (int j = 0; j < VL; j++) result = top[j] > result ? top[j] : result;
+  for (int lane = 0; lane < VL; lane++) result = top[lane] > result ? top[lane] : result;
   for (; i < n; i++) result = x[i] > result ? x[i] : result;
   return result;
 }
