@@ -88,7 +88,7 @@ class Launcher:
         kernel[grid](*arguments, BM=BM, BK=BK, WIDE=self.WIDE, num_warps=4, **constants)
 
     def attend(self, kernel, source: Source, before: tuple, after: tuple, splits: int) -> None:
-        """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around those of the source."""
+        """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around the source's."""
         s, tile = self.sizes, self.attention
         S = next((len(table) for table in source.positions if table is not None), 0)
         if source.log_mask_HS is not None:
