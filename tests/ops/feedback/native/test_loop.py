@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.fast import backward, feedback_block_fast
+from fb_fairseq.ops.feedback.fast import backward
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
 from fb_fairseq.ops.feedback.native.blocks import NativeBlock
 from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
