@@ -6,6 +6,7 @@ step_loop.py   what a step loop is
 loops.py       all step loops, by name
 fast/          one autograd function per block, with a backward pass written by hand
 graph/         the same as CUDA graphs
+fused/         a few Triton kernels per layer and step, as CUDA graphs
 native/        the same in C++
 automatic/     chooses among them
 decoding/      what decoding keeps from step to step, and what runs a step

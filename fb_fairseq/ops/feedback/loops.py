@@ -8,6 +8,7 @@ from typing import Dict
 
 from fb_fairseq.ops.feedback.automatic.loop import AutomaticLoop
 from fb_fairseq.ops.feedback.fast.loop import FastLoop
+from fb_fairseq.ops.feedback.fused.loop import FusedLoop
 from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -31,7 +32,15 @@ def all_loops() -> Dict[str, StepLoop]:
 
 
 LOOPS: Dict[str, StepLoop] = {
-    loop.name: loop for loop in (AutomaticLoop(all_loops), ReferenceLoop(), FastLoop(), GraphLoop(), NativeLoop())
+    loop.name: loop
+    for loop in (
+        AutomaticLoop(all_loops),
+        ReferenceLoop(),
+        FastLoop(),
+        GraphLoop(),
+        FusedLoop(),
+        NativeLoop(),
+    )
 }
 
 

@@ -20,7 +20,7 @@ from fb_fairseq.ops.layers import Affine
 # Steps whose own slots gather gradients from each other one by one; from later steps, they get them by one product.
 GATHERED_STEPS = 16
 RECOMPUTED_STEPS = 32  # steps whose activations are kept at a time, if they are computed again
-OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
+OWN_ROWS = 16  # rows that a program of ``own_slot`` reads at a time
 
 
 class FusedWorkspace(Workspace):

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.fast.block import Sizes
-from fb_fairseq.ops.feedback.fused import attention
+from fb_fairseq.ops.feedback.fused import memory, products
 from fb_fairseq.ops.feedback.fused.tiles import (
     ProductTile,
     attention_tile,
@@ -66,18 +66,18 @@ class Launcher:
         self.attention = attention_tile(s.G, slots, s.E, self.itemsize, processors, self.memory)
         self.BE = power_of_2(s.E)
         self.scale = s.E**-0.5
-        self._tiles: Dict[Tuple[int, int], ProductTile] = {}
+        self._tiles: Dict[Tuple[int, int, bool], ProductTile] = {}
 
-    def tile(self, columns: int, inner: int) -> ProductTile:
-        """The tile of a product."""
-        key = columns, inner
+    def tile(self, columns: int, inner: int, rich: bool) -> ProductTile:
+        """The tile of a product; see ``product_tile``."""
+        key = columns, inner, rich
         if key not in self._tiles:
-            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.memory)
+            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.memory, rich)
         return self._tiles[key]
 
     def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:
         """Launch a product's kernel: a program for each tile."""
-        tile = self.tile(columns, inner)
+        tile = self.tile(columns, inner, kernel in RICH)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
         kernel[grid](*arguments, P=self.P, WIDE=self.WIDE, **constants, **tile.options())
 
@@ -106,7 +106,8 @@ class Launcher:
         return min(self.attention.splits, max(1, triton.cdiv(source.n, self.attention.BC)))
 
 
-CHANGING = attention.CHANGING
+# Kernels whose prologue holds rows of several tensors.
+RICH = (products.back_product, memory.remember)
 
 
 def keep_of(mask: Optional[Dropout], *index: int) -> Tuple[Optional[Tensor], float]:

@@ -55,25 +55,29 @@ def capability_memory(capability: tuple) -> int:
     return LARGE_SHARED_MEMORY if capability >= (9, 0) else SHARED_MEMORY.get(tuple(capability), 64 << 10)
 
 
-def product_tile(rows: int, columns: int, inner: int, itemsize: int, memory: int = LARGE_SHARED_MEMORY) -> ProductTile:
+def product_tile(
+    rows: int, columns: int, inner: int, itemsize: int, memory: int = LARGE_SHARED_MEMORY, rich: bool = False
+) -> ProductTile:
     """The tile of a product of few rows.
 
     Args:
         columns: N; inner: the dimension that is summed.
         itemsize: bytes of an entry of the matrices.
         memory: bytes of shared memory.
+        rich: the prologue holds rows of several tensors in registers.
     """
-    BM = 16 if rows <= 128 else 32 if rows <= 256 else 64
+    BM = 16 if rows <= 128 or rich else 32 if rows <= 256 else 64
     row_tiles, BN = -(-rows // BM), 64
     while BN > 16 and (row_tiles * -(-columns // BN) < PROGRAMS or BN >= 2 * columns):
         BN //= 2
-    BK, stages = min(128, power_of_2(inner)), 3
+    BK = 128 if itemsize == 2 else 64
+    BK, stages = min(BK // 2 if rich or BM > 32 else BK, power_of_2(inner)), 3
     while (BM + BN) * BK * itemsize * stages > memory // 2 and BK > 16:
         if stages > 2:
             stages -= 1
         else:
             BK //= 2
-    return ProductTile(BM, BN, BK, 4 if BM <= 32 else 8, stages)
+    return ProductTile(BM, BN, BK, 4 if BM <= 32 and BN * itemsize <= 128 else 8, stages)
 
 
 @functools.lru_cache(maxsize=None)
@@ -93,11 +97,12 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, processors: in
         E: width of a head.
         processors: of the device.
     """
-    BC, stages = 32, 3
+    # Products of fp32 in full precision need registers instead of tensor cores.
+    BC, stages, warps = (32, 3, 4) if itemsize == 2 else (16, 2, 8)
     while 3 * BC * power_of_2(E) * itemsize * stages > memory // 2 and BC > 16:
         if stages > 2:
             stages -= 1
         else:
             BC //= 2
     splits = max(1, min(8, 2 * processors // max(1, heads), -(-slots // (2 * BC))))
-    return AttentionTile(BC, splits, 4, stages)
+    return AttentionTile(BC, splits, warps, stages)

@@ -6,7 +6,7 @@ things. Blocks without a graph run operation by operation.
 """
 
 from functools import partial
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -34,16 +34,19 @@ class GraphRun(BlockRun):
     """The two passes over blocks of the same shapes, captured.
 
     A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
+
+    Args:
+        new_run: makes what is captured.
     """
 
     @reusable_memory()
-    def __init__(self, inputs: BlockInputs, keep: bool):
+    def __init__(self, inputs: BlockInputs, keep: bool, new_run: Callable[[bool], BlockRun] = BlockRun):
         super().__init__(keep)
         leaves, tree = pytree.tree_flatten(inputs)
         self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
         own = iter(self.own)
         self.own_inputs = pytree.tree_unflatten([next(own) if torch.is_tensor(x) else x for x in leaves], tree)
-        self.run = run = BlockRun(keep)  # its buffers are the graphs'
+        self.run = run = new_run(keep)  # its buffers are the graphs'
         self._copy(inputs)
         if keep:
             self.d_out_TBD = torch.zeros_like(self.own_inputs.x_TBD)
@@ -91,11 +94,15 @@ class GraphRun(BlockRun):
 class BlockGraphs:
     """The graphs of blocks, by the shapes they are for.
 
+    Args:
+        new_run: see ``GraphRun``.
+
     Attributes:
         cache: the graphs.
     """
 
-    def __init__(self):
+    def __init__(self, new_run: Callable[[bool], BlockRun] = BlockRun):
+        self._new_run = new_run
         self.cache: GraphCache[GraphRun] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
         fallbacks.owners_of_graphs.add(self)
 
@@ -107,7 +114,7 @@ class BlockGraphs:
         cache.count()
         run = cache.graphs.get(key)
         if run is None:
-            run, reason = cache.capture(key, partial(GraphRun, inputs, keep))
+            run, reason = cache.capture(key, partial(GraphRun, inputs, keep, self._new_run))
         if run is not None and not run.is_free():
             run, reason = None, "the backward pass of another block still needs its graph"
         if run is not None:

@@ -1,0 +1,18 @@
+"""The fused loop: five Triton kernels per layer and step each way, and a few around them, in CUDA graphs.
+
+Each kernel does what has to wait for the one before it, and all that can go with it: a norm in the prologue of the
+product that reads it, a residual connection in the epilogue. Attention records no weights: what is not sequential
+computes them again after the steps (``gradients.py``). Everything else is the fast loop's.
+
+    loop.py          the step loop; the only module that runs without Triton
+    run.py           the two passes over a block
+    forward.py       the forward pass
+    backward.py      the backward pass
+    gradients.py     gradients of slots, positions and spans
+    products.py      kernels of linear maps with norms, activations, dropout and residual connections
+    attention.py     kernels of attention, forward and backward
+    memory.py        kernels of the memory: merging, projection, and its gradients
+    activations.py   activations and derivatives in Triton
+    launches.py      what launches have in common
+    tiles.py         sizes of the kernels' tiles
+"""
