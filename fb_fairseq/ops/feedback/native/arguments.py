@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from torch import Tensor
 
@@ -16,13 +16,10 @@ from fb_fairseq.ops.feedback.native.structures import LATER, BlockArgs, Mask, Re
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions
 from fb_fairseq.ops.layers import ACTIVATIONS, LAYER_NORM_EPS, Dropout
 
-ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as enum Activation in src/arguments.h
+ACTIVATION_NUMBERS = {name: number for number, name in enumerate(ACTIVATIONS)}
 
-# Tensors of a ``Record``, and which blocks have them.
-RECORDED = "x attended_x q a p hidden".split()  # all
-RECORDED_POST_NORM = "attention_sum ffn_sum".split()
-RECORDED_CROSS = "crossed_x cross_q cross_a cross_p".split()  # those with attention to an encoder
-RECORDED_POST_NORM_CROSS = ["cross_sum"]  # those with both
+NO_MASK = Mask(keep=None, scale=1.0)
+NO_RECORD = dict.fromkeys(RecordArgs.optional)
 
 # Tensors of a ``Workspace`` by step and layer; the second ones are of attention to an encoder.
 WORKSPACE = "dq da d_attention d_ffn d_hidden d_attn_norm d_ffn_norm".split()
@@ -30,11 +27,11 @@ WORKSPACE_CROSS = "dcq dca dcs d_crossed d_cross_norm".split()
 
 
 class EncoderShape(NamedTuple):
-    """What the streams attend to of an encoder's output.
+    """The size of an encoder's output, and its padding.
 
     Attributes:
-        sources: its slots.
-        sentences: how many there are; each serves the same number of consecutive streams.
+        sources: source positions per sentence.
+        sentences: each serves the same number of consecutive streams.
         padding_BC: True where a sentence is padded; None: nowhere.
     """
 
@@ -66,12 +63,13 @@ def block_arguments(
     Args:
         layers: an array of ``LayerArgs``, which must stay as long as the arguments are used.
         sets: the same of ``SetArgs``.
-        x: pointers, from here on: see src/arguments.def.
+        x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
+            each call.
     """
     sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
     def mask(dropout: Optional[Dropout]) -> Mask:
-        return Mask(None, 1.0) if dropout is None else Mask(packing.hold(dropout.keep), dropout.scale)
+        return NO_MASK if dropout is None else Mask(keep=packing.hold(dropout.keep), scale=dropout.scale)
 
     attention = dropouts.attention_LTBHS
     arguments = BlockArgs(
@@ -111,21 +109,27 @@ def block_arguments(
     return arguments
 
 
-def record_arguments(steps: int, options: FeedbackOptions, encoder: bool, find: Callable[[str], int]) -> RecordArgs:
-    """A record of activations.
+def recorded(options: FeedbackOptions, encoder: bool) -> List[str]:
+    """The names of the tensors that a ``Record`` has.
 
     Args:
         encoder: whether there is attention to an encoder.
-        find: where a tensor of the record lies, by its name in ``Record``.
     """
-    post_norm = not options.normalize_before
-    present = {
-        **dict.fromkeys(RECORDED, True),
-        **dict.fromkeys(RECORDED_POST_NORM, post_norm),
-        **dict.fromkeys(RECORDED_CROSS, encoder),
-        **dict.fromkeys(RECORDED_POST_NORM_CROSS, post_norm and encoder),
-    }
-    return RecordArgs(steps=steps, **{name: find(name) if there else None for name, there in present.items()})
+    names = ["x", "attended_x", "q", "a", "p", "hidden"]
+    if encoder:
+        names += ["crossed_x", "cross_q", "cross_a", "cross_p"]
+    if not options.normalize_before:
+        names += ["attention_sum", "ffn_sum"] + ["cross_sum"] * encoder
+    return names
+
+
+def record_arguments(steps: int, pointers: Dict[str, int]) -> RecordArgs:
+    """A record of activations.
+
+    Args:
+        pointers: of the tensors that are ``recorded``; the others are null.
+    """
+    return RecordArgs(steps=steps, **{**NO_RECORD, **pointers})
 
 
 def tile_arguments(

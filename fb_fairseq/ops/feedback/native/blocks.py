@@ -16,14 +16,20 @@ from fb_fairseq.ops.feedback.fast.block import BlockInputs
 from fb_fairseq.ops.feedback.fast.forward import Block, Record
 from fb_fairseq.ops.feedback.fast.loop import BlockRun
 from fb_fairseq.ops.feedback.fast.tile import Tile
-from fb_fairseq.ops.feedback.native.arguments import EncoderShape, block_arguments, record_arguments, tile_arguments
+from fb_fairseq.ops.feedback.native.arguments import (
+    EncoderShape,
+    block_arguments,
+    record_arguments,
+    recorded,
+    tile_arguments,
+)
 from fb_fairseq.ops.feedback.native.library import Library, pointer
 from fb_fairseq.ops.feedback.native.packing import packing_in
 from fb_fairseq.ops.feedback.native.structures import (
+    FLOATS,
     BlockTransposes,
     LayerArgs,
     LayerTransposes,
-    Matrix,
     RecordArgs,
     SetArgs,
 )
@@ -92,12 +98,9 @@ class NativeBlock(Block):
 
     def record_arguments(self, record: Record) -> RecordArgs:
         """Where the tensors of a record lie."""
-        return record_arguments(
-            record.x.whole.shape[1],
-            self.inputs.options,
-            bool(self.encoder),
-            lambda name: pointer(getattr(record, name).whole),
-        )
+        names = recorded(self.inputs.options, bool(self.encoder))
+        pointers = {name: pointer(getattr(record, name).whole) for name in names}
+        return record_arguments(record.x.whole.shape[1], pointers)
 
     def _pack(self) -> None:
         """Pack the weights of the forward pass."""
@@ -116,7 +119,7 @@ class NativeBlock(Block):
     def pack_transposes(self) -> BlockTransposes:
         """Pack what only the backward pass needs of the weights."""
         s, packing, weights = self.sizes, self._packing, self.weights
-        self._layer_transposes, self._projects = (LayerTransposes * s.L)(), (Matrix * s.I)()
+        self._layer_transposes, self._projects = (LayerTransposes * s.L)(), (FLOATS * s.I)()
 
         def pack_layer(l: int) -> None:
             self._layer_transposes[l] = packing.layer_transposes(weights.layers[l])

@@ -9,7 +9,6 @@ from fb_fairseq.ops.feedback.fast.block import ComputeWeights
 from fb_fairseq.ops.feedback.native.library import Library, pointer
 from fb_fairseq.ops.feedback.native.structures import (
     AttentionArgs,
-    AttentionTransposes,
     LayerArgs,
     LayerTransposes,
     Matrix,
@@ -46,22 +45,24 @@ class Packing:
 
     def pack(self, weight: Tensor, transposed: bool) -> int:
         """The pointer of a packed matrix: of ``weight`` [K, N], or of the transpose of ``weight`` [N, K]."""
-        weight = weight.detach().t() if transposed else weight.detach()
-        packed = self.empty(self.library.packed_size(*weight.shape))
-        self.library.pack(weight.data_ptr(), *weight.shape, *weight.stride(), packed.data_ptr())
+        shape, strides = weight.shape, weight.stride()
+        if transposed:
+            shape, strides = shape[::-1], strides[::-1]
+        packed = self.empty(self.library.packed_size(*shape))
+        self.library.pack(weight.data_ptr(), *shape, *strides, packed.data_ptr())
         return packed.data_ptr()
 
     def matrix(self, affine: Affine) -> Matrix:
         """A linear map, for ``x Wᵀ + b``."""
-        return Matrix(self.pack(affine.weight, True), self.hold(affine.bias))
+        return Matrix(panels=self.pack(affine.weight, True), bias=self.hold(affine.bias))
 
-    def transpose(self, affine: Affine) -> Matrix:
-        """A linear map, for the gradient of its input."""
-        return Matrix(self.pack(affine.weight, False), None)
+    def transpose(self, affine: Affine) -> int:
+        """The pointer of a packed matrix for the gradient of a linear map's input."""
+        return self.pack(affine.weight, False)
 
     def norm(self, norm: Affine) -> Norm:
         """A layer norm."""
-        return Norm(self.hold(norm.weight), self.hold(norm.bias))
+        return Norm(weight=self.hold(norm.weight), bias=self.hold(norm.bias))
 
     def layer(
         self,
@@ -79,12 +80,12 @@ class Packing:
         layer, span = weights.layers[l], weights.spans[l]
         return LayerArgs(
             memory=self._attention(layer),
-            cross=None if layer.cross is None else self._attention(layer.cross),
+            cross=layer.cross and self._attention(layer.cross),
             fc1=self.matrix(layer.fc1),
             fc2=self.matrix(layer.fc2),
             ffn_norm=self.norm(layer.ffn_norm),
-            log_mask=None if span is None else self.hold(span.log_mask_HS),
-            outside=None if span is None else self.hold(span.outside_HS),
+            log_mask=span and self.hold(span.log_mask_HS),
+            outside=span and self.hold(span.outside_HS),
             encoder=encoder,
             reach=reach,
             active=int(active),
@@ -92,19 +93,20 @@ class Packing:
         )
 
     def _attention(self, layer: Union[Layer, CrossAttention]) -> AttentionArgs:
-        return AttentionArgs(self.matrix(layer.query), self.matrix(layer.out), self.norm(layer.attn_norm))
+        return AttentionArgs(
+            query=self.matrix(layer.query), out=self.matrix(layer.out), norm=self.norm(layer.attn_norm)
+        )
 
     def layer_transposes(self, layer: Layer) -> LayerTransposes:
         """What only the backward pass needs of a layer's weights."""
         return LayerTransposes(
-            memory=self._attention_transposes(layer),
-            cross=None if layer.cross is None else self._attention_transposes(layer.cross),
+            query=self.transpose(layer.query),
+            out=self.transpose(layer.out),
+            cross_query=layer.cross and self.transpose(layer.cross.query),
+            cross_out=layer.cross and self.transpose(layer.cross.out),
             fc1=self.transpose(layer.fc1),
             fc2=self.transpose(layer.fc2),
         )
-
-    def _attention_transposes(self, layer: Union[Layer, CrossAttention]) -> AttentionTransposes:
-        return AttentionTransposes(self.transpose(layer.query), self.transpose(layer.out))
 
     def key_values(self, weights: ComputeWeights, i: int, slots: Sequence[int]) -> SetArgs:
         """The key and value projection of a set, packed, and its norm.
@@ -116,7 +118,7 @@ class Packing:
         norm = weights.projections[projection].norm
         return SetArgs(
             project=self.matrix(weights.key_values[projection]),
-            norm=None if norm is None else self.norm(norm),
+            norm=norm and self.norm(norm),
             slots=slots,
             memory=memory,
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.fast.block import Sizes, compute_weights
-from fb_fairseq.ops.feedback.native.arguments import EncoderShape, block_arguments, record_arguments
+from fb_fairseq.ops.feedback.native.arguments import EncoderShape, block_arguments, record_arguments, recorded
 from fb_fairseq.ops.feedback.native.library import Library, pointer
 from fb_fairseq.ops.feedback.native.packing import Packing
 from fb_fairseq.ops.feedback.native.structures import LATER, LayerArgs, RingArgs, SetArgs
@@ -98,49 +98,51 @@ class NativeStep:
         sources = len(encoder[0].keys_CBHE) if encoder else 0
         if self._shape != (B, slots, sources):
             self._prepare(B, slots, sources, options)
-        a, x_BD, out_BD = self._arguments, x_BD.contiguous(), torch.empty(x_BD.shape)
+        arguments, x_BD, out_BD = self._arguments, x_BD.contiguous(), torch.empty(x_BD.shape)
         memory_KBD = torch.empty(len(self._weights.mix_KA), *x_BD.shape)
-        a.x, a.out, a.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
+        arguments.x, arguments.out, arguments.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
         aligned_BC = None
         if sources and options.alignment_layer is not None:
             aligned_BC = torch.empty(B, sources)
-            a.alignment_layer, a.alignment_heads = options.alignment_layer, options.alignment_heads or options.heads
-        a.aligned = pointer(aligned_BC)
+            arguments.alignment_layer = options.alignment_layer
+            arguments.alignment_heads = options.alignment_heads or options.heads
+        arguments.aligned = pointer(aligned_BC)
         whole, half = pointer(ring.rows_JBHCE), ring.rows_JBHCE[0].numel() * ring.rows_JBHCE.element_size()
-        for i, a_set in enumerate(self._sets):
-            a_set.slots[0], a_set.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
-        age_B, r = None if ring.age_B is None else ring.age_B.long(), self._ring
-        r.span, r.position, r.origin, r.age = ring.span, ring.position, pointer(ring.origin_BC), pointer(age_B)
+        for i, key_values in enumerate(self._sets):
+            key_values.slots[0], key_values.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
+        age_B = None if ring.age_B is None else ring.age_B.long()
+        place = self._ring
+        place.span, place.position = ring.span, ring.position
+        place.origin, place.age = pointer(ring.origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
         shared = ring.origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
-            each_range(partial(self.library.step, ctypes.byref(a), ctypes.byref(r)), B, threads)
+            each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
         return StepOutput(out_BD, memory_KBD, aligned_BC)
 
     def _look_at(self, encoder: Sequence[EncoderContext]) -> None:
         """Point to another encoder's keys and values."""
         self._encoder, self._encoder_packing = encoder, Packing(self.library, torch.empty)
-        for a, context in zip(self._layers, encoder):
+        for layer, context in zip(self._layers, encoder):
             for side, slots_CBHE in enumerate(context[:2]):
-                a.encoder[side] = self._encoder_packing.hold(slots_CBHE.permute(1, 2, 0, 3))
+                layer.encoder[side] = self._encoder_packing.hold(slots_CBHE.permute(1, 2, 0, 3))
         self._shape = None
 
     def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
         """Make the arguments and the buffers for steps of a shape."""
-        w, self._shape = self._weights, (B, slots, sources)
+        w = self._weights
         packing = self._buffers = Packing(self.library, torch.empty)
         L, K, H, E, I = len(w.layers), len(w.mix_KA), options.heads, self.head_dim, self.sets
         F, D = w.layers[0].fc1.weight.shape
         encoder = None
         if sources:
             encoder = EncoderShape(sources, self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC)
-        rows, vectors = L * B * D, L * B * H * E
-        record = dict(x=rows + B * D, attended_x=rows, q=vectors, a=vectors, p=L * B * H * slots, hidden=L * B * F)
-        record.update(
-            attention_sum=rows, ffn_sum=rows, crossed_x=rows, cross_q=vectors, cross_a=vectors, cross_sum=rows
-        )
-        record.update(cross_p=L * B * H * sources)
+        rows, vectors = L * B * D, L * B * H * E  # floats of tensors [L, B, D] and [L, B, X]
+        floats = dict(x=rows + B * D, attended_x=rows, q=vectors, a=vectors, p=L * B * H * slots, hidden=L * B * F)
+        floats.update(crossed_x=rows, cross_q=vectors, cross_a=vectors, cross_p=L * B * H * sources)
+        floats.update(attention_sum=rows, ffn_sum=rows, cross_sum=rows)
+        record = {name: packing.empty(floats[name]).data_ptr() for name in recorded(options, bool(sources))}
         self._arguments = block_arguments(
             packing,
             Sizes(T=1, B=B, D=D, L=L, H=H, E=E, F=F, K=K, C=0, S=slots, I=I),
@@ -148,7 +150,7 @@ class NativeStep:
             options,
             layers=self._layers,
             sets=self._sets,
-            record=record_arguments(1, options, bool(sources), lambda name: packing.empty(record[name]).data_ptr()),
+            record=record_arguments(1, record),
             encoder=encoder,
             dropouts=FeedbackDropouts(),
             reach_TB=None,
@@ -159,3 +161,4 @@ class NativeStep:
             aligned=None,
         )
         self._ring = RingArgs(slots=slots, span=self.span, position=0, origin=None, age=None)
+        self._shape = B, slots, sources

@@ -3,7 +3,7 @@ says what each field is and has the shapes of the tensors."""
 
 import ctypes
 from itertools import zip_longest
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 from fb_fairseq.ops.feedback.native.build import BuildError
 from fb_fairseq.ops.layers import ACTIVATIONS
@@ -22,23 +22,26 @@ class Arguments(ctypes.Structure):
     """
 
     __slots__ = ()  # without it Python would add any attribute that is set
-    optional: Sequence[str] = ()
+    names: FrozenSet[str]
+    optional: FrozenSet[str]
 
-    def __init__(self, *values: Any, **fields: Any):
-        if len(values) + len(fields) != len(self._fields_) or None in values or None in fields.values():
-            values, fields = (), self._present(values, fields)
-        super().__init__(*values, **fields)  # rejects unknown names and duplicates
+    def __init__(self, **fields: Any):
+        # (A block makes dozens, so the usual case must be fast.)
+        if len(fields) != len(self.names) or None in fields.values():
+            self._check(fields)
+        initialise(self, **fields)  # rejects names that it does not know
 
-    def _present(self, values: Sequence[Any], fields: Dict[str, Any]) -> Dict[str, Any]:
-        """The fields that are not None, after a check that the others are optional."""
-        names = [name for name, _ in self._fields_]
-        given = {**dict(zip(names, values)), **fields}
-        for name in names:
-            if name not in given:
-                raise TypeError(f"{type(self).__name__}.{name} is not given")
-            if given[name] is None and name not in self.optional:
-                raise TypeError(f"{type(self).__name__}.{name} is None, but not optional")
-        return {name: value for name, value in given.items() if value is not None}
+    def _check(self, fields: Dict[str, Any]) -> None:
+        """Raise if a field is not given, or is None but not optional; else remove those that are None."""
+        absent = [name for name, value in fields.items() if value is None]
+        missing = self.names - fields.keys() or set(absent) - self.optional
+        if missing:
+            raise TypeError(f"{type(self).__name__} needs {', '.join(sorted(missing))}")
+        for name in absent:
+            del fields[name]
+
+
+initialise = ctypes.Structure.__init__
 
 
 def structure(name: str, *members: Tuple[str, Any], optional: str = "") -> Any:
@@ -49,7 +52,9 @@ def structure(name: str, *members: Tuple[str, Any], optional: str = "") -> Any:
         optional: names of the fields that may be None.
     """
     fields = [(member, kind) for names, kind in members for member in names.split()]
-    made = type(name, (Arguments,), {"__slots__": (), "_fields_": fields, "optional": tuple(optional.split())})
+    names = frozenset(member for member, _ in fields)
+    attributes = {"__slots__": (), "_fields_": fields, "names": names, "optional": frozenset(optional.split())}
+    made = type(name, (Arguments,), attributes)
     STRUCTURES.append(made)
     return made
 
@@ -106,14 +111,13 @@ BlockArgs = structure(
 RingArgs = structure(
     "RingArgs", ("slots span position", NUMBER), ("origin", INTS), ("age", LONGS), optional="origin age"
 )
-AttentionTransposes = structure("AttentionTransposes", ("query out", Matrix))
 LayerTransposes = structure(
-    "LayerTransposes", ("memory cross", AttentionTransposes), ("fc1 fc2", Matrix), optional="cross"
+    "LayerTransposes", ("query out cross_query cross_out fc1 fc2", FLOATS), optional="cross_query cross_out"
 )
 BlockTransposes = structure(
     "BlockTransposes",
     ("layers", pointer_to("LayerTransposes")),
-    ("projects", pointer_to("Matrix")),
+    ("projects", pointer_to("float32*")),
     ("key_positions value_positions", FLOATS),
     optional="key_positions value_positions",
 )

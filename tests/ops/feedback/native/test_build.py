@@ -3,17 +3,22 @@
 import concurrent.futures
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
 import sys
 
 import pytest
+import torch
 
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
 from fb_fairseq.ops.feedback.native import build as module
 from fb_fairseq.ops.feedback.native import library
 from fb_fairseq.ops.feedback.native.build import BuildError, build, find_compiler
 from tests.conftest import REPOSITORY
+from tests.ops.feedback.native.test_loop import feedback_block_native
+from tests.ops.feedback.test_fast import Case
 
 pytestmark = pytest.mark.not_fast
 
@@ -47,6 +52,26 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
         (sources / source.name).write_bytes(source.read_bytes() + b"\n// changed\n")
     monkeypatch.setattr(module, "SOURCES", sources)
     assert build().path != path
+
+
+def test_a_field_that_is_renamed_in_cpp(cache, tmp_path, monkeypatch, caplog):
+    """Not a null pointer or another field's value, but one line, and the fast loop."""
+    sources = tmp_path / "src"
+    sources.mkdir()
+    for source in module.sources():
+        text = source.read_text(encoding="utf-8")
+        (sources / source.name).write_text(re.sub(r"\bmask_slots\b", "mask_slot", text), encoding="utf-8")
+    monkeypatch.setattr(module, "SOURCES", sources)
+    monkeypatch.setenv("FB_FAIRSEQ_CXXFLAGS", "-O0")
+    message = "the native loop's BlockArgs: field 14 is 'mask_slots' (int64) in structures.py, 'mask_slot' (int64) in"
+    with pytest.raises(BuildError, match=re.escape(message)):
+        library.open_library()
+    caplog.set_level("INFO")
+    assert library.load() is None and len(caplog.messages) == 1
+    assert f"the fast loop runs: {message} arguments.def" in caplog.text
+    case = Case(1, dtype=torch.float32)
+    fast, native = case.run(feedback_block_fast), case.run(feedback_block_native)
+    assert all(gradient is None or gradient.equal(native[name]) for name, gradient in fast.items())
 
 
 def test_without_a_compiler(cache, monkeypatch, caplog):

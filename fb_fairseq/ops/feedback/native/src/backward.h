@@ -80,7 +80,7 @@ static void memory_backward(const Range& range, const TileArgs& tile, long in_ti
       for (int side = 0; side < 2; side++)
         slot_gradient(range, tile, in_tile, i, side, head, scratch, d_kv + (head / H * 2 + side) * X + head % H * E);
     float* target = set.norm.weight ? d_normed : scratch;
-    product(range.streams, 2 * X, D, d_kv, 2 * X, tile.transposes->projects[i].panels, 2 * X * PANEL, {}, target, D);
+    product(range.streams, 2 * X, D, d_kv, 2 * X, tile.transposes->projects[i], 2 * X * PANEL, {}, target, D);
     float* d_memory = work(tile.d_memory, set.memory, D);
     if (set.norm.weight) {
       const float* memory = range.by_layer(block.memory, block.T, set.memory, t, D);
@@ -174,14 +174,14 @@ static void residual_backward(const Range& range, Mask mask, Norm norm, const fl
 }
 
 // The beginning of a sublayer: the gradient dy [streams, width] of y = x W, through W, is added to dx [streams, D];
-// with pre-norm through the norm of x too.
-static void input_backward(const Range& range, const float* dy, long width, const Matrix& transposed, Norm norm,
+// with pre-norm through the norm of x too. panels: of the transpose of W.
+static void input_backward(const Range& range, const float* dy, long width, const float* panels, Norm norm,
                            const float* x, float* d_norm, float* dx) {
   const BlockArgs& block = range.block;
   const long D = block.D;
   Epilogue epilogue;
   if (!block.pre_norm) epilogue.then = Then::add, epilogue.other = dx, epilogue.stride = D;
-  product(range.streams, width, D, dy, width, transposed.panels, width * PANEL, epilogue,
+  product(range.streams, width, D, dy, width, panels, width * PANEL, epilogue,
           block.pre_norm ? d_norm : dx, D);
   if (block.pre_norm) layer_norm_backward(range.streams, D, d_norm, x, norm, block.eps, true, dx);
 }
@@ -206,7 +206,7 @@ static void layer_backward(const Range& range, const TileArgs& tile, long l, lon
   const bool plain = block.activation == Activation::relu && !mask.keep;
   Epilogue epilogue;
   if (plain) epilogue.then = Then::where_positive, epilogue.other = hidden, epilogue.stride = F;
-  product(streams, D, F, d_out, D, transposes.fc2.panels, D * PANEL, epilogue, d_hidden, F);
+  product(streams, D, F, d_out, D, transposes.fc2, D * PANEL, epilogue, d_hidden, F);
   if (mask.keep) drop(streams * F, mask.keep, mask.scale, d_hidden, d_hidden);
   if (!plain) activate_backward(block.activation, streams * F, hidden, d_hidden);
   input_backward(range, d_hidden, F, transposes.fc1, layer.ffn_norm, x, d_norm, dx);
@@ -217,9 +217,9 @@ static void layer_backward(const Range& range, const TileArgs& tile, long l, lon
     d_out = work(tile.d_crossed, D), d_norm = work(tile.d_cross_norm, D);
     float *da = range.by_step(tile.dca, in_tile, l, X), *dq = range.by_step(tile.dcq, in_tile, l, X);
     residual_backward(range, range.at(block.cross_residual_mask, l, t, D), layer.cross.norm, x, d_norm, d_out, dx);
-    product(streams, D, X, d_out, D, transposes.cross.out.panels, D * PANEL, {}, da, X);
+    product(streams, D, X, d_out, D, transposes.cross_out, D * PANEL, {}, da, X);
     attend_encoder_backward(range, tile, l, in_tile, da, dq);
-    input_backward(range, dq, X, transposes.cross.query, layer.cross.norm, x, d_norm, dx);
+    input_backward(range, dq, X, transposes.cross_query, layer.cross.norm, x, d_norm, dx);
   }
 
   // Attention to the memory.
@@ -227,8 +227,8 @@ static void layer_backward(const Range& range, const TileArgs& tile, long l, lon
   d_out = work(tile.d_attention, D), d_norm = work(tile.d_attn_norm, D);
   float *da = range.by_step(tile.da, in_tile, l, X), *dq = range.by_step(tile.dq, in_tile, l, X);
   residual_backward(range, range.at(block.attention_residual_mask, l, t, D), layer.memory.norm, x, d_norm, d_out, dx);
-  product(streams, D, X, d_out, D, transposes.memory.out.panels, D * PANEL, {}, da, X);
+  product(streams, D, X, d_out, D, transposes.out, D * PANEL, {}, da, X);
   attend_backward(range, tile, l, in_tile, da, dq, scratch);
   // Layer 1's queries depend on the embedding alone: they follow at the tile's end, all steps at once.
-  if (l > 0) input_backward(range, dq, X, transposes.memory.query, layer.memory.norm, x, d_norm, dx);
+  if (l > 0) input_backward(range, dq, X, transposes.query, layer.memory.norm, x, d_norm, dx);
 }

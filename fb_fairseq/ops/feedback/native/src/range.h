@@ -1,8 +1,8 @@
 // Where the numbers of a range of streams lie.
 //
-// Streams are independent of each other: threads that work on different ranges share nothing that is written. In all
-// that follows, `l` is a layer's index, `t` a step of the block, `at` its place in the record, and `head` one of all
-// heads of the range.
+// Streams are independent of each other: threads that work on different ranges share nothing that is written. In what
+// follows `l` is a layer's index, `t` a step of the block, and `at` its place in the record. `head` counts the heads of
+// all streams of the range.
 #pragma once
 #include "arguments.h"
 #include "attention.h"
