@@ -1,0 +1,117 @@
+"""Compile the fused loop's kernels for GPUs that are not here, as real blocks launch them; see ``test_fused.py``.
+
+    python fused_compiled.py CAPABILITY SIZES…
+
+Blocks run on the CPU with each launch recorded instead of carried out, so that every kernel is compiled with the types,
+options and tiles of a training block.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+import triton
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
+
+from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
+from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast  # noqa: E402
+from fb_fairseq.ops.feedback.fused import launches  # noqa: E402
+from fb_fairseq.ops.feedback.fused.run import FusedRun  # noqa: E402
+from fb_fairseq.ops.feedback.fused.tiles import capability_memory  # noqa: E402
+
+TYPES = {
+    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
+    torch.uint8: "*u8", torch.bool: "*u8",
+}  # fmt: skip
+# Layers, width, heads, feed-forward width, span, streams, and further options.
+SIZES = {
+    "char-ptb": [(1, 384, 4, 1536, 512, 64, {}), (1, 384, 4, 1536, 512, 512, {})],
+    "random-walk": [(1, 256, 4, 1024, 100, 512, {})],
+    "wide": [(1, 1024, 8, 4096, 512, 32, {})],
+    "odd": [
+        (2, 40, 2, 56, 9, 3, dict(relative_positions="key-value", adaptive_span=True, attention_dropout=0.1)),
+        (2, 48, 3, 64, 9, 5, dict(memory_projections="per-layer", activation_fn="gelu", dropout=0.1)),
+        (2, 48, 3, 64, 9, 5, dict(memory_composition="same-and-lower", decoder_normalize_before=False)),
+    ],
+}
+FEW_SPILLS = 16  # instructions, outside of loops
+TOOLS = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
+recorded = {}
+
+
+def record(self, *arguments, grid=None, warmup=None, **options):
+    given = dict(zip(self.arg_names, arguments))
+    given.update({name: value for name, value in options.items() if name in self.arg_names})
+    options = {name: value for name, value in options.items() if name not in self.arg_names}
+    signature, constants = {}, {}
+    for i, parameter in enumerate(self.params):
+        value = given[parameter.name]
+        if parameter.is_constexpr or value is None:
+            signature[parameter.name], constants[(i,)] = "constexpr", value
+        elif torch.is_tensor(value):
+            signature[parameter.name] = TYPES[value.dtype]
+        else:
+            signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
+    key = (self.fn.__name__, *signature.items(), *((at, str(value)) for at, value in constants.items()))
+    recorded.setdefault(key, (self, signature, constants, options))
+
+
+def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
+    settings = TransformerOptions(
+        decoder_layers=layers, decoder_embed_dim=width, decoder_ffn_embed_dim=ffn, decoder_attention_heads=heads,
+        attention_span=span, **{"decoder_normalize_before": True, **options},
+    )  # fmt: skip
+    model = FeedbackTransformer(settings).to(dtype)
+    x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
+    memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
+    with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
+        y = feedback_block_fast(
+            x, memory, model.loop_weights(x.device, model.reaches()), model.loop_options(span),
+            model.draw_dropouts(x, span), choose_run=lambda inputs, keep: FusedRun(keep),
+        )[0]  # fmt: skip
+    y.sum().backward()
+
+
+def spills(assembly):
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(assembly["cubin"])
+        file.flush()
+        code = subprocess.run([f"{TOOLS}/nvdisasm", file.name], capture_output=True, text=True, check=True).stdout
+    return len(re.findall(r"\b(?:LDL|STL)\b", code))
+
+
+def main(capability, *names):
+    capability = int(capability)
+    memory = capability_memory(divmod(capability, 10))
+    launches.shared_memory = lambda device: memory
+    JITFunction.run = record
+    types = [(torch.float32, None), (torch.float16, None)]
+    if capability >= 80:
+        types += [(torch.bfloat16, None), (torch.float32, torch.bfloat16)]
+    for name in names:
+        for sizes in SIZES[name]:
+            for dtype, half in types if name != "char-ptb" or len(names) > 1 else types[-2:]:
+                run_block(*sizes, dtype, half)
+    bad = []
+    for key, (kernel, signature, constants, options) in recorded.items():
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        found, shared = spills(compiled.asm), compiled.metadata.shared
+        if found > FEW_SPILLS or shared > memory:
+            bad.append(f"{key[0]}: {found} spills, {shared} bytes of shared memory, {key[1:]}")
+    print("\n".join(bad) or f"{len(recorded)} kernels compiled")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

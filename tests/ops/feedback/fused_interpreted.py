@@ -1,0 +1,134 @@
+"""The fused loop's kernels in Triton's interpreter, against the reference loop (``test_fused.py`` runs this file)."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.fused import attention, launches, memory, products, tiles
+from fb_fairseq.ops.feedback.fused.loop import FusedLoop
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.ops.feedback.test_fast import Case, compare
+
+SPLIT_SPAN = 70  # slots that several programs share
+
+
+@pytest.fixture(autouse=True)
+def kernels_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+
+
+@pytest.fixture
+def loop():
+    return FusedLoop().run_block
+
+
+def case_of(seed, **changes):
+    return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
+    """Norms, activations, compositions, projections, positions, spans, dropout, LayerDrop, encoders, episodes."""
+    case = case_of(seed)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("seed,recompute", [(0, False), (2, False), (1, True), (4, True)])
+def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
+    """Own slots get gradients from their tile's steps and from later tiles."""
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.GATHERED_STEPS", 3)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.RECOMPUTED_STEPS", 5)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.gradients.ENTRIES_AT_ONCE", 300)  # a few streams at a time
+    case = case_of(seed, steps=8)
+    compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_slots_that_programs_share(seed, loop, empty_is_nan):
+    case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, steps=2, streams=2, adaptive_span=False)
+    assert tiles.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8, 132, 1 << 17).splits > 1
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(activation, loop):
+    case = case_of(4, activation_fn=activation, decoder_layers=2, steps=2, adaptive_span=False)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+def test_more_rows_than_a_tile(loop):
+    case = case_of(1, streams=19, steps=2)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-4), (torch.float16, 3e-2)])
+def test_types(dtype, tolerance, loop):
+    """(Triton's interpreter cannot multiply matrices of bf16.)"""
+    case = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted")
+    plain = case.run(feedback_block)
+    case.model.to(dtype)
+    case.cross.to(dtype)
+    single = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted", dtype=dtype)
+    single.model.load_state_dict(case.model.state_dict())
+    with torch.no_grad():
+        for name, x in case.learned.items():
+            single.learned[name].copy_(x)
+        single.memory.copy_(case.memory)
+        single.seed.copy_(case.seed)
+    single.dropouts, single.reach_TB = case.dropouts, case.reach_TB
+    largest = max(x.norm() for x in plain.values() if x is not None)
+    for name, ours in single.run(loop).items():
+        expected = plain[name]
+        if expected is not None:  # (a gradient that should be zero, as of a key's bias, is noise)
+            error = (ours.double() - expected).norm() / expected.norm().clamp(min=0.05 * largest)
+            assert error < tolerance, f"{name}: {error}"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", [0, 4])
+def test_without_gradients(seed, loop, empty_is_nan):
+    """Activations of one step are kept; attention to the encoder is returned."""
+    case = case_of(seed, cross=True)
+    case.model.loop_options = lambda span, options=case.model.loop_options: options(span, 0, 1)
+    for ours, expected in zip(case.forward(loop), case.forward(feedback_block)):
+        torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_a_nan_stays(loop):
+    """In a weight, an embedding, or the memory: all that the reference's outputs show."""
+    for spoil in (
+        lambda case: case.model.layers[0].fc1.weight.data[0].fill_(float("nan")),
+        lambda case: case.x.data[1, 0].fill_(float("nan")),
+        lambda case: case.memory[:, -1, 1].fill_(float("nan")),
+    ):
+        case = case_of(2, steps=3, activation_fn="relu")
+        spoil(case)
+        with torch.no_grad():
+            ours, expected = case.forward(loop)[0], case.forward(feedback_block)[0]
+        assert ours.isnan().equal(expected.isnan()) and ours.isnan().any()
+
+
+def test_launches(loop, monkeypatch):
+    """Kernels per layer and step, and around the layers, of both passes. A change that needs more has to say why."""
+
+    def launched(layers, steps):
+        counts = Counter()
+        with monkeypatch.context() as patch:
+            for name in ("product", "rows", "attend"):
+                run = getattr(launches.Launcher, name)
+                counted = lambda self, kernel, *a, run=run, **k: (counts.update([kernel.fn.__name__]), run(self, kernel, *a, **k))  # fmt: skip  # noqa: E501
+                patch.setattr(launches.Launcher, name, counted)
+            case = case_of(
+                4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False, decoder_layerdrop=0.0,
+                memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
+            )  # fmt: skip
+            case.run(loop)
+        return sum(counts.values()) + (steps - 1)  # own_slot is launched by itself
+
+    per_layer = (launched(3, 3) - launched(2, 3)) - (launched(3, 2) - launched(2, 2))
+    around = launched(2, 3) - launched(2, 2) - 2 * per_layer
+    assert per_layer <= 11 and around <= 8, (per_layer, around)
+    assert {attention.attend, memory.own_slot, products.norm_rows}  # (the kernels that exist)
