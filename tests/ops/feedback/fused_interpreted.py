@@ -1,16 +1,24 @@
 """The fused loop's kernels in Triton's interpreter, against the reference loop (``test_fused.py`` runs this file)."""
 
+import copy
+import dataclasses
 from collections import Counter
 
 import pytest
 import torch
 
+from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.decoding import ring
 from fb_fairseq.ops.feedback.fused import attention, launches, memory, products, tiles
 from fb_fairseq.ops.feedback.fused.loop import FusedLoop
+from fb_fairseq.ops.feedback.fused.steps import StepBlock
+from fb_fairseq.ops.feedback.graph import stepper, steps
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.modules.options import random_options, randomise
 from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.recorded_graph import change_limits
 
 SPLIT_SPAN = 70  # slots that several programs share
 
@@ -132,3 +140,101 @@ def test_launches(loop, monkeypatch):
     around = launched(2, 3) - launched(2, 2) - 2 * per_layer
     assert per_layer <= 11 and around <= 8, (per_layer, around)
     assert {attention.attend, memory.own_slot, products.norm_rows}  # (the kernels that exist)
+
+
+# Decoding steps.
+
+
+class RepeatedStep:
+    """In place of a graph: calls the captured step itself."""
+
+    made = 0
+
+    def __init__(self, function):
+        RepeatedStep.made, self.function = RepeatedStep.made + 1, function
+
+    def replay(self):
+        self.result = self.function()
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Steps on a CPU are captured, and the numbers of steps that ran with the kernels counted."""
+    ran, run = [], StepBlock.step
+    monkeypatch.setattr(StepBlock, "step", lambda self: ran.append(self.sizes.B) or run(self))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
+    monkeypatch.setattr(ring, "FIRST_SLOTS", 2)
+    change_limits(monkeypatch, stepper, capture_at=2)
+    return ran
+
+
+def build(seed, **changes):
+    torch.manual_seed(seed)
+    options = dict(dropout=0.0, attention_dropout=0.0, decoder_layerdrop=0.0, attention_span=5, **changes)
+    model = FeedbackTransformer(random_options(seed, step_loop="fused", **options)).double().eval()
+    randomise(model)
+    return model
+
+
+def plain_copy(model):
+    other = copy.deepcopy(model)
+    other.options = dataclasses.replace(model.options, step_loop="reference")
+    return other
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(5))
+def test_decoding(seed, captured):
+    """Rings that grow, and that are full and overwrite their slots; reordered streams."""
+    model = build(seed)
+    plain = plain_copy(model)
+    x_TBD, memory = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double), model.new_ring()
+    history = x_TBD[:0]
+    for t, x_BD in enumerate(x_TBD):
+        if t == 8:
+            order = torch.tensor([2, 0, 0])
+            memory.reorder(order)
+            history = history[:, order]
+        history = torch.cat([history, x_BD[None]])
+        y_BD = model.run_step(x_BD, memory)
+        torch.testing.assert_close(y_BD, plain(history)[0][-1], atol=1e-10, rtol=1e-10)
+    assert len(captured) >= 5
+
+
+@torch.no_grad()
+def test_episodes_in_decoding(captured):
+    model, memory = build(1), None
+    x_TBD = torch.randn(9, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    age_TB = torch.stack([torch.arange(9), torch.arange(9) % 4, torch.arange(9) % 3], 1)
+    memory, ours = model.new_ring(), []
+    for x_BD, age_B in zip(x_TBD, age_TB):
+        memory.reset(age_B)
+        ours.append(model.run_step(x_BD, memory))
+    expected = plain_copy(model).run_block(x_TBD, None, age_TB)[0]
+    torch.testing.assert_close(torch.stack(ours), expected, atol=1e-10, rtol=1e-10)
+    assert captured
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("hypotheses", [1, 2])
+@pytest.mark.parametrize("seed", [1, 4])
+def test_decoding_with_an_encoder(seed, hypotheses, captured):
+    """Several hypotheses per sentence; the weights of one layer's attention are returned."""
+    case = Case(seed, steps=1, cross=True, decoder_layerdrop=0.0, dropout=0.0, step_loop="fused")
+    model, span = case.model.eval(), max(case.reaches)
+    case.reaches = [span] * len(case.reaches)
+    weights = case.weights()
+    model.loop_weights = lambda *_: weights
+    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
+    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim, dtype=torch.double)
+    rings = model.new_ring(), model.new_ring()
+    for _ in range(4):
+        rings[1].make_room()
+        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
+        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        rings[1].advance()
+        for field in ("out_BD", "memory_KBD", "aligned_BC"):
+            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=1e-10, rtol=1e-10)
+        x_BD = plain.out_BD
+    assert captured

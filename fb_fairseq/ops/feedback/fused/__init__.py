@@ -4,10 +4,12 @@ Each kernel does what has to wait for the one before it, and all that can go wit
 product that reads it, a residual connection in the epilogue. Attention records no weights: what is not sequential
 computes them again after the steps (``gradients.py``). Everything else is the fast loop's.
 
-    loop.py          the step loop; the only module that runs without Triton
+    loop.py          the step loop; it can be imported without Triton
+    stepper.py       decoding steps; it, too, can be imported without Triton
     run.py           the two passes over a block
     forward.py       the forward pass
     backward.py      the backward pass
+    steps.py         a decoding step
     gradients.py     gradients of slots, positions and spans
     products.py      kernels of linear maps with norms, activations, dropout and residual connections
     attention.py     kernels of attention, forward and backward

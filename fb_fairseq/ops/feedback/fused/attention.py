@@ -16,49 +16,65 @@ CHANGING = ["n", "first", "slots"]
 
 
 @triton.jit
+def places(c, n, span, seen):
+    """Which of the slots c are there, and their distances from the query. The newest is the last of n; on a ring, where
+    step t is in slot t mod ``span``, that of the last of the steps ``seen`` so far."""
+    there = c < n
+    distance = n - c
+    if seen is not None:
+        steps = tl.load(seen).to(tl.int32)
+        there = there & (c < steps)
+        distance = (steps - 1 - c) % span + 1
+    return there, distance
+
+
+@triton.jit
 def scores(
-    q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H: tl.constexpr, P: tl.constexpr,
-    WIDE: tl.constexpr,
+    q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
+    P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [16, BC] of slots c of n; those that the head does not see are NO_SCORE or less, or not ``seen`` [BC]."""
+    """Scores [16, BC] of slots c; those that the head does not see are NO_SCORE or less, or not visible [BC]."""
     score = tl.dot(q16, tl.trans(k), input_precision=P)
     if position is not None:
         score += tl.dot(q16, tl.trans(position), input_precision=P)
     score = score.to(WIDE) * scale
-    seen = there
+    visible = there
     if log_mask is not None:
-        score += tl.load(log_mask + (g % H) * S + S - n + c, there, 0.0).to(WIDE)[None]
+        score += tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)[None]
     if reach is not None:
-        seen = seen & (n - c <= tl.load(reach + g // H))
+        visible = visible & (distance <= tl.load(reach + g // H))
     if padding is not None:
-        seen = seen & (tl.load(padding + (g // H) * pad_row + c, there, 1) == 0)
-    return score, seen
+        visible = visible & (tl.load(padding + (source // H) * pad_row + c, there, 1) == 0)
+    return score, visible
 
 
 @triton.jit
-def rows_of(table, S, n, c, e, both, E: tl.constexpr):
-    """Position embeddings [BC, BE] of slots c of n: distance 1 is the table's last row."""
-    return tl.load(table + (S - n + c)[:, None] * E + e[None], both, 0.0)
+def rows_of(table, S, distance, e, both, E: tl.constexpr):
+    """Position embeddings [BC, BE] of slots at these distances: distance 1 is the table's last row."""
+    return tl.load(table + (S - distance)[:, None] * E + e[None], both, 0.0)
 
 
 @triton.jit(do_not_specialize=CHANGING)
 def attend(
-    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, out, lse, top_out, total_out, G, n,
-    slots, first, S, pad_row, keep_row, keep_scale, scale, H: tl.constexpr, E: tl.constexpr, SPLITS: tl.constexpr,
-    BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, top_out, total_out,
+    G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr, E: tl.constexpr,
+    PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Attention over the n slots from ``first`` on, the newest last. Grid (G, splits).
+    """Attention over the n slots from ``first`` on. Grid (G, splits).
 
     Args:
-        q: queries [G, E]; keys, values: [G, slots, E].
+        q: queries [G, E]; keys, values: [G / PER, slots, E]: each serves PER consecutive streams.
         key_positions, value_positions: tables [S, E], log_mask: logarithms of the span masks [H, S]; all by distance,
             distance 1 last.
         reach: how many steps back each stream may look [B]; padding: slots that a stream does not see [B, pad_row].
         keep: dropout mask [G, keep_row] whose last n columns belong to the slots.
+        seen: the slots are a ring: number of steps so far, on the device; see ``places``.
         out: [G, E]; lse: logarithm of the sum of exponentials [G]. With several ``SPLITS``, out is [splits, G, E] and
             not yet divided by ``total_out`` [splits, G], to which ``top_out`` is the largest score.
     """
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    source = (g // H) // PER * H + g % H
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
     q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
@@ -67,28 +83,30 @@ def attend(
     attended = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
-        there = c < n
+        there, distance = places(c, n, span, seen)
         both = there[:, None] & (e < E)[None]
-        at = (g * slots + first + c[:, None]) * E + e[None]
+        at = (source * slots + first + c[:, None]) * E + e[None]
         k = tl.load(keys + at, both, 0.0)
         position = None
         if key_positions is not None:
-            position = rows_of(key_positions, S, n, c, e, both, E)
-        score, seen = scores(q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H, P, WIDE)
+            position = rows_of(key_positions, S, distance, e, both, E)
+        score, visible = scores(
+            q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
+        )
         # (A score that is not a number stays.)
-        score = tl.where(seen[None] & ~(score <= NO_SCORE), score, -float("inf"))
+        score = tl.where(visible[None] & ~(score <= NO_SCORE), score, -float("inf"))
         higher = tl.maximum(top, tl.max(score, 1), propagate_nan=tl.PropagateNan.ALL)
         weight = tl.exp(score - higher[:, None])
         factor = tl.exp(top - higher)
         total = total * factor + tl.sum(weight, 1)
         top = higher
         if keep is not None:
-            kept = tl.load(keep + g * keep_row + keep_row - n + c, there, 0)
+            kept = tl.load(keep + g * keep_row + keep_row - distance, there, 0)
             weight = weight * kept.to(WIDE)[None] * keep_scale
         v = tl.load(values + at, both, 0.0)
         attended = tl.dot(weight.to(v.dtype), v, attended * factor[:, None], input_precision=P)
         if value_positions is not None:
-            position = rows_of(value_positions, S, n, c, e, both, E)
+            position = rows_of(value_positions, S, distance, e, both, E)
             attended = tl.dot(weight.to(v.dtype), position, attended, input_precision=P)
     row = (rows == 0)[:, None] & (e < E)[None]
     if SPLITS == 1:
@@ -105,9 +123,10 @@ def attend(
 
 @triton.jit(do_not_specialize=CHANGING)
 def attend_backward(
-    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, d_q, delta_out, G,
-    n, slots, first, S, pad_row, keep_row, keep_scale, scale, H: tl.constexpr, E: tl.constexpr, SPLITS: tl.constexpr,
-    BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q,
+    delta_out, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr, E: tl.constexpr,
+    PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries, from that of the result of ``attend``. Grid (G, splits).
 
@@ -117,6 +136,7 @@ def attend_backward(
         delta_out: the product of ``d_out`` and ``out`` [G], for later kernels.
     """
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    source = (g // H) // PER * H + g % H
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
     row_at = g * E + e[None] + 0 * rows[:, None]
     wide = (e < E)[None] & (rows < ROWS)[:, None]
@@ -129,22 +149,24 @@ def attend_backward(
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
-        there = c < n
+        there, distance = places(c, n, span, seen)
         both = there[:, None] & (e < E)[None]
-        at = (g * slots + first + c[:, None]) * E + e[None]
+        at = (source * slots + first + c[:, None]) * E + e[None]
         k = tl.load(keys + at, both, 0.0)
         position = None
         if key_positions is not None:
-            position = rows_of(key_positions, S, n, c, e, both, E)
-        score, seen = scores(q16, k, position, log_mask, reach, padding, g, c, n, there, S, pad_row, scale, H, P, WIDE)
-        weight = tl.where(seen[None] & ~(score <= NO_SCORE), tl.exp(score - log_sum), 0.0)
+            position = rows_of(key_positions, S, distance, e, both, E)
+        score, visible = scores(
+            q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
+        )
+        weight = tl.where(visible[None] & ~(score <= NO_SCORE), tl.exp(score - log_sum), 0.0)
         d_weight = tl.dot(d16, tl.trans(tl.load(values + at, both, 0.0)), input_precision=P)
         if value_positions is not None:
-            by_value = rows_of(value_positions, S, n, c, e, both, E)
+            by_value = rows_of(value_positions, S, distance, e, both, E)
             d_weight += tl.dot(d16, tl.trans(by_value), input_precision=P)
         d_weight = d_weight.to(WIDE)
         if keep is not None:
-            kept = tl.load(keep + g * keep_row + keep_row - n + c, there, 0)
+            kept = tl.load(keep + g * keep_row + keep_row - distance, there, 0)
             d_weight = d_weight * kept.to(WIDE)[None] * keep_scale
         d_score = (weight * (d_weight - delta[:, None])).to(k.dtype)
         total = tl.dot(d_score, k, total, input_precision=P)

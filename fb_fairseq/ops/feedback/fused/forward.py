@@ -332,8 +332,9 @@ class FusedBlock(Block):
         """Merge a step's representations, and write its keys and values to its slot."""
         s = self.sizes
         self.launcher.product(
-            memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA, *self.kv_norm, self.kv_weight, self.kv_bias,
-            self.memory_KTBD[:, t], self.slots.keys_IGCE, self.slots.values_IGCE, s.B, x_ABD.stride(0),
-            self.memory_KTBD.stride(0), s.C + t, self.slots.keys_IGCE.shape[2], sets=s.I, A=s.L + 1, K=s.K,
+            memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA, *self.kv_norm, self.kv_weight, self.kv_weight[:, s.X :],
+            self.kv_bias, None if self.kv_bias is None else self.kv_bias[:, s.X :], self.memory_KTBD[:, t],
+            self.slots.keys_IGCE, self.slots.values_IGCE, None, s.B, x_ABD.stride(0), self.memory_KTBD.stride(0),
+            self.kv_weight.stride(0), 2 * s.X, s.C + t, self.slots.keys_IGCE.shape[2], sets=s.I, A=s.L + 1, K=s.K,
             PROJECTIONS=len(self.kv_weight), D=s.D, H=s.H, E=s.E,
         )  # fmt: skip

@@ -34,6 +34,8 @@ class Source(NamedTuple):
         reach_B: how many steps back each stream may look.
         padding: bytes [B, C]: slots that a stream does not see.
         keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale.
+        seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
+        streams: how many consecutive streams each of the keys and values serve.
     """
 
     keys: Tensor
@@ -46,6 +48,9 @@ class Source(NamedTuple):
     padding: Optional[Tensor] = None
     keep: Optional[Tensor] = None
     keep_scale: float = 1.0
+    seen_1: Optional[Tensor] = None
+    span: int = 1
+    streams: int = 1
 
 
 class Launcher:
@@ -95,10 +100,11 @@ class Launcher:
             S = source.log_mask_HS.shape[-1]
         kernel[(s.G, splits)](
             *before, source.keys, source.values, *source.positions, source.log_mask_HS, source.reach_B, source.padding,
-            source.keep, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
+            source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
             0 if source.padding is None else source.padding.shape[1],
-            0 if source.keep is None else source.keep.shape[-1], source.keep_scale, self.scale, H=s.H, E=s.E,
-            SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, WIDE=self.WIDE, STAGES=tile.stages, num_warps=tile.warps,
+            0 if source.keep is None else source.keep.shape[-1], source.span, source.keep_scale, self.scale, H=s.H,
+            E=s.E, PER=source.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, WIDE=self.WIDE,
+            STAGES=tile.stages, num_warps=tile.warps,
         )  # fmt: skip
 
     def splits(self, source: Source) -> int:

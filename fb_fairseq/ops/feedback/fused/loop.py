@@ -9,9 +9,9 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.decoding.stepper import Stepper
 from fb_fairseq.ops.feedback.fast.block import BlockInputs
 from fb_fairseq.ops.feedback.fast.loop import BlockLoop, BlockRun
+from fb_fairseq.ops.feedback.fused.stepper import FusedStepper
 from fb_fairseq.ops.feedback.graph import blocks
 from fb_fairseq.ops.feedback.graph.blocks import BlockGraphs, GraphRun
-from fb_fairseq.ops.feedback.graph.stepper import GraphStepper
 from fb_fairseq.ops.feedback.step_loop import KERNELS
 
 WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers of a program
@@ -92,7 +92,7 @@ class FusedLoop(BlockLoop):
 
     def new_stepper(self, asked: bool = True) -> Stepper:
         """See ``StepLoop.new_stepper``."""
-        return GraphStepper(asked)
+        return FusedStepper(asked)
 
 
 def new_fused_run(keep: bool) -> BlockRun:

@@ -22,9 +22,10 @@ def merged(x, mix, r, k, both, m, x_layer, A: tl.constexpr, D: tl.constexpr, WID
 
 @triton.jit(do_not_specialize=["slot", "slots"])
 def remember(
-    x, mix, norm_weight, norm_bias, weight, bias, memory, keys, values, B, x_layer, memory_stride, slot, slots,
-    A: tl.constexpr, K: tl.constexpr, PROJECTIONS: tl.constexpr, D: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    x, mix, norm_weight, norm_bias, key_weight, value_weight, key_bias, value_bias, memory, keys, values, seen, B,
+    x_layer, memory_stride, weight_stride, bias_stride, slot, slots, A: tl.constexpr, K: tl.constexpr,
+    PROJECTIONS: tl.constexpr, D: tl.constexpr, H: tl.constexpr, E: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Merge a step's representations to memories, and write their keys and values to a slot.
 
@@ -33,9 +34,10 @@ def remember(
     Args:
         x: representations, [B, D] each, ``x_layer`` apart; mix [K, A].
         norm_weight, norm_bias [PROJECTIONS, D]; None: memories are projected as they are.
-        weight [PROJECTIONS, 2 H E, D], bias: of keys, then values.
+        key_weight, value_weight: [H E, D] for each projection, ``weight_stride`` apart; biases ``bias_stride``.
         memory: where the memories [B, D] are stored, ``memory_stride`` apart.
         keys, values: [I, B, H, slots, E].
+        seen: the slots are a ring of ``slot`` slots: number of steps so far, on the device. None: ``slot`` is the slot.
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -58,7 +60,8 @@ def remember(
             squares += tl.sum(tl.where(both, part * part, 0.0), 1)
     rstd = 1 / tl.sqrt(squares / D + EPS)
     total = tl.zeros([BM, BN], WIDE)
-    Z: tl.constexpr = 2 * H * E
+    X: tl.constexpr = H * E
+    Z: tl.constexpr = 2 * X
     for k0 in range(0, D, BK):
         k = k0 + tl.arange(0, BK)
         both = there[:, None] & (k < D)[None]
@@ -68,11 +71,19 @@ def remember(
             scale = tl.load(norm_weight + p * D + k, k < D, 0.0).to(WIDE)
             shift = tl.load(norm_bias + p * D + k, k < D, 0.0).to(WIDE)
             part = (part - mean[:, None]) * rstd[:, None] * scale[None] + shift[None]
-        w = tl.load(weight + (p * Z + n[:, None]) * D + k[None], (n < Z)[:, None] & (k < D)[None], 0.0)
+        inside = (k < D)[None]
+        w = tl.load(key_weight + p * weight_stride + n[:, None] * D + k[None], (n < X)[:, None] & inside, 0.0)
+        w += tl.load(
+            value_weight + p * weight_stride + (n - X)[:, None] * D + k[None],
+            ((n >= X) & (n < Z))[:, None] & inside,
+            0.0,
+        )
         total = tl.dot(part.to(w.dtype), tl.trans(w), total, input_precision=P)
-    if bias is not None:
-        total += tl.load(bias + p * Z + n, n < Z, 0.0).to(WIDE)[None]
-    X: tl.constexpr = H * E
+    if key_bias is not None:
+        total += tl.load(key_bias + p * bias_stride + n, n < X, 0.0).to(WIDE)[None]
+        total += tl.load(value_bias + p * bias_stride + n - X, (n >= X) & (n < Z), 0.0).to(WIDE)[None]
+    if seen is not None:
+        slot = (tl.load(seen) % slot).to(tl.int32)
     at = (((i * B + r[:, None]) * H + ((n % X) // E)[None]) * slots + slot) * E + (n % E)[None]
     both = there[:, None] & (n < Z)[None]
     tl.store(keys + at, total.to(keys.dtype.element_ty), both & (n < X)[None])

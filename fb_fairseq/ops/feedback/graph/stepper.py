@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, Stepper
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
 from fb_fairseq.ops.feedback.graph.steps import StepGraph, step_key
 from fb_fairseq.ops.feedback.types import StepOutput
 from fb_fairseq.ops.graph_cache import GraphCache, Limits
@@ -47,6 +47,8 @@ class GraphStepper(Stepper):
         asked: whether graphs were asked for; then it is worth a line in the log that a step has none.
     """
 
+    name = "graph"
+
     def __init__(self, asked: bool = True):
         self._asked, self._plain, self._own = asked, PlainStepper(), ThreadGraphs()
         self._parameters: List[Tensor] = []
@@ -54,7 +56,11 @@ class GraphStepper(Stepper):
         fallbacks.owners_of_graphs.add(self)
 
     def __reduce__(self):
-        return GraphStepper, (self._asked,)  # a copy of a model captures its own steps
+        return type(self), (self._asked,)  # a copy of a model captures its own steps
+
+    def step_of(self, model: StepModel) -> Callable[..., StepOutput]:
+        """What is captured of a model."""
+        return model.plain_step
 
     @property
     def graphs(self) -> Dict[tuple, StepGraph]:
@@ -84,7 +90,7 @@ class GraphStepper(Stepper):
         graph = cache.graphs.get(key)
         if graph is None:
             waiting[ring] = waiting.get(ring, 0) + 1
-            graph, reason = cache.capture(key, partial(StepGraph, model, ring, x_BD, options, encoder))
+            graph, reason = cache.capture(key, partial(StepGraph, self.step_of(model), ring, x_BD, options, encoder))
         elif graph.is_held() and graph is not ring.holder:
             # Rings that take turns would move each other's slots at each step.
             waiting[ring] = waiting.get(ring, 0) + 1
@@ -92,7 +98,9 @@ class GraphStepper(Stepper):
                 graph, reason = None, "another sequence's steps use its graph"
         if graph is None:
             if self._asked:
-                fallbacks.log_once(f"--step-loop graph: a decoding step runs operation by operation, because {reason}")
+                fallbacks.log_once(
+                    f"--step-loop {self.name}: a decoding step runs operation by operation, because {reason}"
+                )
             return None
         cache.use(key)
         if ring.holder is not graph:
@@ -120,5 +128,5 @@ class GraphStepper(Stepper):
             CaptureError: capturing has failed, now or before.
         """
         with fallbacks.trying_to_capture(x_BD.device):
-            graph = StepGraph(model, ring, x_BD, options, encoder)
+            graph = StepGraph(self.step_of(model), ring, x_BD, options, encoder)
         return lambda: [graph.try_on(ring, x_BD, encoder)]

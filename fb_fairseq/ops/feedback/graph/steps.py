@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.decoding.stepper import StepModel
 from fb_fairseq.ops.feedback.graph.ring import DeviceRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 
@@ -28,7 +27,7 @@ class StepGraph(SlotHolder):
     """A captured step and its memory.
 
     Args:
-        model: whose step is captured.
+        step: what is captured, such as ``StepModel.plain_step``.
         ring, x_BD, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
@@ -38,7 +37,7 @@ class StepGraph(SlotHolder):
     @reusable_memory()
     def __init__(
         self,
-        model: StepModel,
+        step: Callable[..., StepOutput],
         ring: MemoryRing,
         x_BD: Tensor,
         options: FeedbackOptions,
@@ -52,7 +51,7 @@ class StepGraph(SlotHolder):
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
         self._ring.before_replay(ring.position)
-        run = partial(model.plain_step, self._x_BD, self._ring, options, self._encoder)
+        run = partial(step, self._x_BD, self._ring, options, self._encoder)
         run()  # libraries set themselves up in a first call, which must not be captured
         with current_device(x_BD.device):
             self.graph = CudaGraph(run)
