@@ -62,7 +62,7 @@ class NativeBlock(Block):
             self.inputs.options,
             layers=self._layers,
             sets=self._sets,
-            record=self.record_arguments(record),
+            record=self._record_arguments(record),
             encoder=encoder,
             dropouts=self.inputs.dropouts,
             reach_TB=self.inputs.reach_TB,
@@ -80,7 +80,7 @@ class NativeBlock(Block):
     def run_again(self, record: Record, first: int, last: int) -> None:
         """See ``Block.run_again``."""
         # The record that is pointed to has another number of steps.
-        self.arguments.record = self.record_arguments(record)
+        self.arguments.record = self._record_arguments(record)
         queries = self._first_queries(first, last)
         row = self.sizes.B * self.sizes.X * queries.element_size()
         self.arguments.first_query = pointer(queries) - first * row
@@ -96,7 +96,7 @@ class NativeBlock(Block):
         self._queries = torch.stack(self.first_queries(first, last), out=queries)  # stays until the next ones are made
         return self._queries
 
-    def record_arguments(self, record: Record) -> RecordArgs:
+    def _record_arguments(self, record: Record) -> RecordArgs:
         """Where the tensors of a record lie."""
         names = recorded(self.inputs.options, bool(self.encoder))
         pointers = {name: pointer(getattr(record, name).whole) for name in names}
@@ -144,8 +144,7 @@ class NativeBackward(BlockBackward):
         return super().run(d_out_TBD.contiguous())
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
-        block = self.block
-        block.arguments.record = block.record_arguments(tile.record)
+        block = self.block  # its arguments point to the tile's record since that was computed
         transposes = ctypes.addressof(self._transposes)
         arguments = tile_arguments(tile, self.work, transposes, d_out_TBD, d_x_TBD, self.sums.slots)
         backward = partial(block.library.backward, ctypes.byref(block.arguments), ctypes.byref(arguments))

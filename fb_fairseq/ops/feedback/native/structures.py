@@ -3,7 +3,7 @@ says what each field is and has the shapes of the tensors."""
 
 import ctypes
 from itertools import zip_longest
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fb_fairseq.ops.feedback.native.build import BuildError
 from fb_fairseq.ops.layers import ACTIVATIONS
@@ -22,23 +22,26 @@ class Arguments(ctypes.Structure):
     """
 
     __slots__ = ()  # without it Python would add any attribute that is set
-    names: FrozenSet[str]
-    optional: FrozenSet[str]
+    names: Sequence[str]
+    optional: Sequence[str]
+    count: int
 
     def __init__(self, **fields: Any):
         # (A block makes dozens, so the usual case must be fast.)
-        if len(fields) != len(self.names) or None in fields.values():
+        if len(fields) != self.count or None in fields.values():
             self._check(fields)
         initialise(self, **fields)  # rejects names that it does not know
 
     def _check(self, fields: Dict[str, Any]) -> None:
         """Raise if a field is not given, or is None but not optional; else remove those that are None."""
-        absent = [name for name, value in fields.items() if value is None]
-        missing = self.names - fields.keys() or set(absent) - self.optional
+        missing = [name for name in self.names if name not in fields] if len(fields) < self.count else []
+        for name in [name for name, value in fields.items() if value is None]:
+            if name in self.optional:
+                del fields[name]
+            else:
+                missing.append(name)
         if missing:
-            raise TypeError(f"{type(self).__name__} needs {', '.join(sorted(missing))}")
-        for name in absent:
-            del fields[name]
+            raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
 
 
 initialise = ctypes.Structure.__init__
@@ -52,8 +55,8 @@ def structure(name: str, *members: Tuple[str, Any], optional: str = "") -> Any:
         optional: names of the fields that may be None.
     """
     fields = [(member, kind) for names, kind in members for member in names.split()]
-    names = frozenset(member for member, _ in fields)
-    attributes = {"__slots__": (), "_fields_": fields, "names": names, "optional": frozenset(optional.split())}
+    attributes: Dict[str, Any] = {"__slots__": (), "_fields_": fields, "optional": optional.split()}
+    attributes.update(names=[member for member, _ in fields], count=len(fields))
     made = type(name, (Arguments,), attributes)
     STRUCTURES.append(made)
     return made

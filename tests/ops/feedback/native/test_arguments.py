@@ -96,12 +96,14 @@ def test_fields_that_are_not_given():
         Norm(weight=1)
     with pytest.raises(TypeError, match="Norm needs bias"):
         Norm(weight=1, bias=None)
-    with pytest.raises(TypeError, match="LayerArgs needs active, encoder, fc1"):
+    with pytest.raises(TypeError, match="LayerArgs needs fc1, fc2, ffn_norm, log_mask, .*, set, memory$"):
         LayerArgs(memory=None, cross=None)
     with pytest.raises(TypeError, match="BlockArgs needs"):
         BlockArgs()
     with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
         Norm(weight=1, shift=1)
+    with pytest.raises(AttributeError, match="'Norm' object has no attribute 'shift'"):
+        Norm(weight=1, bias=1, shift=1)
     mask = Mask(keep=None, scale=2.0)  # optional
     assert not mask.keep and mask.scale == 2.0
 
