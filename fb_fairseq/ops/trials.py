@@ -28,6 +28,9 @@ TF32_TOLERANCE = 1e-2
 # Gradients that should be zero, such as that of a key's bias, are noise. A tensor's error counts relative to this share
 # of the largest norm, if its own norm is less.
 LEAST_NORM = 0.05
+# In half precision the first candidate is rounded itself. Where exact results are known, its error is the yardstick:
+# others may be so many times as far from them, or as far as the tolerance of fp32.
+WORSE = 2
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -45,7 +48,13 @@ class Trial(NamedTuple):
 Candidate = Callable[[], Callable[[], Any]]
 
 
-def ranking(title: str, candidates: Dict[Name, Candidate], device: torch.device, dtype: torch.dtype) -> List[Name]:
+def ranking(
+    title: str,
+    candidates: Dict[Name, Candidate],
+    device: torch.device,
+    dtype: torch.dtype,
+    exact: Optional[Candidate] = None,
+) -> List[Name]:
     """The candidates that agree with the first, the fastest first; logged in one line with the figures.
 
     The first one is always among them. If it fails, or its results are not finite, nothing can be said: the list is
@@ -56,15 +65,25 @@ def ranking(title: str, candidates: Dict[Name, Candidate], device: torch.device,
         candidates: by name. Their results are lists of groups of tensors.
         device: on which they run.
         dtype: of the matrix products, which decides how far results may differ.
+        exact: computes the same in fp32, for types of half precision. Then all candidates, the first too, are compared
+            with that, and what is clearly worse than the first is left out.
     """
     reference: List[List[Tensor]] = []
+    first_error: Optional[float] = None
+    if exact is not None:
+        reference = [[x.clone() for x in tensors(group)] for group in exact()()]
     trials: Dict[Name, Trial] = {}
     for name, candidate in candidates.items():
         try:
             run = candidate()
             result = [[x.clone() for x in tensors(group)] for group in run()]
             reference = reference or result
-            problem = disagreement(result, reference, dtype)
+            if exact is None:
+                problem = disagreement(result, reference, dtype)
+            else:
+                errors = distances(result, reference)
+                first_error = max(errors) if first_error is None else first_error
+                problem = too_far(errors, max(TOLERANCES[torch.float32], WORSE * first_error))
             trials[name] = Trial(None, problem) if problem else Trial(milliseconds(run, device))
         except Exception as error:  # whatever it is, another candidate can run
             trials[name] = Trial(None, f"failed: {first_line(error)}")
@@ -106,14 +125,26 @@ def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtyp
     tolerance = TOLERANCES[dtype]
     if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         tolerance = TF32_TOLERANCE
+    return too_far(distances(result, reference), tolerance)
+
+
+def distances(result: List[List[Tensor]], reference: List[List[Tensor]]) -> List[float]:
+    """How far each group of a result is from the reference: the largest of its tensors' errors, relative to norms."""
+    found = []
     for ours, expected in zip(result, reference):
         if not expected:
             continue
         norms = torch.stack([at_least_fp32(x).norm().float() for x in expected])
         errors = torch.stack([(at_least_fp32(a) - at_least_fp32(b)).norm().float() for a, b in zip(ours, expected)])
-        relative = (errors / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item()
-        if not relative <= tolerance:  # (NaN is not: a reference that is not finite disagrees with itself)
-            return f"its results differ by {relative:.1g}" if math.isfinite(relative) else "its results are not finite"
+        found.append((errors / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item())
+    return found
+
+
+def too_far(errors: List[float], tolerance: float) -> Optional[str]:
+    """The problem that errors are; None: none. (A reference that is not finite disagrees with itself.)"""
+    for error in errors:
+        if not error <= tolerance:
+            return f"its results differ by {error:.1g}" if math.isfinite(error) else "its results are not finite"
     return None
 
 

@@ -95,3 +95,17 @@ def test_processes_choose_what_rank_0_chooses(monkeypatch):
 
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", gone)
     assert agreed("a third", lambda: refuse("only rank 0 chooses")) is None
+
+
+def test_the_first_candidates_own_rounding():
+    """In half precision, over a long window, the first candidate may be the least exact: others are compared with the
+    same in fp32."""
+    torch.manual_seed(1)
+    exact = torch.randn(100)
+    results = {
+        name: exact + error * torch.randn(100) for name, error in (("first", 0.08), ("better", 0.01), ("wrong", 0.5))
+    }
+    candidates = {name: lambda x=x: lambda: [[x]] for name, x in results.items()}
+    assert ranking("t", candidates, CPU, torch.bfloat16) == ["first"], "the better one is left out, too"
+    ranked = ranking("t", candidates, CPU, torch.bfloat16, exact=lambda: lambda: [[exact]])
+    assert set(ranked) == {"first", "better"}

@@ -191,3 +191,16 @@ def test_a_choice_holds_for_other_lengths(loop, speeds):
     assert len(loop.fastest.rankings) == 1
     small(dtype=torch.float32).run(loop)
     assert len(loop.fastest.rankings) == 1 and len(loop.fastest.blocks) == 2, "another type has a choice of its own"
+
+
+def test_half_precision_is_compared_with_fp32(loop, speeds, monkeypatch):
+    seen = []
+    ranking = automatic.ranking
+    monkeypatch.setattr(automatic, "ranking", lambda *a: seen.append(a[4]) or ranking(*a))
+    for dtype in (torch.bfloat16, torch.float32):
+        case = small(dtype=dtype)
+        for _ in range(TRY_AT):
+            case.run(loop)
+    assert [exact is not None for exact in seen] == [True, False]
+    with torch.no_grad():
+        assert all(x.dtype == torch.float32 for group in seen[0]()() for x in trials.tensors(group))

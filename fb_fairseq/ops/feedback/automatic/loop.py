@@ -10,6 +10,7 @@ from functools import partial
 from typing import Callable, Dict, List, Optional, Tuple
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.cuda_graph import modes_of_products
@@ -98,15 +99,18 @@ class AutomaticLoop(BlockLoop):
 
     def _try(self, inputs: BlockInputs, keep: bool) -> List[LoopChoice]:
         """The loops that agree with the fast one on a block, the fastest first."""
-        device = inputs.x_TBD.device
+        device, candidates_by_name = inputs.x_TBD.device, self._candidates()
         candidates = {
             LoopChoice(name, kernel): partial(passes, loop, inputs.with_kernel(kernel), keep)
-            for name, loop in self._candidates().items()
+            for name, loop in candidates_by_name.items()
             if loop.why_not(inputs) is None
             for kernel in loop.trial_kernels(device)
         }
         title = f"step loop auto, {'training' if keep else 'evaluation'}, per block"
-        return ranking(title, candidates, device, inputs.dtype)
+        exact = None
+        if inputs.dtype.itemsize < torch.float32.itemsize:
+            exact = partial(passes, candidates_by_name[FALLBACK], in_fp32(inputs), keep)
+        return ranking(title, candidates, device, inputs.dtype, exact)
 
     def new_stepper(self, asked: bool = True) -> Stepper:
         """See ``StepLoop.new_stepper``."""
@@ -149,6 +153,13 @@ def passes(loop: BlockLoop, inputs: BlockInputs, keep: bool) -> Callable[[], lis
         return groups
 
     return both
+
+
+def in_fp32(inputs: BlockInputs) -> BlockInputs:
+    """The same block in fp32, with torch's products."""
+    leaves, tree = pytree.tree_flatten(inputs)
+    wide = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in leaves]
+    return pytree.tree_unflatten(wide, tree)._replace(dtype=torch.float32).with_kernel(KERNELS[0])
 
 
 def setting(inputs: BlockInputs, keep: bool) -> Tuple:
