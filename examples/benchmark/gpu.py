@@ -1,6 +1,6 @@
 """Check and measure everything on a GPU, and write one page about it; see gpu.sh.
 
-    python examples/benchmark/gpu.py [--minutes 10] [--out runs/gpu] [--cpu]
+    python examples/benchmark/gpu.py [--minutes 8] [--out runs/gpu] [--cpu]
 
 Each measurement runs in a process of its own, so that one that fails does not take the others with it. Needs torch
 only; without fairseq the trainings are skipped.
@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -34,12 +35,11 @@ SHOWN_LOG_LINES = 8
 RED, PLAIN = "\033[31m", "\033[0m"
 
 TINY = dict(layers=2, embed_dim=32, heads=2, ffn_dim=64, span=16, batch_size=4, block=8)
-SIZES = {  # of the papers: v3 Table 9, and WMT'14 En-De with two decoder layers for Table 5
+SIZES = {  # of the papers: v3 Table 9; and that of Table 5's language models
     "random walk": dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=100, batch_size=512, block=64),
     "char-PTB": dict(layers=6, embed_dim=384, heads=4, ffn_dim=1536, span=512, batch_size=64, block=128),
     "char-PTB, 512 streams": dict(layers=6, embed_dim=384, heads=4, ffn_dim=1536, span=512, batch_size=512, block=64),
-    "Table 5, WikiText-103": dict(layers=8, embed_dim=1024, heads=8, ffn_dim=4096, span=512, batch_size=32, block=64),
-    "Table 5, WMT decoder": dict(layers=2, embed_dim=1024, heads=16, ffn_dim=4096, span=128, batch_size=256, block=32),
+    "width 1024": dict(layers=8, embed_dim=1024, heads=8, ffn_dim=4096, span=512, batch_size=32, block=64),
 }
 TRAININGS = {
     "fp32": [],
@@ -94,57 +94,101 @@ def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measu
 
 
 def measurements(cpu: bool, folder: Path) -> List[Measurement]:
-    """All of them, the most important first."""
+    """All of them, the most important first: what is right, then the loops that matter at the papers' sizes in bf16."""
     device = ["--device", "cpu" if cpu else "cuda"]
     quick = ["--repeats", "1" if cpu else "5"]
-    steps = ["--steps", "20" if cpu else "1000", "--storage", "keys-values"]
+    steps = ["--steps", "20" if cpu else "500", "--storage", "keys-values"]
+    loops = ["--only", "fast"] if cpu else ["--only", "fused", "graph, Triton", "auto"]
+    sizes, half = ({"tiny": TINY}, "fp32") if cpu else (SIZES, "bf16")
+    main_size = TINY if cpu else SIZES["char-PTB"]
+    fairseq = importlib.util.find_spec("fairseq") is not None
     found = [Measurement("Environment", [sys.executable, "-m", "fb_fairseq", "env"])]
     if shutil.which("nvidia-smi") and not cpu:
         found.append(Measurement("Driver", ["nvidia-smi"]))
-    if importlib.util.find_spec("pytest"):
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
-        files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]
-        found.append(Measurement("Tests of the operators and modules", [*tests, *files]))
+    if not cpu:
+        found.append(compile_kernels([SIZES[name] for name in SIZES]))
     for dtype in ("fp32", "bf16"):
         title = f"Gradients of every loop, and a tiny speed test, {dtype}"
         found.append(benchmark("train", title, TINY, "--dtype", dtype, *quick, *device))
-    if shutil.which("compute-sanitizer") and not cpu:
+    if importlib.util.find_spec("pytest"):
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
+        if importlib.util.find_spec("xdist"):
+            tests += ["-n", str(min(8, os.cpu_count() or 1))]
+        files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]
+        found.append(Measurement("Tests of the operators and modules", [*tests, *files]))
+    for name, size in sizes.items():
+        found.append(benchmark("train", f"Training, {name}, {half}", size, "--dtype", half, *quick, *loops, *device))
+    for streams in (1, 64) if not cpu else (4,):
+        title = f"Decoding, {'tiny' if cpu else 'char-PTB'}, {half}, {streams} streams"
+        size = {**main_size, "batch_size": streams}
+        found.append(benchmark("decode", title, size, "--dtype", half, *steps, *device))
+    if fairseq:
+        found += trainings(cpu, folder)
+    title = f"Memory of training, {'tiny' if cpu else 'char-PTB'}, {half}"
+    found.append(
+        benchmark(
+            "memory",
+            title,
+            main_size,
+            "--dtype",
+            half,
+            *(["--only", "fused", "graph", "fast"] if not cpu else []),
+            *device,
+        )
+    )
+    if cpu:
+        return found
+    # If there is time left.
+    if shutil.which("compute-sanitizer"):
         tiny = benchmark("train", "compute-sanitizer, tiny", TINY, "--repeats", "1", *device)
         found.append(tiny._replace(command=["compute-sanitizer", "--error-exitcode", "9", *tiny.command]))
-    if importlib.util.find_spec("fairseq") is not None:
-        found += trainings(cpu, folder)
-    for name, sizes in ({"tiny": TINY} if cpu else SIZES).items():
-        for dtype in ("fp32",) if cpu else ("bf16", "fp32"):
-            found.append(benchmark("train", f"Training, {name}, {dtype}", sizes, "--dtype", dtype, *quick, *device))
-            found.append(benchmark("decode", f"Decoding, {name}, {dtype}", sizes, "--dtype", dtype, *steps, *device))
-        found.append(benchmark("memory", f"Memory of training, {name}, fp32", sizes, *device))
-    lengths = ["--blocks", "8", "16", "--tokens", "32"] if cpu else []
-    sizes = TINY if cpu else SIZES["char-PTB"]
-    found.append(benchmark("bptt", "Longer blocks, as many tokens (v1 Figure 9)", sizes, *lengths, *quick, *device))
-    if importlib.util.find_spec("fairseq") is not None and not cpu:
+    for name, size in SIZES.items():
+        found.append(benchmark("train", f"Training, {name}, fp32", size, "--dtype", "fp32", *quick, *loops, *device))
+    found.append(benchmark("bptt", "Longer blocks, as many tokens (v1 Figure 9)", main_size, *quick, *device))
+    if fairseq:
         found.append(Measurement("Table 5", [sys.executable, "-m", "fb_fairseq", "benchmark", "table5", *device]))
     return found
+
+
+def compile_kernels(sizes: List[Dict[str, int]]) -> Measurement:
+    """Run one block of each size in processes of their own, all at once: so kernels compile in parallel, to Triton's
+    cache."""
+    commands = []
+    for size in sizes:
+        command = benchmark("train", "", {**size, "block": 2}, "--dtype", "bf16", "--repeats", "1").command
+        commands.append(shlex.join([*command, "--device", "cuda", "--only", "fused"]) + " >/dev/null & ")
+    return Measurement("Compilation of the fused kernels", ["bash", "-c", "".join(commands) + "wait"])
 
 
 def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     """50 updates of ``fairseq-train`` in each precision, and with two GPUs in both kinds of distributed training."""
     text, data = folder / "text.txt", folder / "data"
-    text.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/*.py"))))
+    text.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/**/*.py"))))
     prepare = [sys.executable, "-m", "fb_fairseq", "preprocess-bytes", "--text", str(text), "--split", "90,5,5"]
     train = [os.path.join(os.path.dirname(sys.executable), "fairseq-train"), str(data)]
     if not os.path.exists(train[0]):
         train[:1] = [sys.executable, "-m", "fairseq_cli.train"]
-    train += "--user-dir fb_fairseq --task streaming_lm --criterion lm_loss --arch feedback_transformer_lm".split()
+    train += "--user-dir fb_fairseq --task streaming_lm --criterion lm_loss".split()
     train += "--decoder-normalize-before --clip-norm 0.1 --optimizer adam --lr 0.001 --no-save".split()
     train += "--disable-validation --log-format simple --log-interval 10 --dropout 0.1 --attention-dropout 0.1".split()
-    sizes = "--decoder-layers 2 --decoder-embed-dim 32 --decoder-attention-heads 2 --attention-span 16 --batch-size 4"
-    if not cpu:
-        sizes = (
-            "--decoder-layers 4 --decoder-embed-dim 256 --decoder-attention-heads 4 --attention-span 128 --batch-size 8"
-        )
-    train += f"{sizes} --tokens-per-sample 16 --max-update {5 if cpu else 50}".split()
-    chosen = {name: TRAININGS[name] for name in ("fp32", "--amp")} if cpu else TRAININGS
+    small = "--decoder-layers 2 --decoder-embed-dim 32 --decoder-attention-heads 2 --attention-span 16 --batch-size 4 "
+    small += "--tokens-per-sample 16 --max-update 5"
+    char_ptb = "--decoder-layers 6 --decoder-embed-dim 384 --decoder-ffn-embed-dim 1536 --decoder-attention-heads 4 "
+    char_ptb += "--attention-span 512 --batch-size 128 --tokens-per-sample 64 --max-update 60 --bf16"
+    middle = (
+        "--decoder-layers 4 --decoder-embed-dim 256 --decoder-attention-heads 4 --attention-span 128 --batch-size 8 "
+    )
+    middle += "--tokens-per-sample 16 --max-update 50"
+    feedback, transformer = (["--arch", f"{name}_transformer_lm"] for name in ("feedback", "relative"))
     found = [Measurement("Data for the trainings", [*prepare, "--destdir", str(data)])]
+    if not cpu:
+        for loop in ("fused", "auto"):
+            command = [*train, *feedback, *char_ptb.split(), "--step-loop", loop]
+            found.append(Measurement(f"fairseq-train, char-PTB size, --step-loop {loop}", command, logs=True))
+        command = [*train, *transformer, *char_ptb.split()]
+        found.append(Measurement("fairseq-train, char-PTB size, Transformer", command, logs=True))
+    train += [*feedback, *(small if cpu else middle).split()]
+    chosen = {name: TRAININGS[name] for name in ("fp32", "--amp")} if cpu else TRAININGS
     found += [
         Measurement(f"fairseq-train, {name}", [*train, *more, *(["--cpu"] if cpu else [])], logs=True)
         for name, more in chosen.items()
@@ -223,7 +267,7 @@ def write_json(path: Path, device: str, results: List[Result]) -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, metavar="N", help="time for all of it (default: 10)")
+    parser.add_argument("--minutes", type=float, default=8, metavar="N", help="time for all of it (default: 8)")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "runs/gpu", metavar="DIR", help="default: runs/gpu")
     parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU, to try the script itself")
     args = parser.parse_args()

@@ -3,7 +3,7 @@
 #
 #   bash examples/benchmark/gpu.sh [--minutes N] [--out DIR] [--cpu]
 #
-#   --minutes N   stop after this time (default: 10)
+#   --minutes N   stop after this time (default: 8)
 #   --out DIR     folder for the page, the JSON lines and the logs (default: runs/gpu)
 #   --cpu         tiny sizes on the CPU, to try the script itself (a minute or two)
 #

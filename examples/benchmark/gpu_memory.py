@@ -77,8 +77,12 @@ class Allocated(TorchDispatchMode):
         return result
 
 
-def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: torch.dtype) -> int:
-    """Bytes of a training block, carried memory included."""
+def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: torch.dtype, fused: bool = False) -> int:
+    """Bytes of a training block, carried memory included.
+
+    Args:
+        fused: of the fused loop (which needs Triton), instead of the fast one.
+    """
     S, D = options.attention_span, options.decoder_embed_dim
     with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), torch.no_grad():
         model = FeedbackTransformer(options)
@@ -88,20 +92,36 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
             x_TBD, d_out_TBD, d_x_TBD, out_TBD = (torch.empty(steps, streams, D) for _ in range(4))
             memory_KCBD = torch.empty(model.memory.memories, S, streams, D)
             active, masks = [True] * len(model.layers), FeedbackDropouts()
-            block = Block(
-                BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), masks, active, [], None, dtype)
-            )
-            tile = tile_steps(block.sizes, x_TBD.device)
-            kept = Record(block, tile if options.step_loop_recompute else steps), BlockGradients(block)
-            kept += (Workspace(block, tile),)
-            for name in ("weights", "vectors", "pushed"):
-                getattr(kept[-1], name)
+            inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), masks, active, [], None, dtype)
+            if fused:
+                kept = fused_buffers(inputs, options.step_loop_recompute)
+            else:
+                block = Block(inputs)
+                tile = tile_steps(block.sizes, x_TBD.device)
+                kept = Record(block, tile if options.step_loop_recompute else steps), BlockGradients(block)
+                kept += (Workspace(block, tile),)
+                for name in ("weights", "vectors", "pushed"):
+                    getattr(kept[-1], name)
     return allocated.bytes + steps * streams * sum(mask.keep.numel() for mask in dropped)
 
 
-def peak_bytes(options: TransformerOptions, recipe: Recipe, dtype: torch.dtype) -> Dict[str, float]:
+def fused_buffers(inputs: BlockInputs, recompute: bool) -> tuple:
+    """What the fused loop keeps for a block."""
+    from fb_fairseq.ops.feedback.fused.backward import TILE_STEPS, FusedWorkspace
+    from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
+    from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
+
+    block = FusedBlock(inputs)
+    tile = min(block.sizes.T, TILE_STEPS)
+    record = FusedRecord(block, tile if recompute else block.sizes.T)
+    return block, record, FusedGradients(block), FusedWorkspace(block, tile)
+
+
+def peak_bytes(
+    options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, fused: bool = False
+) -> Dict[str, float]:
     """The part that does not depend on the number of streams, and that of each stream."""
-    few, more = (block_bytes(options, recipe.steps, streams, dtype) for streams in COUNTED)
+    few, more = (block_bytes(options, recipe.steps, streams, dtype, fused) for streams in COUNTED)
     stream = (more - few) / (COUNTED[1] - COUNTED[0])
     return {"fixed": few - COUNTED[0] * stream, "stream": stream}
 
@@ -128,7 +148,8 @@ def rows(gigabytes: float) -> List[List[str]]:
             while streams > max(fitting[1], 1):
                 streams //= 2
             setting = f"`--batch-size {streams} --update-freq {recipe.streams // streams}`"
-            found.append([f"`{recipe.preset}`", mode, f"{peak['stream'] / 1e6:.0f} MB", *map(str, fitting), setting])
+            shown = [f"{peak_bytes(options, recipe, dtype, fused)['stream'] / 1e6:.0f} MB" for fused in (False, True)]
+            found.append([f"`{recipe.preset}`", mode, *shown, *map(str, fitting), setting])
     return found
 
 
@@ -138,8 +159,16 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=80, metavar="N", help="the GPU's memory (default: 80)")
     args = parser.parse_args()
     fit = f"streams in {args.gigabytes:g} GB"
-    head = ["architecture", "type", "per stream", f"{fit}, `fast`", "`graph`, `auto`", "the papers' number of streams"]
-    print("| " + " | ".join(head) + " |\n|---|---|---:|---:|---:|---|")
+    head = [
+        "architecture",
+        "type",
+        "per stream, `fast`",
+        "`fused`",
+        f"{fit}, `fast`",
+        "`graph`, `auto`",
+        "the papers' number of streams",
+    ]
+    print("| " + " | ".join(head) + " |\n|---|---|---:|---:|---:|---:|---|")
     for row in rows(args.gigabytes):
         print("| " + " | ".join(row) + " |", flush=True)
 

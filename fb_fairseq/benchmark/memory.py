@@ -9,24 +9,32 @@ import argparse
 
 from fb_fairseq.benchmark.measure import peak_bytes, table
 from fb_fairseq.benchmark.models import Case
-from fb_fairseq.benchmark.options import add_block
-from fb_fairseq.benchmark.train import cases_on, training_step
+from fb_fairseq.benchmark.options import add_block, add_only
+from fb_fairseq.benchmark.train import cases_on, only, training_step
+from fb_fairseq.ops.feedback.loops import LOOPS
 
-MEMORY_CASES = {**cases_on("cpu"), "transformer, recomputing": Case("transformer", {"checkpoint_activations": True})}
+RECOMPUTING = Case("transformer", {"checkpoint_activations": True})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_block(parser)
+    add_only(parser)
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Measure the peak memory of a training step of each case."""
+    """Measure the peak memory of a training step of each case.
+
+    Raises:
+        UserError: ``--only`` names something else.
+    """
     peaks = {}
-    for name, case in MEMORY_CASES.items():
+    for name, case in only({**cases_on(args.device), "transformer, recomputing": RECOMPUTING}, args).items():
         step = training_step(case, args)
         if args.device.startswith("cuda"):
-            step()  # libraries allocate memory of their own in a first call
+            loop = case.options.get("step_loop")
+            for _ in range(LOOPS[loop].warm_up_blocks + 1 if loop else 1):
+                step()  # captures graphs; and libraries allocate memory of their own in a first call
             step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)
         del step  # frees its memory before the next model is built

@@ -47,6 +47,12 @@ def add_block(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--block", 64, "number of steps in a training block")
 
 
+def add_only(parser: argparse.ArgumentParser) -> None:
+    """Add ``--only``, for benchmarks of the step loops."""
+    text = "measure these, and the Transformer, instead of all, such as: fused 'graph, Triton' auto"
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
+
+
 def add_repeats(parser: argparse.ArgumentParser) -> None:
     """Add ``--repeats``, for benchmarks that report a median time."""
     add_number(parser, "--repeats", 5, "number of timed runs; their median is reported")

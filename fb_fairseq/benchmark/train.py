@@ -16,8 +16,9 @@ from torch import Tensor
 
 from fb_fairseq.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
 from fb_fairseq.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
-from fb_fairseq.benchmark.options import add_block, add_repeats
+from fb_fairseq.benchmark.options import add_block, add_only, add_repeats
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, REFERENCE
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_block(parser)
     add_repeats(parser)
+    add_only(parser)
 
 
 def warm_up_blocks() -> int:
@@ -79,28 +81,52 @@ def cases_on(device: str) -> Dict[str, Case]:
     return {**cases, **OTHER_MODELS}
 
 
+def only(cases: Dict[str, Case], args: argparse.Namespace) -> Dict[str, Case]:
+    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option.
+
+    Raises:
+        UserError: there is no such case.
+    """
+    if not args.only:
+        return cases
+    unknown = [name for name in args.only if name not in cases]
+    if unknown:
+        raise UserError(
+            f"--only {unknown[0]!r}: not measured on {args.device}; choose from {', '.join(map(repr, cases))}"
+        )
+    return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
+
+
 def run(args: argparse.Namespace) -> dict:
     """Check the step loops' gradients, then measure all cases.
 
     Raises:
         RuntimeError: the gradients of a step loop are wrong.
+        UserError: ``--only`` names something else.
     """
     gpu = args.device.startswith("cuda")
-    cases = cases_on(args.device)
-    check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
+    cases = only(cases_on(args.device), args)
+    if REFERENCE in cases:
+        check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
+    else:
+        print("Gradients are not checked: the reference loop is not among --only.")
     steps = {name: training_step(case, args) for name, case in cases.items()}
     stock = stock_decoder(args, args.block)
     if stock is not None:
         steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
         steps[STOCK_NAME] = stock_training_step(stock, args)
     if gpu:
-        for step in steps.values():
-            for _ in range(warm_up_blocks()):
+        for name, step in steps.items():
+            loop = cases[name].options.get("step_loop") if name in cases else None
+            for _ in range(LOOPS[loop].warm_up_blocks + 1 if loop else 2):
                 step()
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
-    rows = [[name, speed, speed / speeds["transformer"], speed / speeds[REFERENCE]] for name, speed in speeds.items()]
-    table(["", "tokens/s", "relative to the Transformer", "relative to the reference loop"], rows)
+    rows = [[name, speed, speed / speeds["transformer"]] for name, speed in speeds.items()]
+    head = ["", "tokens/s", "relative to the Transformer"]
+    if REFERENCE in speeds:
+        rows, head = [[*row, row[1] / speeds[REFERENCE]] for row in rows], [*head, "relative to the reference loop"]
+    table(head, rows)
     result = {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
         "ratio": speed_ratios(speeds),
@@ -117,7 +143,8 @@ def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
     """Speeds relative to each other, under the names that they have in the JSON."""
     own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
     ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
-    ratios[f"{FALLBACK}_vs_{REFERENCE}"] = speeds[FALLBACK] / speeds[REFERENCE]
+    if FALLBACK in speeds and REFERENCE in speeds:
+        ratios[f"{FALLBACK}_vs_{REFERENCE}"] = speeds[FALLBACK] / speeds[REFERENCE]
     if STOCK_NAME in speeds:
         ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
     return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}

@@ -120,3 +120,16 @@ def test_bad_input(capsys, monkeypatch, arguments, message):
     with pytest.raises(SystemExit):
         main(arguments)
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_only_some_loops(capsys):
+    """The Transformer is measured beside them; without the reference loop, gradients are not checked."""
+    sizes = "--layers 1 --embed-dim 16 --heads 2 --ffn-dim 16 --span 4 --block 4 --batch-size 2 --device cpu".split()
+    main(["train", *sizes, "--repeats", "1", "--only", "fast"])
+    printed = capsys.readouterr().out
+    assert "Gradients are not checked" in printed and "native" not in printed
+    assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["fast", "transformer"]
+    with pytest.raises(SystemExit):
+        main(["train", *sizes, "--only", "faster"])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--only 'faster': not measured on cpu; choose from 'reference', 'fast'" in error

@@ -69,6 +69,8 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
     assert {"Longer blocks, as many tokens (v1 Figure 9)", "Table 5"} <= set(titles)
     assert {"Two GPUs, legacy_ddp", "Two GPUs, pytorch_ddp"} <= set(titles)
     assert {f"Training, {name}, {dtype}" for name in gpu.SIZES for dtype in ("fp32", "bf16")} <= set(titles)
+    assert {f"fairseq-train, char-PTB size, {what}" for what in ("--step-loop fused", "Transformer")} <= set(titles)
+    assert {f"Decoding, char-PTB, bf16, {streams} streams" for streams in (1, 64)} <= set(titles)
     for measurement in found:
         if "benchmark" in measurement.command:
             parse(measurement.command[measurement.command.index("benchmark") + 1 :])

@@ -48,7 +48,7 @@ def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.GATHERED_STEPS", 3)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.RECOMPUTED_STEPS", 5)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.TILE_STEPS", 5)
     monkeypatch.setattr("fb_fairseq.ops.feedback.fused.gradients.ENTRIES_AT_ONCE", 300)  # a few streams at a time
     case = case_of(seed, steps=8)
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)

@@ -36,8 +36,8 @@ class AutomaticLoop(BlockLoop):
 
     name = AUTO
     summary = (
-        "on a CPU native where it can run, otherwise fast; on a GPU fast for some blocks, then whichever of fast and "
-        "graph is fastest, with either kernel, and computes the same"
+        "on a CPU native where it can run, otherwise fast; on a GPU fast for some blocks, then whichever of fast, "
+        "graph (both with either kernel) and fused is fastest and computes the same"
     )
     runs = "everywhere"
     reason = (

@@ -19,7 +19,9 @@ from fb_fairseq.ops.layers import Affine
 
 # Steps whose own slots gather gradients from each other one by one; from later steps, they get them by one product.
 GATHERED_STEPS = 16
-RECOMPUTED_STEPS = 32  # steps whose activations are kept at a time, if they are computed again
+# Steps of a tile, after which the gradients of weights and of older slots are products over its rows. It bounds the
+# memory for what steps leave, and for activations that are computed again.
+TILE_STEPS = 32
 OWN_ROWS = 16  # rows that a program of ``own_slot`` reads at a time
 
 
@@ -78,7 +80,7 @@ class FusedBackward(BlockBackward):
         block, s = self.block, self.block.sizes
         d_out_TBD = d_out_TBD.contiguous()
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = s.T if self.record is not None else min(s.T, RECOMPUTED_STEPS)
+        size = min(s.T, TILE_STEPS)
         self.work = FusedWorkspace(block, size)
         recomputed = FusedRecord(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):
@@ -86,7 +88,7 @@ class FusedBackward(BlockBackward):
             if recomputed is not None:
                 block.run_again(recomputed, first, last)
             self._record = recomputed or self.record
-            tile = Tile(block, self._record, self.work, first, last, at=0)
+            tile = Tile(block, self._record, self.work, first, last, at=0 if self.record is None else first)
             self._run_tile(tile, d_out_TBD, d_x_TBD)
             d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
             shares = self.mix[:, 0].to(d_x_TBD.dtype)

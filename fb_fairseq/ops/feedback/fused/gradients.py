@@ -16,7 +16,7 @@ from fb_fairseq.ops.feedback.fast.gradients import BlockGradients
 from fb_fairseq.ops.feedback.fast.tile import Tile
 from fb_fairseq.ops.layers import add_product
 
-ENTRIES_AT_ONCE = 1 << 26  # of a matrix of weights
+ENTRIES_AT_ONCE = 1 << 25  # of a matrix of weights
 NO_SCORE = -1e30  # see attention.py
 
 
