@@ -144,7 +144,7 @@ def attend_backward(
     d16 = tl.load(d_out + row_at, wide, 0.0)
     delta = tl.sum(d16.to(WIDE) * tl.load(out + row_at, wide, 0.0).to(WIDE), 1)
     log_sum = tl.load(lse + g).to(WIDE)
-    tl.store(delta_out + g + 0 * rows, delta, (rows == 0) & (split == 0))
+    tl.store(delta_out + g + 0 * rows, delta, rows + split == 0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from fb_fairseq.ops.feedback.fused.attention import NO_SCORE
-from fb_fairseq.ops.feedback.fused.products import EPS, scaled_part, statistics
+from fb_fairseq.ops.feedback.fused.products import EPS, first_column_tile, scaled_part, statistics
 
 
 @triton.jit
@@ -45,7 +45,9 @@ def remember(
     m = i if K > 1 else 0
     p = i if PROJECTIONS > 1 else 0
     there = r < B
-    store = (tl.program_id(1) == 0) & ((K > 1) | (i == 0))
+    store = first_column_tile()
+    if K == 1:
+        store = store & (i + tl.zeros([1], tl.int64) == 0)
     mean = tl.zeros([BM], WIDE)
     squares = tl.zeros([BM], WIDE)
     if norm_weight is not None:

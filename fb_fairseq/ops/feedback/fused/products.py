@@ -19,6 +19,12 @@ EPS = tl.constexpr(LAYER_NORM_EPS)
 
 
 @triton.jit
+def first_column_tile():
+    """Whether the program's column tile is the first one, [1]: Triton 3.9's interpreter takes no scalar in a mask."""
+    return tl.program_id(1) + tl.zeros([1], tl.int32) == 0
+
+
+@triton.jit
 def statistics(x, r, there, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, WIDE: tl.constexpr):
     """Mean and 1 / standard deviation of rows r of x [B, D]."""
     total = tl.zeros([BM], WIDE)
@@ -57,7 +63,7 @@ def normed_product(
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    there, first = r < B, tl.program_id(1) == 0
+    there, first = r < B, first_column_tile()
     mean = tl.zeros([BM], WIDE)
     rstd = tl.zeros([BM], WIDE)
     if norm_weight is not None:
@@ -100,7 +106,7 @@ def product_residual(
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    there, first = r < B, tl.program_id(1) == 0
+    there, first = r < B, first_column_tile()
     total = tl.zeros([BM, BN], WIDE)
     for k0 in range(0, K, BK):
         k = k0 + tl.arange(0, BK)
@@ -208,7 +214,7 @@ def back_product(
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    there, first = r < B, tl.program_id(1) == 0
+    there, first = r < B, first_column_tile()
     NORM: tl.constexpr = norm_weight is not None
     ADD: tl.constexpr = (not PRE) and (d_normed is not None)
     mean = tl.zeros([BM], WIDE)
@@ -288,7 +294,7 @@ def product_transposed(
             xs = tl.zeros([BM, BK], WIDE)
             for s in tl.static_range(SPLITS):
                 xs += tl.load(a + s * B * K + at, both, 0.0)
-            tl.store(a_out + at, xs.to(a_out.dtype.element_ty), both & (tl.program_id(1) == 0))
+            tl.store(a_out + at, xs.to(a_out.dtype.element_ty), both & first_column_tile())
         total = tl.dot(xs.to(w.dtype), w, total, input_precision=P)
     both = there[:, None] & (n < N)[None]
     tl.store(out + i * out_set + r[:, None] * N + n[None], total.to(out.dtype.element_ty), both)
