@@ -106,7 +106,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
     if shutil.which("nvidia-smi") and not cpu:
         found.append(Measurement("Driver", ["nvidia-smi"]))
     if not cpu:
-        found.append(compile_kernels([SIZES[name] for name in SIZES]))
+        found.append(compile_kernels(list(SIZES.values())))
     for dtype in ("fp32", "bf16"):
         title = f"Gradients of every loop, and a tiny speed test, {dtype}"
         found.append(benchmark("train", title, TINY, "--dtype", dtype, *quick, *device))

@@ -7,7 +7,7 @@ gradients of a made-up loss; see ``fb_fairseq.ops.trials``.
 
 from collections import Counter
 from functools import partial
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Tuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -49,11 +49,6 @@ class AutomaticLoop(BlockLoop):
         self._loops = loops
         self.blocks: Counter = Counter()  # since the last attempt
         self.rankings = Choices("step loop", [LoopChoice(FALLBACK)], LoopChoice)
-
-    @property
-    def steps_on(self) -> Tuple[str, ...]:
-        """See ``StepLoop``."""
-        return ()  # what it chooses among has
 
     @property
     def warm_up_blocks(self) -> int:
@@ -115,10 +110,6 @@ class AutomaticLoop(BlockLoop):
     def new_stepper(self, asked: bool = True) -> Stepper:
         """See ``StepLoop.new_stepper``."""
         return AutomaticStepper(self._loops)
-
-    def problem(self, device: torch.device) -> Optional[str]:
-        """See ``StepLoop.problem``."""
-        return None
 
     def details(self) -> str:
         """See ``StepLoop.details``: what it takes here."""

@@ -36,17 +36,19 @@ class BlockBackward:
         record: the activations of all steps; None: they are computed again, tile by tile.
     """
 
+    record_class, workspace_class, sums_class = Record, Workspace, BlockGradients
+
     def __init__(self, block: Block, record: Optional[Record]):
         self.block, self.record = block, record
-        self.sums = BlockGradients(block)
+        self.sums = self.sums_class(block)
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
         block, s = self.block, self.block.sizes
         d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = tile_steps(s, d_x_TBD.device)
-        self.work = Workspace(block, size)
-        recomputed = Record(block, size) if self.record is None else None
+        size = self._tile_steps()
+        self.work = self.workspace_class(block, size)
+        recomputed = self.record_class(block, size) if self.record is None else None
         for last in range(s.T, 0, -size):
             first = max(0, last - size)
             if recomputed is not None:
@@ -68,6 +70,10 @@ class BlockBackward:
     def encoder(self) -> List[EncoderContext]:
         """The gradients of the encoder's keys and values, in the same structure."""
         return self.sums.encoder_contexts()
+
+    def _tile_steps(self) -> int:
+        """The number of steps in a tile."""
+        return tile_steps(self.block.sizes, self.block.inputs.x_TBD.device)
 
     def _recompute(self, record: Record, first: int, last: int) -> None:
         """Compute the activations of a tile's steps again."""

@@ -77,9 +77,12 @@ class Record:
             ``cross_p`` [T, L, G, C]: the same for the encoder.
         hidden: of the feed-forward sublayer [L, T, B, F]: after a ReLU, before any other activation.
         attention_sum, cross_sum, ffn_sum: inputs of the norms of post-norm layers [L, T, B, D].
+
+    Args:
+        weights: whether attention weights are recorded: ``p`` and ``cross_p``.
     """
 
-    def __init__(self, block: "Block", steps: int):
+    def __init__(self, block: "Block", steps: int, weights: bool = True):
         s, post_norm = block.sizes, not block.inputs.options.normalize_before
         L, B, heads = s.L, s.B, (s.G, s.E)
 
@@ -90,18 +93,21 @@ class Record:
         def of_heads() -> StepTensor:
             return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
 
-        def weights(width: int, zeros: bool) -> StepTensor:
+        def by_slot(width: int, zeros: bool) -> StepTensor:
             make = block.buffers.zeros if zeros else block.buffers.empty
             return StepTensor(make(steps, L, s.G, width, dtype=block.wide), steps_first=True)
 
         self.x, self.attended_x = by_layer(L + 1, s.D), by_layer(L, s.D)
-        self.q, self.a, self.p = of_heads(), of_heads(), weights(s.S, zeros=block.ragged)
+        self.q, self.a = of_heads(), of_heads()
+        if weights:
+            self.p = by_slot(s.S, zeros=block.ragged)
         self.hidden = by_layer(L, s.F, half=True)
         self.attention_sum, self.ffn_sum = (by_layer(L, s.D) if post_norm else None for _ in range(2))
         if block.encoder:
             self.crossed_x = by_layer(L, s.D)
             self.cross_q, self.cross_a = of_heads(), of_heads()
-            self.cross_p = weights(block.encoder[0].keys_GCE.shape[1], zeros=False)
+            if weights:
+                self.cross_p = by_slot(block.encoder[0].keys_GCE.shape[1], zeros=False)
             self.cross_sum = by_layer(L, s.D) if post_norm else None
 
 

@@ -33,7 +33,7 @@ def scores(
     q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
     P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [16, BC] of slots c; those that the head does not see are NO_SCORE or less, or not visible [BC]."""
+    """Scores [16, BC] of slots c, and which of them the head sees [16, BC]."""
     score = tl.dot(q16, tl.trans(k), input_precision=P)
     if position is not None:
         score += tl.dot(q16, tl.trans(position), input_precision=P)
@@ -45,7 +45,7 @@ def scores(
         visible = visible & (distance <= tl.load(reach + g // H))
     if padding is not None:
         visible = visible & (tl.load(padding + (source // H) * pad_row + c, there, 1) == 0)
-    return score, visible
+    return score, visible[None] & ~(score <= NO_SCORE)  # (a score that is not a number stays)
 
 
 @triton.jit
@@ -93,8 +93,7 @@ def attend(
         score, visible = scores(
             q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
         )
-        # (A score that is not a number stays.)
-        score = tl.where(visible[None] & ~(score <= NO_SCORE), score, -float("inf"))
+        score = tl.where(visible, score, -float("inf"))
         higher = tl.maximum(top, tl.max(score, 1), propagate_nan=tl.PropagateNan.ALL)
         weight = tl.exp(score - higher[:, None])
         factor = tl.exp(top - higher)
@@ -159,7 +158,7 @@ def attend_backward(
         score, visible = scores(
             q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
         )
-        weight = tl.where(visible[None] & ~(score <= NO_SCORE), tl.exp(score - log_sum), 0.0)
+        weight = tl.where(visible, tl.exp(score - log_sum), 0.0)
         d_weight = tl.dot(d16, tl.trans(tl.load(values + at, both, 0.0)), input_precision=P)
         if value_positions is not None:
             by_value = rows_of(value_positions, S, distance, e, both, E)

@@ -63,10 +63,10 @@ class FusedBackward(BlockBackward):
 
     block: FusedBlock
     record: Optional[FusedRecord]
+    record_class, workspace_class, sums_class = FusedRecord, FusedWorkspace, FusedGradients
 
     def __init__(self, block: FusedBlock, record: Optional[FusedRecord]):
-        self.block, self.record = block, record
-        self.sums = FusedGradients(block)
+        super().__init__(block, record)
         weights, active = block.weights, block.inputs.active
         # Layers that do not run pass their inputs on: what memories take of them is taken of the one below.
         self.active = [l for l in range(block.sizes.L) if active[l]]
@@ -77,37 +77,28 @@ class FusedBackward(BlockBackward):
 
     def run(self, d_out_TBD: Tensor) -> Tensor:
         """See ``BlockBackward.run``."""
-        block, s = self.block, self.block.sizes
-        d_out_TBD = d_out_TBD.contiguous()
-        d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = min(s.T, TILE_STEPS)
-        self.work = FusedWorkspace(block, size)
-        recomputed = FusedRecord(block, size) if self.record is None else None
-        for last in range(s.T, 0, -size):
-            first = max(0, last - size)
-            if recomputed is not None:
-                block.run_again(recomputed, first, last)
-            self._record = recomputed or self.record
-            tile = Tile(block, self._record, self.work, first, last, at=0 if self.record is None else first)
-            self._run_tile(tile, d_out_TBD, d_x_TBD)
-            d_memory_KTBD = self.work.d_memory_KTBD[:, : tile.steps]
-            shares = self.mix[:, 0].to(d_x_TBD.dtype)
-            d_x_TBD[first:last] += torch.einsum("k,ktbd->tbd", shares, d_memory_KTBD)
-            self._finish_first_queries(tile, d_x_TBD)
-            self.sums.add_attention(tile)
-            self.sums.add_tile(tile)
-        if s.C:
-            self.sums.add_carried()
-        return d_x_TBD
+        return super().run(d_out_TBD.contiguous())
+
+    def _tile_steps(self) -> int:
+        """See ``BlockBackward._tile_steps``."""
+        return min(self.block.sizes.T, TILE_STEPS)
+
+    def _recompute(self, record: FusedRecord, first: int, last: int) -> None:
+        """See ``BlockBackward._recompute``."""
+        self.block.run_again(record, first, last)
 
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """See ``BlockBackward._run_tile``."""
+        self._record = tile.record
         for last in range(tile.steps, 0, -GATHERED_STEPS):
             first = max(0, last - GATHERED_STEPS)
             self.sums.pull_slots(tile, tile.first + first, tile.first + last)
             for i in range(last - 1, first - 1, -1):
                 self._memory(tile, i, last)
                 self._layers(tile, i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
+        shares_K, d_memory_KTBD = self.mix[:, 0].to(d_x_TBD.dtype), self.work.d_memory_KTBD[:, : tile.steps]
+        d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
+        self.sums.add_attention(tile)
 
     def _memory(self, tile: Tile, i: int, last: int) -> None:
         """The gradient of the memories of the tile's step i, from its later steps up to ``last``, and from what the

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fb_fairseq.ops.attention import MASKED_FRACTION
 from fb_fairseq.ops.feedback.fast.block import BlockInputs
-from fb_fairseq.ops.feedback.fast.forward import Block, StepTensor
+from fb_fairseq.ops.feedback.fast.forward import Block, Record, StepTensor
 from fb_fairseq.ops.feedback.fused import attention, memory, products
 from fb_fairseq.ops.feedback.fused.activations import NUMBERS
 from fb_fairseq.ops.feedback.fused.launches import Launcher, Source, contiguous, keep_of
@@ -20,9 +20,8 @@ from fb_fairseq.ops.layers import Affine
 KINDS = ("attn", "cross", "ffn")  # a layer's norms
 
 
-class FusedRecord:
-    """Activations of some steps, for the backward pass: as ``fb_fairseq.ops.feedback.fast.forward.Record``, without
-    attention weights.
+class FusedRecord(Record):
+    """Activations of some steps, without attention weights.
 
     Attributes:
         lse, cross_lse: logarithms of attention's sums of exponentials [T, L, G].
@@ -30,28 +29,12 @@ class FusedRecord:
     """
 
     def __init__(self, block: "FusedBlock", steps: int):
-        s, post_norm = block.sizes, not block.inputs.options.normalize_before
-        L, B, heads = s.L, s.B, (s.G, s.E)
-
-        def by_layer(count: int, width: int, half: bool = False) -> StepTensor:
-            make = block.new_half if half else block.new
-            return StepTensor(make(count, steps, B, width), steps_first=False)
-
-        def of_heads() -> StepTensor:
-            return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
-
-        def sums() -> Tensor:
-            return block.new(steps, L, s.G, dtype=block.wide)
-
-        self.x, self.attended_x = by_layer(L + 1, s.D), by_layer(L, s.D)
-        self.q, self.a, self.lse = of_heads(), of_heads(), sums()
-        self.hidden = by_layer(L, s.F, half=True)
-        self.attention_sum, self.ffn_sum = (by_layer(L, s.D) if post_norm else None for _ in range(2))
-        self.statistics = {kind: block.new(2, L, steps, B, dtype=block.wide) for kind in KINDS}
+        super().__init__(block, steps, weights=False)
+        s = block.sizes
+        self.lse = block.new(steps, s.L, s.G, dtype=block.wide)
+        self.statistics = {kind: block.new(2, s.L, steps, s.B, dtype=block.wide) for kind in KINDS}
         if block.encoder:
-            self.crossed_x = by_layer(L, s.D)
-            self.cross_q, self.cross_a, self.cross_lse = of_heads(), of_heads(), sums()
-            self.cross_sum = by_layer(L, s.D) if post_norm else None
+            self.cross_lse = block.new(steps, s.L, s.G, dtype=block.wide)
 
 
 class Pending(NamedTuple):
@@ -70,7 +53,13 @@ class Pending(NamedTuple):
 
 
 class FusedBlock(Block):
-    """A block whose steps run in fused kernels."""
+    """A block whose steps run in fused kernels.
+
+    Attributes:
+        hypotheses: number of consecutive rows per sentence of the encoder.
+    """
+
+    hypotheses = 1
 
     def __init__(self, inputs: BlockInputs):
         super().__init__(inputs)
@@ -92,11 +81,14 @@ class FusedBlock(Block):
         )
         self.log_mask_LHS = self._span_table()
         self.reach_TB = None if inputs.reach_TB is None else inputs.reach_TB.to(torch.int32).contiguous()
-        self.padding = None
-        if self.encoder and self.encoder[0].padding_BC is not None:
-            self.padding = self.encoder[0].padding_BC.contiguous().view(torch.uint8)
-        splits = self.launcher.attention.splits
-        self.parts = self.tops = self.totals = None
+        self._prepare_attention()
+
+    def _prepare_attention(self) -> None:
+        """The encoder's padding as bytes, and buffers for parts of the attention over many slots."""
+        s, encoder, splits = self.sizes, self.inputs.encoder, self.launcher.attention.splits
+        self.padding = self.parts = self.tops = self.totals = None
+        if encoder and encoder[0].padding_BC is not None:
+            self.padding = encoder[0].padding_BC.contiguous().view(torch.uint8)
         if splits > 1:
             self.parts = self.buffers.empty(splits, s.B, s.X, dtype=self.wide)
             self.tops, self.totals = (self.buffers.empty(splits, s.G, dtype=self.wide) for _ in range(2))
@@ -142,12 +134,14 @@ class FusedBlock(Block):
 
     def _aligned(self, record: FusedRecord, at: int, layer: int) -> Tensor:
         """The attention [B, C] of a layer to the encoder at a step, averaged over heads."""
-        s = self.sizes
-        q_G1E = record.cross_q.whole[at, layer].reshape(s.G, 1, s.E)
-        scores_GC = torch.bmm(q_G1E * self.scale, self.encoder[layer].keys_GCE.transpose(1, 2))[:, 0].to(self.wide)
-        if self.encoder[layer].padding_G1C is not None:
-            scores_GC = scores_GC.masked_fill(self.encoder[layer].padding_G1C[:, 0], float("-inf"))
-        weights_BHC = torch.softmax(scores_GC, -1).view(s.B, s.H, -1)
+        s, n, keys_GCE = self.sizes, self.hypotheses, self.encoder[layer][0]
+        q_GnE = record.cross_q.whole[at, layer].view(s.B // n, n, s.H, s.E).transpose(1, 2).flatten(0, 1)
+        scores_GnC = torch.bmm(q_GnE * self.scale, keys_GCE.transpose(1, 2)).to(self.wide)
+        scores_bHnC = scores_GnC.unflatten(0, (-1, s.H))
+        padding_BC = self.inputs.encoder[layer].padding_BC
+        if padding_BC is not None:
+            scores_bHnC = scores_bHnC.masked_fill(padding_BC[:, None, None], float("-inf"))
+        weights_BHC = torch.softmax(scores_bHnC, -1).transpose(1, 2).flatten(0, 1)
         return weights_BHC[:, : self.inputs.options.alignment_heads].mean(1).to(self.dtype)
 
     # A step.

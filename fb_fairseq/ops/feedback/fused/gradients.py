@@ -14,10 +14,10 @@ from torch import Tensor
 from fb_fairseq.ops.attention import by_distance, by_slot
 from fb_fairseq.ops.feedback.fast.gradients import BlockGradients
 from fb_fairseq.ops.feedback.fast.tile import Tile
+from fb_fairseq.ops.feedback.fused.attention import NO_SCORE
 from fb_fairseq.ops.layers import add_product
 
 ENTRIES_AT_ONCE = 1 << 25  # of a matrix of weights
-NO_SCORE = -1e30  # see attention.py
 
 
 class Weights(NamedTuple):
@@ -149,7 +149,7 @@ class FusedGradients(BlockGradients):
             reach_Bt1 = inputs.reach_TB[rows[0] : rows[1], streams].t()[:, :, None]
             near_BtC = distance_tC <= reach_Bt1
             visible = (seen_tC & near_BtC)[:, None].expand(-1, s.H, -1, -1).flatten(0, 1)[:, None]
-        visible = visible & ~(scores <= NO_SCORE)
+        visible = visible & ~(scores <= NO_SCORE.value)
         weights = torch.where(visible, (scores - lse_Glt1).exp(), 0)
         d_weights = products(d_out_GRE, block.slots.values_IGCE[i], values)
         kept = weights

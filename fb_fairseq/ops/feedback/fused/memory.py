@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from fb_fairseq.ops.feedback.fused.attention import NO_SCORE
-from fb_fairseq.ops.feedback.fused.products import EPS, first_column_tile, scaled_part, statistics
+from fb_fairseq.ops.feedback.fused.products import EPS, first_column_tile, normed_part, scaled_part, statistics
 
 
 @triton.jit
@@ -70,9 +70,7 @@ def remember(
         part = merged(x, mix, r, k, both, m, x_layer, A, D, WIDE)
         tl.store(memory + m * memory_stride + r[:, None] * D + k[None], part.to(memory.dtype.element_ty), both & store)
         if norm_weight is not None:
-            scale = tl.load(norm_weight + p * D + k, k < D, 0.0).to(WIDE)
-            shift = tl.load(norm_bias + p * D + k, k < D, 0.0).to(WIDE)
-            part = (part - mean[:, None]) * rstd[:, None] * scale[None] + shift[None]
+            part = normed_part(part, k, mean, rstd, norm_weight + p * D, norm_bias + p * D, D, WIDE)
         inside = (k < D)[None]
         w = tl.load(key_weight + p * weight_stride + n[:, None] * D + k[None], (n < X)[:, None] & inside, 0.0)
         w += tl.load(

@@ -16,6 +16,7 @@ from fb_fairseq.ops.feedback.fused import memory
 from fb_fairseq.ops.feedback.fused.activations import NUMBERS
 from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
 from fb_fairseq.ops.feedback.fused.launches import Launcher, Source, contiguous
+from fb_fairseq.ops.feedback.graph.steps import hypotheses
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
     FeedbackDropouts,
@@ -63,19 +64,12 @@ class StepBlock(FusedBlock):
         self.positions = Positions(*(None if x is None else x[:span].flip(0) for x in weights.positions))
         self.mix_KA = weights.mix_KA.to(self.wide).contiguous()
         self.spans = [layer.span_mask_HS for layer in weights.layers]
-        self.hypotheses = B // max(1, encoder[0].keys_CBHE.shape[1]) if encoder else 1
-        self.padding = None
-        if encoder and encoder[0].padding_BC is not None:
-            self.padding = encoder[0].padding_BC.contiguous().view(torch.uint8)
+        self.hypotheses = hypotheses(B, encoder)
         # (Not ``FusedBlock.encoder``, which has as many sentences as streams.)
         self.encoder = [
             tuple(x.permute(1, 2, 0, 3).reshape(-1, x.shape[0], x.shape[3]) for x in context[:2]) for context in encoder
         ]
-        splits = self.launcher.attention.splits
-        self.parts = self.tops = self.totals = None
-        if splits > 1:
-            self.parts = self.buffers.empty(splits, B, X, dtype=self.wide)
-            self.tops, self.totals = (self.buffers.empty(splits, self.sizes.G, dtype=self.wide) for _ in range(2))
+        self._prepare_attention()
 
     def step(self) -> StepOutput:
         """Run the step, and write its keys and values to the ring."""
@@ -88,7 +82,7 @@ class StepBlock(FusedBlock):
         self.fused_step(record, 0, 0, query_BX)
         aligned_BC = None
         if self.encoder and self.inputs.options.alignment_layer is not None:
-            aligned_BC = self._attention_to_sources(record, self.inputs.options.alignment_layer)
+            aligned_BC = self._aligned(record, 0, self.inputs.options.alignment_layer)
         return StepOutput(record.x.whole[-1, 0], self.memory_KBD, aligned_BC)
 
     def memory_source(self, l: int, t: int) -> Source:
@@ -106,20 +100,6 @@ class StepBlock(FusedBlock):
         """See ``FusedBlock.encoder_source``."""
         keys, values = self.encoder[l]
         return Source(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
-
-    def _attention_to_sources(self, record: FusedRecord, layer: int) -> Tensor:
-        """The attention [B, C] of a layer to the encoder, averaged over heads."""
-        s, keys_GCE = self.sizes, self.encoder[layer][0]
-        q_BHE = record.cross_q.whole[0, layer].view(s.B, s.H, s.E)
-        sentences = s.B // self.hypotheses
-        q_GnE = q_BHE.view(sentences, self.hypotheses, s.H, s.E).transpose(1, 2).flatten(0, 1)
-        scores_GnC = torch.bmm(q_GnE * self.scale, keys_GCE.transpose(1, 2)).to(self.wide)
-        scores_bHnC = scores_GnC.unflatten(0, (sentences, s.H))
-        padding_BC = self.inputs.encoder[layer].padding_BC
-        if padding_BC is not None:
-            scores_bHnC = scores_bHnC.masked_fill(padding_BC[:, None, None], float("-inf"))
-        weights_BHC = torch.softmax(scores_bHnC, -1).transpose(1, 2).flatten(0, 1)
-        return weights_BHC[:, : self.inputs.options.alignment_heads].mean(1).to(self.dtype)
 
     def _remember(self, x_ABD: Tensor, t: int) -> None:
         """See ``FusedBlock._remember``: to the ring's next slot."""

@@ -32,12 +32,10 @@ class ThreadGraphs(threading.local):
     """
 
     def __init__(self):
-        self.cache: GraphCache[StepGraph] = GraphCache(lambda: LIMITS, is_held=lambda graph: False, drop=_detach)
+        self.cache: GraphCache[StepGraph] = GraphCache(
+            lambda: LIMITS, is_held=lambda graph: False, drop=StepGraph.detach
+        )
         self.waiting: "WeakKeyDictionary[MemoryRing, int]" = WeakKeyDictionary()
-
-
-def _detach(graph: StepGraph) -> None:
-    graph.detach()
 
 
 class GraphStepper(Stepper):

@@ -77,7 +77,7 @@ class NativeStep:
 
         Args:
             x_BD: the step's embedding, fp32.
-            encoder: see ``fb_fairseq.ops.feedback.step.feedback_step``.
+            encoder: see ``fb_fairseq.ops.feedback.decoding.stepper.Stepper.step``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
