@@ -170,6 +170,7 @@ class AllAttention(RelativeTransformer):
         inputs = []
         for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
             inputs.append(x_BD)
+            window = window.of_type(x_BD.dtype)
             attend = partial(
                 step_attention,
                 k_CBHE=window.keys_CBHE,

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Generic, Hashable, List, NamedTuple, Opt
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.cuda_graph import tensors
 from fb_fairseq.ops.fallbacks import first_line
@@ -33,6 +34,7 @@ LEAST_NORM = 0.05
 WORSE = 2
 
 Name = TypeVar("Name", bound=Hashable)
+Tree = TypeVar("Tree")
 
 _asked: Counter = Counter()  # how often this process has asked for a choice
 
@@ -118,6 +120,11 @@ def synchronize(device: torch.device) -> None:
     """Wait for what a GPU was given to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def in_fp32(tree: Tree) -> Tree:
+    """The same nested tuples, lists and dictionaries with floating-point tensors in fp32."""
+    return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
 
 
 def disagreement(result: List[List[Tensor]], reference: List[List[Tensor]], dtype: torch.dtype) -> Optional[str]:

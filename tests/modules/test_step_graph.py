@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("fairseq")
 
-from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
+from fb_fairseq.modules import AllAttention, FeedbackTransformer  # noqa: E402
 from fb_fairseq.ops import fallbacks, trials  # noqa: E402
 from fb_fairseq.ops.cuda_graph import CaptureError  # noqa: E402
 from fb_fairseq.ops.feedback.automatic import stepper as automatic  # noqa: E402
@@ -40,11 +40,11 @@ def captures(monkeypatch):
     return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
 
 
-def build(step_loop="graph", seed=1, **changes):
+def build(step_loop="graph", seed=1, kind=FeedbackTransformer, **changes):
     torch.manual_seed(seed)
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
     options = random_options(seed, step_loop=step_loop, adaptive_span=False, **{**sizes, **changes})
-    model = FeedbackTransformer(options).double().eval()
+    model = kind(options).double().eval()
     randomise(model)
     return model
 
@@ -357,6 +357,35 @@ def test_auto_leaves_out_wrong_results(captures, speeds, monkeypatch, caplog):
     plain = plain_copy(model)
     equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(15))
     assert "graph left out: its results differ by 0.1; graph+triton left out" in caplog.text
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind,changes", [(FeedbackTransformer, {}), (AllAttention, dict(persistent_memory_size=5))])
+@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
+def test_auto_compares_half_precision_with_fp32(kind, changes, storage, captures, speeds, monkeypatch):
+    seen, ranking = [], automatic.ranking
+    monkeypatch.setattr(automatic, "ranking", lambda *a: seen.append(a[4]) or ranking(*a))
+    model = build("auto", kind=kind, **changes).bfloat16()
+    wide = plain_copy(model).float()
+    memory, x_TBD = model.new_ring(storage), embeddings(10).bfloat16()
+    for x_BD in x_TBD:
+        model.run_step(x_BD, memory)
+    assert len(seen) == 1 and model.stepper.rankings
+    before = memory.empty_copy(B)
+    before.copy_rows(memory)
+    options = model.loop_options(memory.span)
+    exact = automatic.trial_in_fp32(model, x_TBD[0], memory, options, [])
+    ours, again = ([x.clone() for x in trials.tensors(exact()[0])] for _ in range(2))
+    before.replace_buffer(before.buffer.float())
+    expected = wide.plain_step(x_TBD[0].float(), before, options)
+    for result in (ours, again):
+        torch.testing.assert_close(result, [expected.out_BD, expected.memory_KBD, before.buffer])
+    # float64 is compared with the plain steps.
+    speeds[:] = [3.0, 2.0, 1.0]
+    double, memory = build("auto", seed=2), model.new_ring()
+    for x_BD in embeddings(10):
+        double.run_step(x_BD, memory)
+    assert seen[1:] == [None]
 
 
 @torch.no_grad()

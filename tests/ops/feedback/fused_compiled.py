@@ -27,7 +27,7 @@ from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: 
 from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast  # noqa: E402
 from fb_fairseq.ops.feedback.fused import launches  # noqa: E402
 from fb_fairseq.ops.feedback.fused.run import FusedRun  # noqa: E402
-from fb_fairseq.ops.feedback.fused.tiles import capability_memory  # noqa: E402
+from fb_fairseq.ops.feedback.fused.tiles import Gpu  # noqa: E402
 
 TYPES = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
@@ -92,8 +92,8 @@ def spills(assembly):
 
 def main(capability, *names):
     capability = int(capability)
-    memory = capability_memory(divmod(capability, 10))
-    launches.shared_memory = lambda device: memory
+    gpu = Gpu(divmod(capability, 10))
+    launches.gpu_of = lambda device: gpu
     JITFunction.run = record
     types = [(torch.float32, None), (torch.float16, None)]
     if capability >= 80:
@@ -107,7 +107,7 @@ def main(capability, *names):
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         found, shared = spills(compiled.asm), compiled.metadata.shared
-        if found > FEW_SPILLS or shared > memory:
+        if found > FEW_SPILLS or shared > gpu.shared_memory:
             bad.append(f"{key[0]}: {found} spills, {shared} bytes of shared memory, {key[1:]}")
     print("\n".join(bad) or f"{len(recorded)} kernels compiled")
     sys.exit(bool(bad))

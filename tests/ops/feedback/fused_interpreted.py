@@ -57,7 +57,7 @@ def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
 @pytest.mark.parametrize("seed", [0, 5])
 def test_slots_that_programs_share(seed, loop, empty_is_nan):
     case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, steps=2, streams=2, adaptive_span=False)
-    assert tiles.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8, 132, 1 << 17).splits > 1
+    assert tiles.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Callable, Dict, List, Tuple
 
 import torch
-from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.cuda_graph import modes_of_products
@@ -19,7 +18,7 @@ from fb_fairseq.ops.feedback.decoding.stepper import Stepper
 from fb_fairseq.ops.feedback.fast.block import BlockInputs, block_sizes
 from fb_fairseq.ops.feedback.fast.loop import BlockLoop, BlockRun
 from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, LoopChoice, StepLoop
-from fb_fairseq.ops.trials import Choices, ranking
+from fb_fairseq.ops.trials import Choices, in_fp32, ranking
 
 TRY_AT = 10  # number of the block on which loops are tried
 
@@ -104,7 +103,8 @@ class AutomaticLoop(BlockLoop):
         title = f"step loop auto, {'training' if keep else 'evaluation'}, per block"
         exact = None
         if inputs.dtype.itemsize < torch.float32.itemsize:
-            exact = partial(passes, candidates_by_name[FALLBACK], in_fp32(inputs), keep)
+            wide = in_fp32(inputs)._replace(dtype=torch.float32).with_kernel(KERNELS[0])
+            exact = partial(passes, candidates_by_name[FALLBACK], wide, keep)
         return ranking(title, candidates, device, inputs.dtype, exact)
 
     def new_stepper(self, asked: bool = True) -> Stepper:
@@ -144,13 +144,6 @@ def passes(loop: BlockLoop, inputs: BlockInputs, keep: bool) -> Callable[[], lis
         return groups
 
     return both
-
-
-def in_fp32(inputs: BlockInputs) -> BlockInputs:
-    """The same block in fp32, with torch's products."""
-    leaves, tree = pytree.tree_flatten(inputs)
-    wide = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in leaves]
-    return pytree.tree_unflatten(wide, tree)._replace(dtype=torch.float32).with_kernel(KERNELS[0])
 
 
 def setting(inputs: BlockInputs, keep: bool) -> Tuple:

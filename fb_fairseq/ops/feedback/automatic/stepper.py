@@ -6,15 +6,17 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 from collections import Counter
 from functools import partial
-from typing import Callable, Dict, List
+from typing import Any, Callable, Dict, List, Sequence
 
 import torch
+from torch import Tensor
 
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, Stepper
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
 from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS, LoopChoice, StepLoop
-from fb_fairseq.ops.feedback.types import StepOutput
-from fb_fairseq.ops.trials import Choices, ranking
+from fb_fairseq.ops.feedback.types import FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.trials import Choices, in_fp32, ranking
 
 TRY_AT = 8  # number of the step on which the ways are tried
 
@@ -80,7 +82,10 @@ class AutomaticStepper(Stepper):
             )
             for choice in self._ways(x_BD.device)
         }
-        return ranking("step loop auto, decoding, per step", candidates, x_BD.device, x_BD.dtype)
+        exact = None
+        if x_BD.dtype.itemsize < torch.float32.itemsize:
+            exact = partial(trial_in_fp32, model, x_BD, ring, options, encoder)
+        return ranking("step loop auto, decoding, per step", candidates, x_BD.device, x_BD.dtype, exact)
 
     def _ways(self, device: torch.device) -> List[LoopChoice]:
         """What is tried on a device, the plain steps first."""
@@ -94,3 +99,34 @@ class AutomaticStepper(Stepper):
     def _with_steps(self, device: torch.device) -> Dict[str, StepLoop]:
         """The loops that have decoding steps of their own on a device."""
         return {name: loop for name, loop in self._loops().items() if device.type in loop.steps_on}
+
+
+class StepsInFp32:
+    """A model whose plain steps are computed in fp32, whatever the type of its weights."""
+
+    def __init__(self, model: StepModel):
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def step_weights(self, *arguments) -> FeedbackWeights:
+        """See ``StepModel``."""
+        return in_fp32(self._model.step_weights(*arguments))
+
+    def plain_step(self, *arguments) -> StepOutput:
+        """See ``StepModel``."""
+        return type(self._model).plain_step(self, *arguments)
+
+
+def trial_in_fp32(model: StepModel, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence):
+    """What computes a step in fp32 with torch's products; see ``Stepper.trial``."""
+    own, wide = ring.empty_copy(len(x_BD)), StepsInFp32(model)
+    own.replace_buffer(own.buffer.float())
+
+    def run() -> List[List[Any]]:
+        own.copy_rows(ring)
+        result = wide.plain_step(x_BD.float(), own, options._replace(kernel=KERNELS[0]), in_fp32(list(encoder)))
+        return [[result.out_BD, result.memory_KBD, own.buffer]]
+
+    return run

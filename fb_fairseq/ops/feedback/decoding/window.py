@@ -32,6 +32,10 @@ class Window(NamedTuple):
     far_BC: Optional[Tensor] = None
     seen_1: Optional[Tensor] = None
 
+    def of_type(self, dtype: torch.dtype) -> "Window":
+        """The same with keys and values of another type: those that are projected again at each step are fp32."""
+        return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
+
 
 def attend_window(query_BHE: Tensor, window: Window, l: int, weights: FeedbackWeights, kernel: str) -> Tensor:
     """Attention [B, H, E] of layer l over its window, by the Triton kernel where it is asked for and available.
@@ -39,18 +43,23 @@ def attend_window(query_BHE: Tensor, window: Window, l: int, weights: FeedbackWe
     Args:
         kernel: see ``FeedbackOptions``.
     """
-    keys_CBHE, values_CBHE = (slots.to(query_BHE.dtype) for slots in (window.keys_CBHE, window.values_CBHE))
+    window = window.of_type(query_BHE.dtype)
     # The kernel has no gradient here, and does not know episodes of a ring.
     if window.seen_1 is not None and window.far_BC is None and not torch.is_grad_enabled():
         kernels = attention_kernels(kernel, query_BHE.device)
         if kernels is not None:
             return kernels.attend_ring(
-                query_BHE, keys_CBHE, values_CBHE, window.seen_1, weights.positions, weights.layers[l].span_mask_HS
+                query_BHE,
+                window.keys_CBHE,
+                window.values_CBHE,
+                window.seen_1,
+                weights.positions,
+                weights.layers[l].span_mask_HS,
             )
     return step_attention(
         query_BHE,
-        keys_CBHE,
-        values_CBHE,
+        window.keys_CBHE,
+        window.values_CBHE,
         window.positions,
         span_mask_HC=window.span_mask_HC,
         far_BC=window.far_BC,

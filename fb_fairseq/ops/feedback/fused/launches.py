@@ -12,14 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.ops.feedback.fast.block import Sizes
 from fb_fairseq.ops.feedback.fused import memory, products
-from fb_fairseq.ops.feedback.fused.tiles import (
-    ProductTile,
-    attention_tile,
-    multiprocessors,
-    power_of_2,
-    product_tile,
-    shared_memory,
-)
+from fb_fairseq.ops.feedback.fused.tiles import ProductTile, attention_tile, gpu_of, power_of_2, product_tile
 from fb_fairseq.ops.layers import Affine, Dropout
 
 
@@ -63,12 +56,11 @@ class Launcher:
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype, wide: torch.dtype, device: torch.device, slots: int):
         s = self.sizes = sizes
-        self.itemsize, self.memory = dtype.itemsize, shared_memory(device)
+        self.itemsize, self.gpu = dtype.itemsize, gpu_of(device)
         self.WIDE = tl.float64 if wide == torch.float64 else tl.float32
         tf32 = dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
         self.P = "tf32" if tf32 or dtype in (torch.float16, torch.bfloat16) else "ieee"
-        processors = multiprocessors(device)
-        self.attention = attention_tile(s.G, slots, s.E, self.itemsize, processors, self.memory)
+        self.attention = attention_tile(s.G, slots, s.E, self.itemsize, self.gpu)
         self.BE = power_of_2(s.E)
         self.scale = s.E**-0.5
         self._tiles: Dict[Tuple[int, int, bool], ProductTile] = {}
@@ -77,7 +69,7 @@ class Launcher:
         """The tile of a product; see ``product_tile``."""
         key = columns, inner, rich
         if key not in self._tiles:
-            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.memory, rich)
+            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, rich)
         return self._tiles[key]
 
     def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:

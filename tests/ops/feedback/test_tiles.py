@@ -1,0 +1,55 @@
+"""The fused loop's tiles: enough programs, within every GPU's shared memory."""
+
+import itertools
+
+import pytest
+
+from fb_fairseq.ops.feedback.fused.tiles import (
+    SHARED_MEMORY,
+    AttentionTile,
+    Gpu,
+    ProductTile,
+    attention_tile,
+    power_of_2,
+    product_tile,
+)
+
+CAPABILITIES = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
+
+
+def test_tables():
+    """What the prototype was measured with, and what smaller GPUs get."""
+    assert product_tile(64, 384, 384, 2) == ProductTile(BM=16, BN=16, BK=128, warps=4, stages=3)
+    assert product_tile(64, 1536, 384, 2) == ProductTile(BM=16, BN=64, BK=128, warps=4, stages=3)
+    assert product_tile(512, 384, 1536, 2).BM == 64 and product_tile(512, 384, 1536, 2, rich=True).BM == 16
+    assert product_tile(3, 40, 56, 4).BK == 64 and product_tile(3, 10, 56, 4).BN == 16
+    assert product_tile(64, 1536, 384, 2, Gpu((7, 5), 40)) == ProductTile(BM=16, BN=64, BK=32, warps=8, stages=1)
+    assert attention_tile(256, 512, 96, 2) == AttentionTile(BC=32, splits=1, warps=4, stages=3)
+    assert attention_tile(4, 512, 96, 2) == AttentionTile(BC=32, splits=8, warps=4, stages=3)
+    assert attention_tile(4, 100, 96, 2).splits == 2, "a part has two tiles of slots"
+    assert attention_tile(256, 512, 96, 2, Gpu((7, 5), 40)) == AttentionTile(BC=16, splits=1, warps=8, stages=1)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_shared_memory(capability):
+    """Half of it, so that two programs fit; where one piece takes more, there is one piece at a time."""
+    gpu = Gpu(capability)
+    for rows, columns, inner, itemsize, rich in itertools.product((1, 64, 300), (16, 4096), (16, 4096), (2, 4), (0, 1)):
+        tile = product_tile(rows, columns, inner, itemsize, gpu, bool(rich))
+        assert (tile.BM + tile.BN) * tile.BK * itemsize * tile.stages <= gpu.shared_memory // 2
+    for E, itemsize in ((16, 2), (128, 2), (128, 4), (256, 2)):
+        tile = attention_tile(8, 512, E, itemsize, gpu)
+        assert 3 * tile.BC * power_of_2(E) * itemsize * tile.stages <= gpu.shared_memory // 2 or tile.BC == 16
+
+
+def test_enough_programs():
+    for rows, columns in itertools.product((1, 64, 128, 512), (384, 1024, 4096)):
+        tile = product_tile(rows, columns, columns, 2)
+        programs = -(-rows // tile.BM) * -(-columns // tile.BN)
+        assert programs >= 96 or tile.BN == 16
+
+
+def test_unknown_gpus():
+    """Old ones are taken for the smallest, new ones for the largest that is known."""
+    assert Gpu((7, 0)).shared_memory == SHARED_MEMORY[7, 5] and not Gpu((7, 0)).pipelines
+    assert Gpu((12, 0)).shared_memory == Gpu((9, 0)).shared_memory
