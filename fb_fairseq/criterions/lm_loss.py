@@ -25,6 +25,18 @@ def bits_per_byte(meters) -> float:
     return round(float(meters["total_bits"].sum / meters["total_bytes"].sum), 4)
 
 
+def summed(logging_outputs: List[Dict[str, Any]]) -> Dict[str, float]:
+    """The entries' sums over all outputs, by name. The host waits for the device once, for all of them."""
+    sums: Dict[str, Any] = {}
+    for output in logging_outputs:
+        for name, value in output.items():
+            sums[name] = sums.get(name, 0) + (value.double() if torch.is_tensor(value) else value)
+    waiting = [name for name, value in sums.items() if torch.is_tensor(value)]
+    if waiting:
+        sums.update(zip(waiting, torch.stack([sums[name] for name in waiting]).tolist()))
+    return sums
+
+
 @register_criterion("lm_loss", dataclass=FairseqDataclass)
 class LanguageModelLoss(FairseqCriterion):
     """Sum of the targets' negative log-likelihoods, without padding; in training, plus the penalty of adaptive spans.
@@ -94,25 +106,24 @@ class LanguageModelLoss(FairseqCriterion):
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the measures of all workers and batches together."""
 
-        def total(name):
-            return sum(float(output.get(name, 0)) for output in logging_outputs)
-
-        bits, tokens = total("loss") / math.log(2), total("ntokens")
+        totals = summed(logging_outputs)
+        tokens, judged, byte_count = (totals.get(name, 0.0) for name in ("ntokens", "judged", "bytes"))
         if tokens == 0:
             return
+        bits = totals["loss"] / math.log(2)
         metrics.log_scalar("loss", bits / tokens, tokens, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-        if total("judged"):
-            metrics.log_scalar("accuracy", 100 * total("correct") / total("judged"), total("judged"), round=2)
+        if judged:
+            metrics.log_scalar("accuracy", 100 * totals["correct"] / judged, judged, round=2)
         for key in logging_outputs[0]:
             if key.startswith(MODEL_MEASURE):
-                name, mean = key[len(MODEL_MEASURE) :], total(key) / total("measured")
+                name, mean = key[len(MODEL_MEASURE) :], totals[key] / totals["measured"]
                 metrics.log_scalar(name, mean, 1, MODEL_MEASURE_PRIORITY, round=1 if name.endswith("span") else 4)
         # The totals are tensors because fairseq prints all digits of these, but only six of a number.
         metrics.log_scalar_sum("total_bits", torch.tensor(bits, dtype=torch.double), priority=TOTALS_PRIORITY)
         metrics.log_scalar_sum("total_tokens", torch.tensor(int(tokens)), priority=TOTALS_PRIORITY)
-        if total("bytes"):
-            metrics.log_scalar_sum("total_bytes", torch.tensor(int(total("bytes"))), priority=TOTALS_PRIORITY)
+        if byte_count:
+            metrics.log_scalar_sum("total_bytes", torch.tensor(int(byte_count)), priority=TOTALS_PRIORITY)
             metrics.log_derived("bpb", bits_per_byte)
 
     @staticmethod

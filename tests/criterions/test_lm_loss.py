@@ -10,6 +10,7 @@ from fairseq.logging import metrics
 
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
+from fb_fairseq.criterions.lm_loss import summed
 
 
 class Fixed(torch.nn.Module):
@@ -54,3 +55,16 @@ def test_sums(criterion):
     assert values["total_bits"].item() == pytest.approx(2 * bits, rel=1e-6)
     assert values["total_tokens"] == 8 and values["total_bytes"] == 6
     assert values["bpb"] == pytest.approx(bits / 3, abs=6e-5)
+
+
+def test_logging_waits_for_the_device_once(monkeypatch):
+    """Each number that is read from a tensor by itself would be a wait."""
+    parts = {"loss": torch.tensor(2.0).double(), "correct": torch.tensor(1), "ntokens": 4, "measure_span": 1.5}
+    reads = []
+    for name in ("item", "__float__", "__int__", "__bool__", "tolist"):
+        read = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda self, read=read, n=name: reads.append(n) or read(self))
+    assert summed([parts, parts, {"late": torch.tensor([3, 4]).sum()}]) == {
+        "loss": 4.0, "correct": 2.0, "ntokens": 8, "measure_span": 3.0, "late": 7.0,
+    }  # fmt: skip
+    assert reads == ["tolist"] and summed([]) == {}
