@@ -4,7 +4,6 @@ import traceback
 from collections import Counter
 
 import pytest
-import torch
 from fairseq.trainer import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 import torch
+from triton.runtime.interpreter import InterpretedFunction
 
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.decoding import ring
-from fb_fairseq.ops.feedback.fused import attention, launches, memory, products, tiles
+from fb_fairseq.ops.feedback.fused import tiles
 from fb_fairseq.ops.feedback.fused.loop import FusedLoop
 from fb_fairseq.ops.feedback.fused.steps import StepBlock
 from fb_fairseq.ops.feedback.graph import stepper, steps
@@ -122,24 +123,24 @@ def test_a_nan_stays(loop):
 def test_launches(loop, monkeypatch):
     """Kernels per layer and step, and around the layers, of both passes. A change that needs more has to say why."""
 
+    assert fallbacks.problem_of_kernels("cpu") is None  # (which runs a kernel)
+    counts = Counter()
+    count = lambda kernel, *_, **__: counts.update([kernel.fn.__name__])  # noqa: E731  (nothing is computed)
+    monkeypatch.setattr(InterpretedFunction, "run", count)
+
     def launched(layers, steps):
-        counts = Counter()
-        with monkeypatch.context() as patch:
-            for name in ("product", "rows", "attend"):
-                run = getattr(launches.Launcher, name)
-                counted = lambda self, kernel, *a, run=run, **k: (counts.update([kernel.fn.__name__]), run(self, kernel, *a, **k))  # fmt: skip  # noqa: E501
-                patch.setattr(launches.Launcher, name, counted)
-            case = case_of(
-                4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False, decoder_layerdrop=0.0,
-                memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
-            )  # fmt: skip
-            case.run(loop)
-        return sum(counts.values()) + (steps - 1)  # own_slot is launched by itself
+        counts.clear()
+        case = case_of(
+            4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False, decoder_layerdrop=0.0,
+            memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
+        )  # fmt: skip
+        case.run(loop)
+        return sum(counts.values())
 
     per_layer = (launched(3, 3) - launched(2, 3)) - (launched(3, 2) - launched(2, 2))
     around = launched(2, 3) - launched(2, 2) - 2 * per_layer
-    assert per_layer <= 11 and around <= 8, (per_layer, around)
-    assert {attention.attend, memory.own_slot, products.norm_rows}  # (the kernels that exist)
+    assert (per_layer, around) == (10, 2)
+    assert {"attend", "attend_backward", "own_slot", "remember"} <= set(counts)
 
 
 # Decoding steps.
