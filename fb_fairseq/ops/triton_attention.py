@@ -17,7 +17,7 @@ from fb_fairseq.ops.layers import Dropout, at_least_fp32
 
 # Slots that a program reads at a time, and numbers: more of either do not fit into its registers.
 MAX_BLOCK_C, MAX_BLOCK = 64, 4096
-NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span masks add less than this
+NO_SCORE = tl.constexpr(-1e30)  # span masks at or below it are out of reach
 
 
 class Slots(NamedTuple):
@@ -76,6 +76,7 @@ def forward_kernel(
     query = tl.load(q + g * q_row + e, e < E, 0.0).to(number)
     top = tl.full([BLOCK_C], NO_SCORE, number)
     total = tl.zeros([BLOCK_C], number)
+    any_visible = tl.zeros([BLOCK_C], tl.int32)
     for start in range(0, C, BLOCK_C):
         c, there, distance = place(start, C, seen, BLOCK_C)
         both = there[:, None] & (e < E)[None]
@@ -84,19 +85,24 @@ def forward_kernel(
             key += tl.load(key_positions + (P - distance)[:, None] * E + e[None], both, 0.0).to(number)
         score = tl.sum(query[None] * key, 1) * tl.full([], scale, number)  # (as a plain number it may be fp32)
         if log_mask is not None:
-            score += tl.load(log_mask + (g % H) * mask_row + mask_S - distance, there, 0.0).to(number)
+            span = tl.load(log_mask + (g % H) * mask_row + mask_S - distance, there, 0.0).to(number)
+            score += span
+            there = there & (span > NO_SCORE)
         if reach is not None:
             there = there & (distance <= tl.load(reach + g // H))
         if padding is not None:
-            there = there & (tl.load(padding + (g // H) * padding_row + c, there, 1) == 0)
-        score = tl.where(there & (score > NO_SCORE), score, -float("inf"))
+            padded = tl.load(padding + (g // H) * padding_row + c, there, 1) != 0
+            score = tl.where(padded, -float("inf"), score)
+        score = tl.where(there, score, -float("inf"))
+        any_visible = tl.maximum(any_visible, there.to(tl.int32))
         tl.store(scores + g * C + c, score, c < C)
         higher = tl.maximum(top, score)
         total = total * tl.exp(top - higher) + tl.exp(score - higher)
         top = higher
     highest = tl.max(top, 0)
     whole = tl.sum(total * tl.exp(top - highest), 0)
-    whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
+    # Attention over nothing is zero; over minus infinities, such as an encoder of padding alone, it is not a number.
+    whole = tl.where((whole == 0) & (tl.max(any_visible, 0) == 0), 1.0, whole)
     tl.debug_barrier()  # a thread may read scores that another one wrote
     attended = tl.zeros([BLOCK_E], number)
     for start in range(0, C, BLOCK_C):

@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
 from fb_fairseq.ops.feedback.native.step import NativeStep
+from fb_fairseq.ops.feedback.native.stepper import LANES
 from tests.modules.options import random_options, randomise
+from tests.ops.feedback import spoiled
 from tests.ops.feedback.native.built import needs_native_loop
 from tests.ops.feedback.test_fast import Case
 
@@ -247,3 +250,35 @@ def test_rings_in_several_threads(native_steps):
         found = list(pool.map(lambda i: torch.no_grad()(steps_of)(model, x_TBD * (i + 1), model.new_ring()), range(8)))
     for i, ours in enumerate(found):
         assert_close(ours, exact(model, x_TBD * (i + 1)))
+
+
+@torch.no_grad()
+def test_one_changed_entry(native_steps):
+    """Through ``data``, which torch does not count: in any parameter, at any place."""
+    model = build(2, decoder_embed_dim=48, decoder_ffn_embed_dim=96)
+    x_TBD = torch.randn(1, 2, 48)
+    steps_of(model, x_TBD, model.new_ring())
+    native = model.stepper.steppers["native"]
+    assert any(parameter.numel() > 2 * LANES for parameter in model.parameters())
+    for parameter in model.parameters():
+        for place in {0, parameter.numel() - 1, int(torch.randint(parameter.numel(), ()))}:
+            packed = native._weights
+            parameter.data.view(-1)[place] += 1e-3
+            steps_of(model, x_TBD, model.new_ring())
+            assert native._weights is not packed
+
+
+@pytest.mark.parametrize("seed", range(12))
+@torch.no_grad()
+def test_nan_and_infinity(seed, native_steps):
+    """Steps show what plain steps show."""
+    model = build(seed, FeedbackTransformer if seed % 2 else RelativeTransformer, activation_fn="relu")
+    draw = torch.Generator().manual_seed(seed)
+    parameters = list(model.parameters())
+    parameter = parameters[torch.randint(len(parameters), (), generator=draw)]
+    parameter.view(-1)[torch.randint(parameter.numel(), (), generator=draw)] = spoiled.VALUES[seed % 3]
+    plain = copy.deepcopy(model)
+    plain._stepper = PlainStepper()
+    x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
+    ours, expected = (steps_of(m, x_TBD, m.new_ring()) for m in (model, plain))
+    assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(native_steps) == 6

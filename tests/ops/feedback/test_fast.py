@@ -324,3 +324,10 @@ def test_alignment():
 def test_steps_of_a_tile(device, steps, streams, slots, expected):
     sizes = Sizes(T=steps, B=streams, D=1, L=1, H=1, E=1, F=1, K=1, C=slots, S=slots, I=1)
     assert backward.tile_steps(sizes, torch.device(device)) == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nan_and_infinity(seed):
+    from tests.ops.feedback import spoiled
+
+    spoiled.check(Case(seed, steps=5, cross=seed % 3 == 0, resets=seed % 4 == 0), feedback_block_fast, seed)

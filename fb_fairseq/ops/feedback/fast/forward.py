@@ -290,8 +290,9 @@ class Block:
             outside = outside_HS[:, -n:]
         if self.far_TBS is not None:
             far = self.far_TBS[t, :, None, s.S - n :]
-            scores_Gn.view(s.B, -1, n).masked_fill_(far, torch.finfo(scores_Gn.dtype).min)
             outside = far if outside is None else far | outside
+        if outside is not None:  # (filled, because what is added to a score that is not a number has no effect)
+            scores_Gn.view(s.B, -1, n).masked_fill_(outside, torch.finfo(scores_Gn.dtype).min)
         torch.softmax(scores_Gn, -1, out=p_Gn)
         if outside is not None:  # attention over nothing is zero
             p_Gn.view(s.B, s.H, n).masked_fill_(outside, 0)

@@ -8,7 +8,7 @@ mathematics is that of ``fb_fairseq.ops.attention.step_attention``. Shape suffix
 import triton
 import triton.language as tl
 
-NO_SCORE = tl.constexpr(-1e30)  # a score at or below it is out of reach: span masks add less than this
+NO_SCORE = tl.constexpr(-1e30)  # span masks at or below it are out of reach
 ROWS = tl.constexpr(16)  # the least that a product on tensor cores takes
 
 # Triton compiles a kernel again for each pattern of values that are divisible by 16. These change from step to step.
@@ -33,19 +33,22 @@ def scores(
     q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
     P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [16, BC] of slots c, and which of them the head sees [16, BC]."""
+    """Scores [16, BC] of slots c, minus infinity for padding, and which of them the head sees [1, BC]."""
     score = tl.dot(q16, tl.trans(k), input_precision=P)
     if position is not None:
         score += tl.dot(q16, tl.trans(position), input_precision=P)
     score = score.to(WIDE) * scale
     visible = there
     if log_mask is not None:
-        score += tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)[None]
+        span = tl.load(log_mask + (g % H) * S + S - distance, there, 0.0).to(WIDE)
+        score += span[None]
+        visible = visible & (span > NO_SCORE)
     if reach is not None:
         visible = visible & (distance <= tl.load(reach + g // H))
     if padding is not None:
-        visible = visible & (tl.load(padding + (source // H) * pad_row + c, there, 1) == 0)
-    return score, visible[None] & ~(score <= NO_SCORE)  # (a score that is not a number stays)
+        padded = tl.load(padding + (source // H) * pad_row + c, there, 1) != 0
+        score = tl.where(padded[None], -float("inf"), score)
+    return score, visible[None]
 
 
 @triton.jit
@@ -80,6 +83,7 @@ def attend(
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     top = tl.full([ROWS], NO_SCORE, WIDE)
     total = tl.zeros([ROWS], WIDE)
+    any_visible = tl.zeros([ROWS], tl.int32)
     attended = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
@@ -94,6 +98,7 @@ def attend(
             q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
         )
         score = tl.where(visible, score, -float("inf"))
+        any_visible = tl.maximum(any_visible, tl.max(visible.to(tl.int32), 1))
         higher = tl.maximum(top, tl.max(score, 1), propagate_nan=tl.PropagateNan.ALL)
         weight = tl.exp(score - higher[:, None])
         factor = tl.exp(top - higher)
@@ -108,8 +113,10 @@ def attend(
             position = rows_of(value_positions, S, distance, e, both, E)
             attended = tl.dot(weight.to(v.dtype), position, attended, input_precision=P)
     row = (rows == 0)[:, None] & (e < E)[None]
+    # Attention over nothing is zero; over minus infinities, such as an encoder of padding alone, it is not a number.
+    top = tl.where((total == 0) & (any_visible > 0), -float("inf"), top)
     if SPLITS == 1:
-        total = tl.where(total == 0, 1.0, total)  # attention over nothing is zero
+        total = tl.where((total == 0) & (any_visible == 0), 1.0, total)
         attended = attended / total[:, None]
         tl.store(out + g * E + e[None] + 0 * rows[:, None], attended.to(out.dtype.element_ty), row)
         tl.store(lse + g + 0 * rows, top + tl.log(total), rows == 0)

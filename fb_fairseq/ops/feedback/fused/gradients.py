@@ -145,11 +145,12 @@ class FusedGradients(BlockGradients):
             log_mask_lHtS = block.log_mask_LHS[l, :, None, s.S - reach :].expand(-1, -1, T, -1)
             log_mask_HltC = at_slots(log_mask_lHtS).transpose(0, 1)
             scores = (scores.unflatten(0, (-1, s.H)) + log_mask_HltC).flatten(0, 1)
+            in_span = (log_mask_HltC > NO_SCORE.value).repeat(len(scores) // s.H, 1, 1, 1)
+            visible = visible & in_span
         if inputs.reach_TB is not None:
             reach_Bt1 = inputs.reach_TB[rows[0] : rows[1], streams].t()[:, :, None]
             near_BtC = distance_tC <= reach_Bt1
-            visible = (seen_tC & near_BtC)[:, None].expand(-1, s.H, -1, -1).flatten(0, 1)[:, None]
-        visible = visible & ~(scores <= NO_SCORE.value)
+            visible = visible & near_BtC[:, None].expand(-1, s.H, -1, -1).flatten(0, 1)[:, None]
         weights = torch.where(visible, (scores - lse_Glt1).exp(), 0)
         d_weights = products(d_out_GRE, block.slots.values_IGCE[i], values)
         kept = weights
@@ -159,7 +160,7 @@ class FusedGradients(BlockGradients):
             keep = at_slots(keep_ltGS.permute(2, 0, 1, 3).to(block.wide)) * mask.scale
             kept, d_weights = weights * keep, d_weights * keep
         d_scores = weights * (d_weights - delta_Glt1)
-        return Weights(kept, torch.where(visible, d_scores, 0), q_GRE, d_out_GRE)
+        return Weights(kept, torch.where(seen_tC, d_scores, 0), q_GRE, d_out_GRE)  # (other slots may be unwritten)
 
     def cross_weights(self, tile: Tile, l: int) -> Tuple[Tensor, Tensor]:
         """See ``BlockGradients.cross_weights``: computed again."""
@@ -173,9 +174,9 @@ class FusedGradients(BlockGradients):
             x.t()[..., None] for x in (tile.record.cross_lse[in_record, l], tile.work.cross_delta[:n, l])
         )
         scores = torch.bmm(q_GTE, context.keys_GCE.transpose(1, 2)).to(block.wide) * block.scale
-        weights = (scores - lse_GT1).exp()
         if context.padding_G1C is not None:
-            weights = weights.masked_fill(context.padding_G1C, 0)
+            scores = scores.masked_fill(context.padding_G1C, float("-inf"))
+        weights = (scores - lse_GT1).exp()
         d_weights = torch.bmm(d_out_GTE, context.values_GCE.transpose(1, 2)).to(block.wide)
         kept, mask = weights, block.inputs.dropouts.cross_LTBHC
         if mask is not None:

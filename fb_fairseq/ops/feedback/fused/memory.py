@@ -178,11 +178,13 @@ def own_slot(
             value = value + tl.load(value_positions + (S - distance)[:, None] * E + e[None], both, 0.0).to(WIDE)
         score = tl.sum(queries * key, 1) * scale
         if log_mask is not None:
-            score += tl.load(log_mask + (l * H + g % H) * S + S - distance, seen, 0.0).to(WIDE)
+            span = tl.load(log_mask + (l * H + g % H) * S + S - distance, seen, 0.0).to(WIDE)
+            score += span
+            seen = seen & (span > NO_SCORE)
         if reach is not None:
             seen = seen & (distance <= tl.load(reach + step * B + g // H, seen, 0))
         weight = tl.exp(score - tl.load(lse + row, seen, 0.0).to(WIDE))
-        weight = tl.where(seen & ~(score <= NO_SCORE), weight, 0.0)
+        weight = tl.where(seen, weight, 0.0)
         d_weight = tl.sum(d_outs * value, 1)
         kept = weight
         if keep is not None:

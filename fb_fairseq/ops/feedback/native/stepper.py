@@ -16,7 +16,7 @@ from fb_fairseq.ops.feedback.native.library import load
 from fb_fairseq.ops.feedback.native.step import NativeStep, RingSlots
 from fb_fairseq.ops.feedback.types import StepOutput
 
-SAMPLES = 16  # entries of each parameter that are compared at the start of a ring
+LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
 
 
 class NativeSlots(SlotHolder):
@@ -70,8 +70,8 @@ class NativeStepper(Stepper):
     """The packed weights of one model, and its steps that use them. What they do not cover runs as plain steps.
 
     They are packed again when a parameter is another tensor than before, or was changed in place. Changes through
-    ``parameter.data``, which torch does not count (some optimizers make them), are noticed where a ring starts, by some
-    of the parameter's entries.
+    ``parameter.data``, which torch does not count (some optimizers make them), are noticed where a ring starts, by
+    checksums, which take less time than a step.
     """
 
     def __init__(self):
@@ -79,7 +79,7 @@ class NativeStepper(Stepper):
         self._weights: Optional[NativeStep] = None
         self._parameters: List[Tensor] = []
         self._versions: List[Tuple[int, int]] = []
-        self._sample: Optional[Tensor] = None
+        self._sums: List[Tensor] = []
 
     def step(self, model, x_BD, ring, options, encoder=()) -> StepOutput:
         """See ``Stepper.step``."""
@@ -112,7 +112,7 @@ class NativeStepper(Stepper):
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
                 return None
             self._weights = NativeStep(model.step_weights(ring, x_BD.device), options, library)
-            self._versions, self._sample = versions(self._parameters), sample(self._parameters)
+            self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
         return self._weights
 
     def _is_current(self, model: StepModel, ring: MemoryRing) -> bool:
@@ -122,7 +122,9 @@ class NativeStepper(Stepper):
         if isinstance(ring.holder, NativeSlots) and ring.holder.weights is self._weights:
             return versions(self._parameters) == self._versions
         parameters = model.step_parameters()
-        return versions(parameters) == self._versions and sample(parameters).equal(self._sample)
+        if versions(parameters) != self._versions:
+            return False
+        return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 
 
 def keeps_rows(ring: MemoryRing) -> bool:
@@ -138,6 +140,12 @@ def versions(parameters: Sequence[Tensor]) -> List[Tuple[int, int]]:
 
 
 @torch.no_grad()
-def sample(parameters: Sequence[Tensor]) -> Tensor:
-    """Some entries of each parameter."""
-    return torch.cat([p.flatten()[:: max(1, p.numel() // SAMPLES)] for p in parameters])
+def checksums(parameters: Sequence[Tensor]) -> List[Tensor]:
+    """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
+    changed entry changes them in any case, and entries that change places change one of them."""
+    found = []
+    for parameter in parameters:
+        bits = parameter.reshape(-1).view(torch.int32)
+        whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
+        found += [whole.sum(0), whole.sum(1), bits[2 * whole.numel() :].clone()]
+    return found

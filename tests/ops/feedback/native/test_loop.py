@@ -12,6 +12,8 @@ from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
 from fb_fairseq.ops.feedback.native.blocks import NativeBlock
 from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.ops.feedback import spoiled
 from tests.ops.feedback.native.built import needs_native_loop
 from tests.ops.feedback.test_fast import Case
 
@@ -198,3 +200,17 @@ def test_no_leak():
 def resident_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nan_and_infinity(seed):
+    case = single(seed, steps=5, cross=seed % 3 == 0, resets=seed % 4 == 0, activation_fn=list(ACTIVATIONS)[seed % 6])
+    spoiled.check(case, feedback_block_native, seed, recompute=seed % 2 == 1)
+
+
+def test_an_encoder_of_padding_alone():
+    """Attention over it is not a number, as torch's."""
+    case = single(3, cross=True, carried=3)
+    case.encoder[0].padding_BC[1] = True
+    ours, expected = (case.forward(loop)[0] for loop in (feedback_block_native, feedback_block))
+    assert ours.isnan().equal(expected.isnan()) and ours[:, 1].isnan().all() and ours[:, 0].isfinite().all()

@@ -81,28 +81,34 @@ struct Rows {
 // What a head does not see of its n slots, and how much it sees of the others.
 struct Visible {
   const float* log_mask = nullptr;   // [n]: added to the scores
-  const uint8_t* outside = nullptr;  // [n]: zero weight; their scores are low already
-  const uint8_t* padded = nullptr;   // [n]: zero weight
+  const uint8_t* outside = nullptr;  // [n]: zero weight; given with log_mask
+  const uint8_t* padded = nullptr;   // [n]: of an encoder: a score of minus infinity
   long far = 0;                      // the first slots, which lie before the stream's episode: zero weight
 };
 
-// scores [n] -> softmax, in place; they need no room behind them.
+// Stands for minus infinity where a span mask is zero, as in span_softmax.
+constexpr float LOWEST = -3.4028234663852886e38f;
+
+// scores [n] -> softmax, in place; they need no room behind them. As span_softmax, where an encoder is not padded: what
+// the head does not see has no effect, and where it sees nothing, weights are zero. With an encoder of padding alone they
+// are not numbers.
 static void softmax(float* scores, long n, Visible seen) {
-  if (seen.log_mask) for (long i = 0; i < n; i++) scores[i] += seen.log_mask[i];
+  if (seen.log_mask)
+    for (long i = 0; i < n; i++) scores[i] = seen.outside[i] ? LOWEST : scores[i] + seen.log_mask[i];
   if (seen.padded) for (long i = 0; i < n; i++) scores[i] = seen.padded[i] ? -INFINITY : scores[i];
   const long far = seen.far < n ? seen.far : n;
-  const float top = highest(scores + far, n - far);
-  Vec total{};
+  float top = highest(scores + far, n - far);
+  if (far > 0 && top < LOWEST) top = LOWEST;
+  Vec totals{};
   for (long i = far; i < n; i += VL) {
     Vec values = exp_of(load_part(scores + i, n - i) - top);
     if (n - i < VL)
       for (long lane = n - i; lane < VL; lane++) values[lane] = 0;
-    total += values;
+    totals += values;
     store_part(scores + i, values, n - i);
   }
-  const float scale = far < n ? 1.f / sum(total) : 0.f;
+  const float total = sum(totals), scale = total == 0 ? 1.f : 1.f / total;
   for (long i = 0; i < far; i++) scores[i] = 0;
-  for (long i = far; i < n; i++) scores[i] *= scale;
-  for (const uint8_t* zero : {seen.outside, seen.padded})
-    if (zero) for (long i = 0; i < n; i++) scores[i] = zero[i] ? 0.f : scores[i];
+  for (long i = 0; i < n; i++) scores[i] *= scale;
+  if (seen.outside) for (long i = 0; i < n; i++) scores[i] *= seen.outside[i] ? 0.f : 1.f;
 }

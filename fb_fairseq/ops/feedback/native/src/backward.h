@@ -205,7 +205,7 @@ static void layer_backward(const Range& range, const TileArgs& tile, long l, lon
   const Mask mask = range.at(block.hidden_mask, l, t, F);
   const bool plain = block.activation == Activation::relu && !mask.keep;
   Epilogue epilogue;
-  if (plain) epilogue.then = Then::where_positive, epilogue.other = hidden, epilogue.stride = F;
+  if (plain) epilogue.then = Then::unless_zero, epilogue.other = hidden, epilogue.stride = F;
   product(streams, D, F, d_out, D, transposes.fc2, D * PANEL, epilogue, d_hidden, F);
   if (mask.keep) drop(streams * F, mask.keep, mask.scale, d_hidden, d_hidden);
   if (!plain) activate_backward(block.activation, streams * F, hidden, d_hidden);

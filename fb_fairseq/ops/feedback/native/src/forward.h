@@ -181,10 +181,8 @@ static void mix_memories(const Range& range, long t, long at) {
   for (long k = 0; k < block.K; k++) {
     float* memory = range.by_layer(block.memory, block.T, k, t, D);
     memset(memory, 0, size * sizeof(float));
-    for (long l = 0; l <= block.L; l++) {
-      const float weight = block.mix[k * (block.L + 1) + l];
-      if (weight != 0) add_scaled(size, weight, range.record(block.record.x, l, at, D), memory);
-    }
+    for (long l = 0; l <= block.L; l++)
+      add_scaled(size, block.mix[k * (block.L + 1) + l], range.record(block.record.x, l, at, D), memory);
   }
 }
 

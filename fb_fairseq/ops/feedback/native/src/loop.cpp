@@ -55,7 +55,7 @@ void fb_backward(const BlockArgs* args, const TileArgs* tile_args, int64_t first
       if (l < block.L && block.layers[l].active) layer_backward(range, tile, l, in_tile, dx, scratch);
       for (long k = 0; k < block.K; k++) {
         const float weight = block.mix[k * (block.L + 1) + l];
-        if (weight != 0) add_scaled(size, weight, range.by_layer(tile.d_memory, tile.room, k, in_tile, D), dx);
+        add_scaled(size, weight, range.by_layer(tile.d_memory, tile.room, k, in_tile, D), dx);
       }
     }
     memcpy(range.by_layer(tile.d_x, block.T, 0, t, D), dx, size * sizeof(float));

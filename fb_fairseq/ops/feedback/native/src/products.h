@@ -9,12 +9,12 @@ constexpr int PANEL = 2 * VL;
 constexpr long FETCH_AHEAD = 1024;
 
 // What happens to a product before it is stored.
-enum class Then { nothing, relu, add, where_positive };
+enum class Then { nothing, relu, add, unless_zero };
 
 struct Epilogue {
   const float* bias = nullptr;   // [columns]
   Then then = Then::nothing;
-  const float* other = nullptr;  // [rows, columns], `stride` apart: what is added, or what must be positive
+  const float* other = nullptr;  // [rows, columns], `stride` apart: what is added, or a ReLU's result
   long stride = 0;
 };
 
@@ -41,12 +41,12 @@ static void panel_product(long inner, const float* x, long x_stride, const float
   for (int r = 0; r < R; r++) {
     Vec result_low = low[r] + bias_low, result_high = high[r] + bias_high;
     if (epilogue.then == Then::relu) {
-      result_low = result_low > Vec{} ? result_low : Vec{}, result_high = result_high > Vec{} ? result_high : Vec{};
+      result_low = result_low <= Vec{} ? Vec{} : result_low, result_high = result_high <= Vec{} ? Vec{} : result_high;
     } else if (epilogue.then != Then::nothing) {
       const float* other = epilogue.other + r * epilogue.stride;
       const Vec other_low = load_part(other, columns), other_high = load_part(other + VL, rest);
       if (epilogue.then == Then::add) result_low += other_low, result_high += other_high;
-      else result_low = other_low > Vec{} ? result_low : Vec{}, result_high = other_high > Vec{} ? result_high : Vec{};
+      else result_low = other_low <= Vec{} ? Vec{} : result_low, result_high = other_high <= Vec{} ? Vec{} : result_high;
     }
     store_part(out + r * out_stride, result_low, columns);
     store_part(out + r * out_stride + VL, result_high, rest);

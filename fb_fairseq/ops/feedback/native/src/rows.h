@@ -1,4 +1,7 @@
 // What acts on rows alone: layer norms, activations, dropout, sums. Vectors [n], or rows [rows, D].
+//
+// What is not a number, or infinite, goes through as it does through torch's operations: x <= 0 ? 0 : x keeps NaN, and
+// dropped entries are multiplied by zero.
 #pragma once
 #include "arguments.h"
 #include "vectors.h"
@@ -10,7 +13,7 @@ INLINE void add_scaled(long n, float factor, const float* x, float* y) {
 
 // y = x with dropped entries zero and kept ones scaled; y may be x.
 INLINE void drop(long n, const uint8_t* keep, float scale, const float* x, float* y) {
-  for (long i = 0; i < n; i++) y[i] = keep[i] ? x[i] * scale : 0.f;
+  for (long i = 0; i < n; i++) y[i] = x[i] * (keep[i] ? scale : 0.f);
 }
 
 struct Moments {
@@ -64,8 +67,8 @@ constexpr float TANH_FACTOR = 0.79788456080286536f, TANH_CUBE = 0.044715f;      
 // y = the activation of x.
 static void activate(Activation kind, long n, const float* x, float* y) {
   switch (kind) {
-    case Activation::relu: for (long i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0.f; break;
-    case Activation::relu_squared: for (long i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] * x[i] : 0.f; break;
+    case Activation::relu: for (long i = 0; i < n; i++) y[i] = x[i] <= 0 ? 0.f : x[i]; break;
+    case Activation::relu_squared: for (long i = 0; i < n; i++) y[i] = x[i] <= 0 ? 0.f : x[i] * x[i]; break;
     case Activation::gelu: for (long i = 0; i < n; i++) y[i] = .5f * x[i] * (1 + erff(x[i] * SQRT_HALF)); break;
     case Activation::gelu_accurate:
       for (long i = 0; i < n; i++)
@@ -79,8 +82,8 @@ static void activate(Activation kind, long n, const float* x, float* y) {
 // dy becomes the gradient of the activation's input x; of a ReLU, x may be its result.
 static void activate_backward(Activation kind, long n, const float* x, float* dy) {
   switch (kind) {
-    case Activation::relu: for (long i = 0; i < n; i++) dy[i] = x[i] > 0 ? dy[i] : 0.f; break;
-    case Activation::relu_squared: for (long i = 0; i < n; i++) dy[i] *= x[i] > 0 ? 2 * x[i] : 0.f; break;
+    case Activation::relu: for (long i = 0; i < n; i++) dy[i] = x[i] <= 0 ? 0.f : dy[i]; break;
+    case Activation::relu_squared: for (long i = 0; i < n; i++) dy[i] = x[i] <= 0 ? 0.f : dy[i] * 2 * x[i]; break;
     case Activation::gelu:
       for (long i = 0; i < n; i++)
         dy[i] *= .5f * (1 + erff(x[i] * SQRT_HALF)) + x[i] * GAUSS * expf(-.5f * x[i] * x[i]);

@@ -89,9 +89,9 @@ INLINE float highest(const float* x, long n) {
 }
 
 // e^x for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln 2 / 2, and e^r by its Taylor series.
-// Below -87 the result is e^-87, next to the smallest normal number; above 0 it is 1.
-INLINE Vec exp_of(Vec x) {
-  x = x < all(-87.f) ? all(-87.f) : x;
+// Below -87 the result is e^-87, next to the smallest normal number, and below -104 it is zero; above 0 it is 1.
+INLINE Vec exp_of(Vec of) {
+  Vec x = of < all(-87.f) ? all(-87.f) : of;
   x = x > Vec{} ? Vec{} : x;
   const Vec shift = all(12582912.f);  // 1.5 x 2^23: adding it rounds to a whole number, in the lowest bits
   Vec n = x * 1.44269504088896341f + shift;
@@ -107,5 +107,6 @@ INLINE Vec exp_of(Vec x) {
   y = y * r + .5f;
   y = y * r + 1.f;
   y = y * r + 1.f;
-  return (Vec)((Ints)y + (bits << 23));
+  y = (Vec)((Ints)y + (bits << 23));
+  return of != of ? of : of < all(-104.f) ? Vec{} : y;
 }
