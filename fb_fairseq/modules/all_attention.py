@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.layer import AttentionLayer, affine
+from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
+from fb_fairseq.modules.layer import AttentionLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.state import StreamState
@@ -81,13 +82,14 @@ class AllAttentionLayer(AttentionLayer):
 
     def weights(self, reach: int) -> AllAttentionWeights:
         """See ``LayerWeights``."""
+        warn_of_hooks(self, self.self_attn)
         return AllAttentionWeights(
             query=affine(self.self_attn.q_proj),
             out=affine(self.self_attn.out_proj),
-            attn_norm=affine(self.self_attn_layer_norm),
+            attn_norm=norm(self.self_attn_layer_norm),
             persistent=self.persistent_memory and self.persistent_memory.weights(),
             variant=self.variant,
-            persistent_norm=self.final_layer_norm and affine(self.final_layer_norm),
+            persistent_norm=self.final_layer_norm and norm(self.final_layer_norm),
             span_mask_HS=self.span_mask(reach),
         )
 

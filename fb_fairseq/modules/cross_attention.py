@@ -8,7 +8,8 @@ from typing import Optional
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.layer import TransformerLayer, affine, transformer_weights
+from fb_fairseq.modules.affine import affine, norm
+from fb_fairseq.modules.layer import TransformerLayer, transformer_weights
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
@@ -54,7 +55,7 @@ def cross_attention(layer: nn.Module) -> Optional[CrossAttention]:
     attention = layer.encoder_attn
     if attention is None:
         return None
-    return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), affine(layer.encoder_attn_layer_norm))
+    return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm(layer.encoder_attn_layer_norm))
 
 
 def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Optional[EncoderContext]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.layer import TransformerLayer, affine
+from fb_fairseq.modules.affine import norm
+from fb_fairseq.modules.layer import TransformerLayer
 from fb_fairseq.modules.options import CheckedOptions, TransformerOptions
 from fb_fairseq.modules.positions import sinusoids
 from fb_fairseq.ops.layers import (
@@ -119,7 +120,7 @@ class Embedder(nn.Module):
         x = self.embed_scale * self.embed_tokens(tokens_BT)
         if self.embed_positions is not None:
             x = x + self.embed_positions(positions, x.new_empty(x.shape[-1]))
-        x = layer_norm(x, self.layernorm_embedding and affine(self.layernorm_embedding))
+        x = layer_norm(x, self.layernorm_embedding and norm(self.layernorm_embedding))
         return F.dropout(x, self.embedding_dropout, self.training)
 
 
@@ -163,7 +164,7 @@ class TransformerEncoder(Embedder):
                 if recompute
                 else self._run(layer, x, kept_BC)
             )
-        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
+        return layer_norm(x, self.layer_norm and norm(self.layer_norm))
 
     def _run(self, layer: TransformerLayer, x_CBD: Tensor, kept_BC: Tensor) -> Tensor:
         """Run a layer."""

@@ -6,6 +6,7 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.modules.affine import with_matrices
 from fb_fairseq.modules.interface import Report
 from fb_fairseq.modules.layer import LayerWeights
 from fb_fairseq.modules.memory import FeedbackMemory
@@ -15,7 +16,9 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import outside_compiler
 from fb_fairseq.ops.feedback.loops import step_loop
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
+from fb_fairseq.ops.feedback.step_loop import REFERENCE
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.layers import has_modules
 
 
 class FeedbackTransformer(TransformerStack):
@@ -83,7 +86,11 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        out_TBD, memory_KTBD, aligned_BTC = step_loop(self.choice.loop).run_block(
+        loop = self.choice.loop
+        if loop != REFERENCE:
+            weights = with_matrices(weights)
+            loop = REFERENCE if has_modules(weights) else loop
+        out_TBD, memory_KTBD, aligned_BTC = step_loop(loop).run_block(
             x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC

@@ -6,20 +6,10 @@ from typing import Iterator, List
 
 import torch.nn as nn
 
+from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.span import AdaptiveSpan
-from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Layer, Projection
-
-
-def affine(module: nn.Module) -> Affine:
-    """The weight and bias of an ``nn.Linear`` or ``nn.LayerNorm``.
-
-    Raises:
-        ValueError: a layer norm's epsilon is not ``LAYER_NORM_EPS``, which all arithmetic assumes.
-    """
-    if isinstance(module, nn.LayerNorm) and module.eps != LAYER_NORM_EPS:
-        raise ValueError(f"a layer norm has epsilon {module.eps}; only {LAYER_NORM_EPS} is supported")
-    return Affine(module.weight, module.bias)
+from fb_fairseq.ops.layers import Layer, Projection
 
 
 class LayerWeights(ABC):
@@ -115,13 +105,14 @@ def transformer_weights(layer: nn.Module, **more) -> Layer:
     Args:
         more: further fields of ``Layer``.
     """
+    warn_of_hooks(layer, layer.self_attn)
     return Layer(
         query=affine(layer.self_attn.q_proj),
         out=affine(layer.self_attn.out_proj),
-        attn_norm=affine(layer.self_attn_layer_norm),
+        attn_norm=norm(layer.self_attn_layer_norm),
         fc1=affine(layer.fc1),
         fc2=affine(layer.fc2),
-        ffn_norm=affine(layer.final_layer_norm),
+        ffn_norm=norm(layer.final_layer_norm),
         **more,
     )
 
@@ -129,7 +120,7 @@ def transformer_weights(layer: nn.Module, **more) -> Layer:
 def attention_projection(layer: nn.Module) -> Projection:
     """Key and value projections of a layer with fairseq's parameter names; with pre-norm its norm comes before them."""
     return Projection(
-        norm=affine(layer.self_attn_layer_norm) if layer.normalize_before else None,
+        norm=norm(layer.self_attn_layer_norm) if layer.normalize_before else None,
         key=affine(layer.self_attn.k_proj),
         value=affine(layer.self_attn.v_proj),
     )

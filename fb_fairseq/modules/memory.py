@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.layer import affine
+from fb_fairseq.modules.affine import affine, norm
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.ops.layers import Projection, at_least_fp32
 
@@ -75,8 +75,8 @@ class FeedbackMemory(nn.Module):
 
     def projection(self) -> Projection:
         """The shared key and value projections."""
-        norm = affine(self.layer_norm) if self.layer_norm is not None else None
-        return Projection(norm=norm, key=affine(self.k_proj), value=affine(self.v_proj))
+        before = norm(self.layer_norm) if self.layer_norm is not None else None
+        return Projection(norm=before, key=affine(self.k_proj), value=affine(self.v_proj))
 
     @staticmethod
     def keep_layers(layer_weights: Tensor, kept: List[int]) -> Tensor:

@@ -6,8 +6,9 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.modules.affine import norm, with_matrices
 from fb_fairseq.modules.interface import Report, Stack
-from fb_fairseq.modules.layer import LayerWeights, TransformerLayer, affine
+from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
@@ -17,7 +18,7 @@ from fb_fairseq.ops.feedback.decoding.stepper import StepModel, Stepper
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
-from fb_fairseq.ops.layers import dropout, layer_norm
+from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 
 
 class TransformerStack(Stack, StepModel):
@@ -97,7 +98,7 @@ class TransformerStack(Stack, StepModel):
     def finish(self, x: Tensor) -> Tensor:
         """Features [..., D] of the top layer's output: its dropout, and the final norm."""
         x = dropout(x, self.draw(self.options.output_dropout, x.shape, x))
-        return layer_norm(x, self.layer_norm and affine(self.layer_norm))
+        return layer_norm(x, self.layer_norm and norm(self.layer_norm))
 
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
@@ -155,8 +156,18 @@ class TransformerStack(Stack, StepModel):
         return output
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
+        """See ``StepModel``. Matrices of what is in the place of linear maps are the ring's from its first step on."""
+        if ring.weights is not None and not torch.is_grad_enabled():
+            return ring.weights
+        given = self.loop_weights(device, [ring.span] * len(self.layers))
+        weights = with_matrices(given)
+        if weights is not given and not torch.is_grad_enabled():
+            ring.weights = weights
+        return weights
+
+    def fixed_weights(self) -> bool:
         """See ``StepModel``."""
-        return self.loop_weights(device, [ring.span] * len(self.layers))
+        return not has_modules(self.loop_weights(torch.device("cpu"), self.reaches()))
 
     def largest_product(self, rows: int) -> int:
         """See ``StepModel``."""

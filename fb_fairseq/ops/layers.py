@@ -3,11 +3,13 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 ACTIVATIONS = {
     "relu": F.relu,
@@ -29,6 +31,26 @@ class Affine(NamedTuple):
 
     weight: Tensor
     bias: Optional[Tensor]
+
+
+class Called(NamedTuple):
+    """In the place of an ``Affine``: a module that computes the linear map or norm, and may do more.
+
+    Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
+    matrices.
+    """
+
+    module: nn.Module
+
+
+def is_called(x: Any) -> bool:
+    """Whether it stands for a module."""
+    return isinstance(x, Called)
+
+
+def has_modules(weights: Any) -> bool:
+    """Whether something is to be called among weights."""
+    return any(is_called(x) for x in pytree.tree_leaves(weights, is_leaf=is_called))
 
 
 class CrossAttention(NamedTuple):
@@ -100,13 +122,17 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def linear(x: Tensor, affine: Affine) -> Tensor:
+def linear(x: Tensor, affine: Union[Affine, Called]) -> Tensor:
     """``x Wᵀ + b``."""
+    if isinstance(affine, Called):
+        return affine.module(x)
     return F.linear(x, affine.weight, affine.bias)
 
 
-def layer_norm(x: Tensor, affine: Optional[Affine]) -> Tensor:
+def layer_norm(x: Tensor, affine: Optional[Union[Affine, Called]]) -> Tensor:
     """Layer norm over the last dimension; ``x`` itself without a norm."""
+    if isinstance(affine, Called):
+        return affine.module(x)
     return x if affine is None else F.layer_norm(x, x.shape[-1:], affine.weight, affine.bias, LAYER_NORM_EPS)
 
 

@@ -5,9 +5,10 @@ from dataclasses import fields
 import pytest
 import torch
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
+from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.interface import Report, Stack, StepMemory
-from fb_fairseq.modules.layer import affine
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 
 B, T, D = 2, 3, 8
@@ -48,5 +49,5 @@ def test_options_are_described(options):
 
 def test_another_epsilon_is_refused():
     """All arithmetic assumes torch's default, which fairseq's layers have too."""
-    with pytest.raises(ValueError, match="epsilon 1e-06"):
-        affine(torch.nn.LayerNorm(3, eps=1e-6))
+    with pytest.raises(UserError, match="epsilon 1e-06"):
+        norm(torch.nn.LayerNorm(3, eps=1e-6))

@@ -68,7 +68,7 @@ class AutomaticStepper(Stepper):
         key = (options._replace(kernel=KERNELS[0]), bool(encoder), ring.buffer.dtype, x_BD.dtype)
         if key not in self.rankings:
             self._steps[key] += 1
-            if self._steps[key] < TRY_AT:
+            if self._steps[key] < TRY_AT or not model.fixed_weights():
                 return plain
             self._steps[key] = 0
         ranked = self.rankings.find(key, lambda: self._try(model, x_BD, ring, options, encoder))

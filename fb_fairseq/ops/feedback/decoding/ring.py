@@ -55,6 +55,7 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         holder: what keeps the slots between steps; None: the ring itself.
+        weights: of a model whose weights do not depend on its parameters alone: those of the ring's steps.
     """
 
     def __init__(self, span: int, storage: str = "keys-values"):
@@ -63,6 +64,7 @@ class MemoryRing(StepMemory):
         self.buffer: Optional[Tensor] = None
         self.age_B: Optional[Tensor] = None
         self.holder: Optional[SlotHolder] = None
+        self.weights: Optional[FeedbackWeights] = None
         # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
         # search.
         self._spare: Optional[Tensor] = None

@@ -30,6 +30,11 @@ class StepModel(ABC):
         """The weights that a step on a ring needs."""
 
     @abstractmethod
+    def fixed_weights(self) -> bool:
+        """Whether the weights depend on parameters alone. Otherwise something else than ``nn.Linear`` is in a layer:
+        who keeps weights asks again for each ring, and they may name modules that have no matrix."""
+
+    @abstractmethod
     def step_parameters(self) -> List[Tensor]:
         """The parameters that ``step_weights`` depends on, and perhaps others."""
 

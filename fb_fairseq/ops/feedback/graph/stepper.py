@@ -81,6 +81,8 @@ class GraphStepper(Stepper):
         # Autocast keeps casts of weights to itself, and drops them when it ends.
         if torch.is_autocast_enabled(x_BD.device.type) or ring.buffer is None or not len(x_BD):
             return None
+        if not isinstance(ring.holder, StepGraph) and not model.fixed_weights():
+            return None
         self._forget_if_moved(model, ring)
         cache, waiting, reason = self._own.cache, self._own.waiting, None
         cache.count()

@@ -15,6 +15,7 @@ from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
 from fb_fairseq.ops.feedback.native.library import load
 from fb_fairseq.ops.feedback.native.step import NativeStep, RingSlots
 from fb_fairseq.ops.feedback.types import StepOutput
+from fb_fairseq.ops.layers import has_modules
 
 LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
 
@@ -111,7 +112,10 @@ class NativeStepper(Stepper):
             self._parameters = model.step_parameters()
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
                 return None
-            self._weights = NativeStep(model.step_weights(ring, x_BD.device), options, library)
+            weights = model.step_weights(ring, x_BD.device)
+            if has_modules(weights):
+                return None
+            self._weights = NativeStep(weights, options, library)
             self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
         return self._weights
 
@@ -122,7 +126,7 @@ class NativeStepper(Stepper):
         if isinstance(ring.holder, NativeSlots) and ring.holder.weights is self._weights:
             return versions(self._parameters) == self._versions
         parameters = model.step_parameters()
-        if versions(parameters) != self._versions:
+        if versions(parameters) != self._versions or not model.fixed_weights():
             return False
         return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
 

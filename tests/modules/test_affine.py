@@ -1,0 +1,207 @@
+"""What users put in the place of linear maps takes part: adapters, parametrisations, quantised layers, hooks."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+from torch.nn.utils import parametrizations
+
+from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
+from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.modules.options import random_options, randomise
+
+STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
+LOOPS = ["reference", "fast", "native"]
+
+
+class Adapter(nn.Module):
+    """As peft's LoRA: ``base(x) + B A dropout(x)``."""
+
+    def __init__(self, base, dropout=0.0):
+        super().__init__()
+        self.base_layer, self.dropout = base, nn.Dropout(dropout)
+        self.a, self.b = nn.Linear(base.in_features, 2, False), nn.Linear(2, base.out_features, False)
+
+    def forward(self, x):
+        return self.base_layer(x) + self.b(self.a(self.dropout(x)))
+
+    def merge(self):
+        merged = copy.deepcopy(self.base_layer)
+        merged.weight.data += self.b.weight @ self.a.weight
+        return merged
+
+
+def build(stack, seed=1, **changes):
+    torch.manual_seed(seed)
+    changes = {"activation_fn": "relu", "persistent_memory_size": 5} if stack is AllAttention else changes
+    options = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_layerdrop=0.0, **changes)
+    model = stack(random_options(seed, adaptive_span=False, **options))
+    randomise(model)
+    return model
+
+
+def linear_maps(model):
+    return [
+        (parent, name)
+        for parent in model.modules()
+        for name, part in parent.named_children()
+        if type(part) is nn.Linear
+    ]
+
+
+def merged_copy(model):
+    """The same model with the adapters' products added to the matrices."""
+    merged = copy.deepcopy(model)
+    for parent in list(merged.modules()):
+        for name, part in list(parent.named_children()):
+            if isinstance(part, Adapter):
+                setattr(parent, name, part.merge())
+    return merged
+
+
+def adapted(model, **options):
+    """The model with adapters everywhere, and its merged copy."""
+    for parent, name in linear_maps(model):
+        setattr(parent, name, Adapter(getattr(parent, name), **options))
+    return model, merged_copy(model)
+
+
+@pytest.mark.parametrize("step_loop", LOOPS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_adapters(stack, step_loop):
+    """Training: outputs and the adapters' gradients. Decoding: outputs, also after the adapters have changed."""
+    changes = {"step_loop": step_loop} if stack is FeedbackTransformer else {}
+    model, merged = adapted(build(stack, memory_projections="shared", **changes))
+    x_TBD = torch.randn(7, 2, model.options.decoder_embed_dim)
+    y_TBD, expected_TBD = model.run_block(x_TBD)[0], merged.run_block(x_TBD)[0]
+    torch.testing.assert_close(y_TBD, expected_TBD, atol=1e-4, rtol=1e-4)
+    y_TBD.square().sum().backward()
+    expected_TBD.square().sum().backward()
+    adapters = {name: part for name, part in model.named_modules() if isinstance(part, Adapter)}
+    assert len(adapters) >= 4
+    for name, part in adapters.items():
+        d_weight = merged.get_submodule(name).weight.grad  # of W + B A
+        torch.testing.assert_close(part.b.weight.grad, d_weight @ part.a.weight.t(), atol=2e-3, rtol=2e-3)
+        torch.testing.assert_close(part.a.weight.grad, part.b.weight.t() @ d_weight, atol=2e-3, rtol=2e-3)
+    model.eval()
+    with torch.no_grad():
+        for scale in (1, 0.5):
+            for part in adapters.values():
+                part.b.weight.mul_(scale)
+            ring = model.new_ring()
+            steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+            torch.testing.assert_close(steps, merged_copy(model).run_block(x_TBD)[0], atol=1e-4, rtol=1e-4)
+
+
+def test_adapters_that_are_switched_off(monkeypatch):
+    """No parameter changes; the next sequence notices it."""
+    model = build(FeedbackTransformer, step_loop="native").eval()
+    x_TBD = torch.randn(5, 2, model.options.decoder_embed_dim)
+    plain = copy.deepcopy(model)
+    model, merged = adapted(model)
+    on = Adapter.forward
+    with torch.no_grad():
+        for forward, expected in ((on, merged), (lambda self, x: self.base_layer(x), plain), (on, merged)):
+            monkeypatch.setattr(Adapter, "forward", forward)
+            ring = model.new_ring()
+            steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+            torch.testing.assert_close(steps, expected.run_block(x_TBD)[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The loops that ran: reference ones."""
+    log_once.cache_clear()
+    ran = []
+    monkeypatch.setattr(
+        "fb_fairseq.ops.feedback.loops.ReferenceLoop.run_block",
+        staticmethod(lambda *a, **k: ran.append(1) or feedback_block(*a, **k)),
+    )
+    return ran
+
+
+def test_dropout_of_an_adapter(calls, caplog):
+    """It is drawn for each step, so the reference loop runs in training; in evaluation there is a matrix."""
+    model, merged = adapted(build(FeedbackTransformer), dropout=0.5)
+    x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
+    first, second = model.run_block(x_TBD)[0], model.run_block(x_TBD)[0]
+    assert not torch.allclose(first, second) and len(calls) == 2
+    assert caplog.text.count("a Adapter has dropout of its own; the reference loop runs, which is slow") == 1
+    torch.testing.assert_close(model.eval().run_block(x_TBD)[0], merged.run_block(x_TBD)[0], atol=1e-4, rtol=1e-4)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_quantised_layers(stack, caplog):
+    """Those that round their input have no matrix. Block and steps call them, and agree."""
+    log_once.cache_clear()
+    model = build(stack).eval()
+    x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
+    with torch.no_grad():
+        exact = model.run_block(x_TBD)[0]
+        model = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+        y_TBD, ring = model.run_block(x_TBD)[0], model.new_ring()
+        steps = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+    assert 1e-6 < (y_TBD - exact).norm() / exact.norm() < 0.1
+    assert (steps - y_TBD).norm() / exact.norm() < 0.1
+    if stack is FeedbackTransformer:
+        assert "a Linear is no affine map of its input; the reference loop runs" in caplog.text
+
+
+def test_parametrisations(calls):
+    """Their weight is read as it is now, by any loop."""
+    model = build(FeedbackTransformer)
+    for layer in model.layers:
+        parametrizations.weight_norm(layer.fc1)
+    x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
+    before = model.run_block(x_TBD)[0]
+    model.layers[0].fc1.parametrizations.weight.original0.data.mul_(2)
+    after = model.run_block(x_TBD)[0]
+    assert not torch.allclose(before, after) and not calls
+    after.sum().backward()
+    assert model.layers[0].fc1.parametrizations.weight.original0.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_hooks(stack, calls, caplog):
+    """Of linear maps and norms they run, and may change the result; of layers they do not, which is logged."""
+    model = build(stack).eval()
+    x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
+    before, seen = model.run_block(x_TBD)[0], []
+    maps = {name: part for name, part in model.named_modules() if isinstance(part, (nn.Linear, nn.LayerNorm))}
+    handles = [
+        part.register_forward_hook(lambda part, given, out, name=name: seen.append(name)) for name, part in maps.items()
+    ]
+    torch.testing.assert_close(model.run_block(x_TBD)[0], before, atol=1e-4, rtol=1e-4)
+    assert set(seen) == set(maps) and bool(calls) == (stack is FeedbackTransformer)
+    for handle in handles:
+        handle.remove()
+    handle = model.layers[0].self_attn.out_proj.register_forward_hook(lambda part, given, out: 2 * out)
+    assert not torch.allclose(model.run_block(x_TBD)[0], before)
+    handle.remove()
+    torch.testing.assert_close(model.run_block(x_TBD)[0], before, atol=1e-4, rtol=1e-4)
+    model.layers[0].register_forward_hook(lambda *_: seen.append("layer"))
+    model.run_block(x_TBD)
+    assert caplog.text.count("its hooks do not run") == 1 and "layer" not in seen
+
+
+def test_another_norm():
+    """Is called, by the reference loop."""
+    model = build(FeedbackTransformer, decoder_normalize_before=True).eval()
+    x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim)
+    before = model.run_block(x_TBD)[0]
+    for layer in model.layers:
+        layer.final_layer_norm = nn.RMSNorm(model.options.decoder_embed_dim)
+    assert not torch.allclose(model.run_block(x_TBD)[0], before)
+
+
+def test_an_encoder():
+    torch.manual_seed(1)
+    sizes = dict(encoder_embed_dim=8, encoder_ffn_embed_dim=12, encoder_attention_heads=2, encoder_layers=2)
+    encoder = TransformerEncoder(EncoderOptions(**sizes), nn.Embedding(9, 8)).eval()
+    encoder, merged = adapted(encoder)
+    tokens, kept = torch.randint(9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
+    torch.testing.assert_close(encoder(tokens, kept), merged(tokens, kept), atol=1e-5, rtol=1e-5)
