@@ -12,7 +12,8 @@
     modeling.py, seq2seq.py                      language models, and the translation model
     cache.py                                     their memory, as ``past_key_values``
     inputs.py                                    what a call says about its tokens, and whether that fits the memory
-    streams.py                                   training on streams with ``Trainer``
+    padding.py                                   padding, and which targets count beside it
+    streams.py, stream_memory.py                 training on streams with ``Trainer``, and who owns their memory
     tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
     card.py                                      the model card of an export
     installation.py                              a torchaudio that cannot be imported
@@ -22,6 +23,7 @@ from fb_fairseq.transformers import installation  # noqa: F401  before anything 
 
 # isort: split
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fb_fairseq.transformers.cache import DecoderCache, StreamCache
 from fb_fairseq.transformers.configuration import (
@@ -46,6 +48,8 @@ from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 for _name, _config in CONFIGS.items():
     AutoConfig.register(_name, _config, exist_ok=True)
     AutoModelForCausalLM.register(_config, MODELS[_name], exist_ok=True)
+    # ``Trainer`` shifts labels, where it smooths them, for classes of these names only.
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[_name] = MODELS[_name].__name__
 AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
 AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
 

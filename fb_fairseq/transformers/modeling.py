@@ -18,6 +18,7 @@ from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses
+from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
@@ -38,42 +39,14 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
     steps,
 )
-
-IGNORED = -100  # label of a token that does not count, as everywhere in transformers
-
-
-class Padding:
-    """Which tokens of a batch are padding.
-
-    Args:
-        mask_BT: 0 where the T new tokens are padding.
-        age_B: see ``StreamCache``; None: the streams begin here.
-
-    Attributes:
-        left_B: number of padding tokens at the beginning.
-        right: whether there is padding at an end.
-
-    Raises:
-        UserError: there is padding between tokens, or at the beginning of streams that have begun already.
-    """
-
-    def __init__(self, mask_BT: Tensor, age_B: Optional[Tensor], begun: bool):
-        kept_BT = mask_BT.bool()
-        tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
-        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
-        steps_T = torch.arange(T, device=mask_BT.device)
-        between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
-        if not kept_BT.equal(between):
-            raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
-        if begun and bool((self.left_B > 0).any()):
-            raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
-        self.right = bool((self.left_B + tokens_B < T).any())
-        self.steps_T, self._age_B = steps_T, age_B
-
-    def positions_TB(self) -> Tensor:
-        """The position of each token in its text, from 0; that of padding is 0."""
-        before_B = 0 if self._age_B is None else self._age_B
-        return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
+from fb_fairseq.transformers.padding import (
+    IGNORED,
+    Padding,
+    number_of_targets,
+    trainer_counts_first_labels,
+    without_padding,
+)
+from fb_fairseq.transformers.stream_memory import StreamHandle
 
 
 class OutputLayer(StackHolder):
@@ -212,7 +185,6 @@ class LanguageModel(MemoryModel):
         labels: Optional[Tensor] = None,
         use_cache: Optional[bool] = None,
         logits_to_keep: Union[int, Tensor] = 0,
-        shift_labels: Optional[Tensor] = None,
         num_items_in_batch: Optional[Union[int, Tensor]] = None,
         return_dict: Optional[bool] = None,
         position_ids: Optional[Tensor] = None,
@@ -227,17 +199,19 @@ class LanguageModel(MemoryModel):
             attention_mask: [B, T], or [B, past and T]; 0 for padding, which takes no place in the memory.
             past_key_values: the streams' memory, which is updated.
             labels: the tokens themselves [B, T], for the loss; ``-100`` for those that do not count. They are shifted
-                here: the label of a position is the token after it.
+                here: the label of a position is the token after it. Padding neither predicts nor is predicted.
             use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end;
                 their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
-            shift_labels: labels that are shifted already, [B, T]: the token after each position, where ``labels`` would
-                not have that of the last one.
-            num_items_in_batch: number of labels to divide the loss by; None: those of this batch.
+            num_items_in_batch: number of labels of all batches that make an update, as ``Trainer`` counts them; the
+                loss is divided by that of targets, see ``number_of_targets``. None: by the targets of this batch.
             position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Not needed:
                 ``past_key_values`` knows it. Given by ``generate``, and compared.
             cache_position: [T], padding counted; as above. (Releases before 5.2.)
             cache: the new name of ``past_key_values`` (from 5.24).
+            others: ``shift_labels``, labels that are shifted already, [B, T]: the token after each position, where
+                ``labels`` would not have that of the last one. (By name, ``Trainer`` would take it for a label that
+                every batch must have.)
 
         Returns:
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
@@ -248,7 +222,10 @@ class LanguageModel(MemoryModel):
             UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, or an
                 argument is unknown.
         """
+        shift_labels = others.pop("shift_labels", None)
         check_arguments(others)
+        if isinstance(past_key_values, StreamHandle):
+            past_key_values = past_key_values.open(input_ids, self.training)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.position, cache is None and use_cache is None
         check_mask("attention_mask", attention_mask, input_ids.shape[1], past)
@@ -258,13 +235,18 @@ class LanguageModel(MemoryModel):
         check_loaded(self.decoder)
         check_positions("cache_position", cache_position, steps(past, input_ids.shape[1], input_ids.device), past, None)
         features_BTD = self._features(input_ids, attention_mask, position_ids, cache, may_end)
-        targets_BT = shift_labels
+        loss, targets_BT = None, shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        loss = None
+        penalty = self.decoder.stack.report().penalty if self.training else None
         if targets_BT is not None:
-            penalty = self.decoder.stack.report().penalty if self.training else None
-            loss = self.decoder.loss(features_BTD, targets_BT, num_items_in_batch, penalty)
+            counted_BT, number = without_padding(targets_BT, attention_mask, shift_labels is None), num_items_in_batch
+            if number is not None:
+                first = shift_labels is None and trainer_counts_first_labels()
+                number = number_of_targets(number, counted_BT, labels if first else targets_BT)
+            loss = self.decoder.loss(features_BTD, counted_BT, number, penalty)
+        elif penalty is not None and torch.is_grad_enabled():
+            log_once("adaptive spans: the loss is computed outside of the model, and so without their penalty")
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])

@@ -15,22 +15,26 @@
 A batch of the ``Trainer`` is one block of all streams. One process only: for several, use fairseq's ``streaming_lm``.
 """
 
+import itertools
 import os
 from typing import Dict, Iterator, List, Optional
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 from transformers import TrainerCallback
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.layout import StreamLayout
-from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
+from fb_fairseq.transformers.stream_memory import StreamHandle, StreamMemory, find_memory
 
 MEMORY_FILE = "stream_memory.safetensors"
+
+_counter = itertools.count()  # of texts
 
 
 class StreamBlocks(IterableDataset):
@@ -51,39 +55,46 @@ class StreamBlocks(IterableDataset):
         if not whole:
             raise UserError(f"streams={streams}: the text has only {len(tokens)} tokens; give fewer streams")
         self.layout = StreamLayout(whole, streams, 1, BlockLengths(steps))
+        self.number = next(_counter)
         self._tokens = torch.cat([tokens.new_tensor([EOS]), tokens[:whole]])  # the input of target p is in place p
 
     def __len__(self) -> int:
         return len(self.layout.turns)
 
     def __iter__(self) -> Iterator[Dict[str, Tensor]]:
-        for index in range(len(self)):
+        worker = get_worker_info()  # of several, each makes every n-th block; DataLoader takes them in turns
+        first, number = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for index in range(first, len(self), number):
             block = self.layout.batch(index)
             places = [self.layout.targets(stream, block.offset, block.steps) for stream in block.streams]
             yield {
                 "input_ids": torch.stack([self._tokens[first:last] for first, last in places]),
                 "labels": torch.stack([self._tokens[first + 1 : last + 1] for first, last in places]),
                 "start": block.offset,
+                "text": self.number,
             }
 
 
 class StreamCollator:
-    """Makes a batch of each block, with the streams' memory, which the model updates.
+    """Makes a batch of each block, and owns the streams' memory. It may be used for training and evaluation.
 
     Attributes:
-        cache: the memory. It is emptied at the beginning of the text.
+        memory: the memory, in the process that has made the collator; None in others, where only batches are made.
     """
 
     def __init__(self):
-        self.cache = StreamCache()
-        self._saved: Optional[tuple] = None
+        self.memory: Optional[StreamMemory] = StreamMemory()
+        self.key = self.memory.key
 
-    def resume(self, state: StreamState, position: int) -> None:
-        """Start with this memory at a position of the text."""
-        self._saved = state, position
+    def __getstate__(self):
+        return {"key": self.key}
+
+    def __setstate__(self, state):
+        self.key = state["key"]
+        self.memory = find_memory(self.key) if self.key[0] == os.getpid() else None
 
     def __call__(self, blocks: List[dict]) -> dict:
-        """The batch of one block. Its labels are those of the next tokens.
+        """The batch of one block.
 
         Raises:
             UserError: there are several blocks, or ``Trainer`` has removed their position.
@@ -93,18 +104,13 @@ class StreamCollator:
         if len(blocks) != 1:
             raise UserError(f"per_device_train_batch_size={len(blocks)}: a block holds all streams; give 1")
         (block,) = blocks
-        if block["start"] == 0:
-            self.cache = StreamCache()  # (that of the last epoch may still be in use)
-        if self._saved is not None and block["start"] == self._saved[1]:
-            self.cache.load_state(*self._saved)
-            self._saved = None
-        start, steps = block["start"], block["input_ids"].shape[1]
+        start, (streams, steps) = block["start"], block["input_ids"].shape
         return {
             "input_ids": block["input_ids"],
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
-            "labels": block["labels"],
+            "labels": block["input_ids"],  # (label smoothing and metrics shift them)
             "shift_labels": block["labels"],
-            "past_key_values": self.cache,
+            "past_key_values": StreamHandle(self.key, block.get("text", 0), start, streams),
         }
 
 
@@ -113,25 +119,57 @@ class StreamMemoryCallback(TrainerCallback):
 
     Args:
         collator: that of the ``Trainer``.
+        resume_from: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint`` of the
+            training arguments, or the checkpoint in the output folder.
     """
 
-    def __init__(self, collator: StreamCollator):
-        self.collator = collator
+    def __init__(self, collator: StreamCollator, resume_from: Optional[str] = None):
+        self.collator, self.resume_from = collator, resume_from
 
-    def on_save(self, args, state, control, **kwargs):
+    def on_save(self, args, state, control, model=None, **kwargs):
         """Save the memory in the checkpoint's folder."""
-        from safetensors.torch import save_file
+        cache = self.collator.memory.training
+        if cache is None or cache.state is None:
+            return
+        folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+        if not os.path.isdir(folder):
+            raise UserError(f"{folder}: no such checkpoint; streams cannot be trained in a hyperparameter search")
+        save_file(
+            {
+                "memory": cache.state.memory_KCBD.contiguous(),
+                "position": torch.tensor(cache.position),
+                "model": fingerprint(model),
+            },
+            os.path.join(folder, MEMORY_FILE),
+        )
 
-        cache = self.collator.cache
-        if cache.state is not None:
-            tensors = {"memory": cache.state.memory_KCBD.contiguous(), "position": torch.tensor(cache.position)}
-            save_file(tensors, os.path.join(args.output_dir, f"checkpoint-{state.global_step}", MEMORY_FILE))
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        """Restore the memory, if training resumes.
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        """Restore the memory, if training resumes from a checkpoint that has it."""
-        from safetensors.torch import load_file
+        Raises:
+            UserError: the checkpoint has none.
+        """
+        if not state.global_step or args.ignore_data_skip:  # (then the text begins anew)
+            return
+        given = [self.resume_from, args.resume_from_checkpoint]
+        folders = [folder for folder in given if isinstance(folder, str)]
+        folders.append(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
+        for folder in folders:
+            path = os.path.join(folder, MEMORY_FILE)
+            if os.path.exists(path):
+                saved = load_file(path)
+                if saved["model"].equal(fingerprint(model)):
+                    state = StreamState(saved["memory"].to(args.device))
+                    self.collator.memory.resume(state, int(saved["position"]))
+                    return
+        raise UserError(
+            f"{' and '.join(folders)}: no {MEMORY_FILE} of this model at step {state.global_step}; give"
+            " StreamMemoryCallback(collator, resume_from=the folder of the checkpoint)"
+        )
 
-        path = os.path.join(args.output_dir, f"checkpoint-{state.global_step}", MEMORY_FILE)
-        if state.global_step and os.path.exists(path):
-            saved = load_file(path)
-            self.collator.resume(StreamState(saved["memory"].to(args.device)), int(saved["position"]))
+
+@torch.no_grad()
+def fingerprint(model: torch.nn.Module) -> Tensor:
+    """Sums of the bits of each parameter, to tell models apart."""
+    found = [p.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64) for p in model.parameters()]
+    return torch.stack([x.cpu() for x in found])

@@ -7,7 +7,6 @@ pytest.importorskip("transformers")
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.inputs import CACHE_FIELD  # noqa: E402
-from fb_fairseq.transformers.streams import StreamBlocks, StreamCollator  # noqa: E402
 from tests.transformers import test_modeling, test_seq2seq  # noqa: E402
 
 EOS = 2
@@ -162,13 +161,3 @@ def test_both_names_of_the_memory(caplog):
         translation = test_seq2seq.build("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
         assert translation.past_key_values is translation.cache is not None
     assert not caplog.records, "transformers warns about the old name, where it is its own"
-
-
-def test_blocks_of_streams_out_of_order():
-    """As when an evaluation in between has begun the text again with the collator's memory."""
-    model, collator = test_modeling.build("feedback").train(), StreamCollator()
-    blocks = list(StreamBlocks(torch.arange(4, 4 + 24), 2, 4))
-    model(**collator([blocks[0]]))
-    model(**collator([blocks[1]]))
-    with pytest.raises(UserError, match="position_ids: not those of tokens that follow the 8 in past_key_values"):
-        model(**collator([blocks[1]]))

@@ -1,5 +1,8 @@
 """transformers' Trainer: on independent blocks, and on streams whose memory is carried from block to block."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -25,7 +28,7 @@ def arguments(folder, steps, **more):
         str(folder),
         per_device_train_batch_size=more.pop("per_device_train_batch_size", 1),
         max_steps=steps,
-        learning_rate=LR,
+        learning_rate=more.pop("learning_rate", LR),
         lr_scheduler_type="constant",
         logging_steps=1,
         report_to=[],
@@ -35,18 +38,29 @@ def arguments(folder, steps, **more):
     )
 
 
-def train(folder, steps, resume=None, **more):
-    model, collator = build("feedback"), StreamCollator()
-    options = dict(remove_unused_columns=False, save_steps=4, **more)
+def train(folder, steps, resume=None, collator=None, resume_from=None, evaluate=None, kind="feedback", **more):
+    collator = collator or StreamCollator()
+    options = {**dict(remove_unused_columns=False, save_steps=4, per_device_eval_batch_size=1), **more}
     trainer = Trainer(
-        model=model,
+        model=build(kind),
         args=arguments(folder, steps, **options),
         train_dataset=StreamBlocks(TEXT, STREAMS, STEPS),
+        eval_dataset=evaluate,
         data_collator=collator,
-        callbacks=[StreamMemoryCallback(collator)],
+        callbacks=[StreamMemoryCallback(collator, resume_from)],
     )
     trainer.train(resume_from_checkpoint=resume)
-    return model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return trainer.model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def read(model, blocks):
+    """Mean loss of blocks whose memory is carried by hand."""
+    cache, total = ft.StreamCache(), 0.0
+    with torch.no_grad():
+        for block in blocks:
+            output = model(block["input_ids"], shift_labels=block["labels"], past_key_values=cache)
+            total += output.loss.item() * block["labels"].numel()
+    return total / sum(block["labels"].numel() for block in blocks)
 
 
 def test_blocks_of_streams():
@@ -99,6 +113,80 @@ def test_memory_is_carried(tmp_path):
     assert again == losses
     for (name, a), b in zip(model.named_parameters(), resumed.parameters()):
         assert a.equal(b), name
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers(tmp_path, workers):
+    """Processes that make batches have no memory, and make each block once."""
+    alone = train(tmp_path, 9, save_strategy="no")[1]
+    assert train(tmp_path, 9, save_strategy="no", dataloader_num_workers=workers)[1] == alone
+
+
+def test_copies_have_the_same_memory(tmp_path):
+    alone = train(tmp_path, 5, save_strategy="no")[1]
+    collator = StreamCollator()
+    copied = copy.deepcopy(collator)
+    assert copied.memory is pickle.loads(pickle.dumps(collator)).memory is collator.memory
+    assert train(tmp_path, 5, save_strategy="no", collator=copied)[1] == alone
+    assert collator.memory.training.position == 5 * STEPS
+
+
+def test_evaluation_between_updates(tmp_path):
+    """On another text and on the same one, by the same collator: training does not notice it."""
+    alone = train(tmp_path, 9, save_strategy="no")[1]
+    other = StreamBlocks(TEXT.flip(0), 2, 11)
+    options = dict(save_strategy="no", eval_strategy="steps", eval_steps=2)
+    trained, losses = train(tmp_path, 9, evaluate={"a": other, "b": StreamBlocks(TEXT, STREAMS, STEPS)}, **options)
+    assert losses == alone
+    collator = StreamCollator()
+    args = arguments(tmp_path, 1, remove_unused_columns=False, per_device_eval_batch_size=1)
+    trainer = Trainer(model=trained, args=args, data_collator=collator, eval_dataset=other)
+    # Trainer weighs each block by its streams, not by its tokens: the last one, which is shorter, is left out.
+    whole = list(other)[:-1]
+    other.layout.turns = other.layout.turns[:-1]
+    found = trainer.evaluate()["eval_loss"]
+    assert found == pytest.approx(read(trained.eval(), whole), abs=1e-5)
+
+
+def test_where_a_resumed_run_finds_its_memory(tmp_path):
+    """In the checkpoint that it resumes from, which may be anywhere; never in that of another model."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    losses = train(first, 8)[1]
+    checkpoint = str(first / "checkpoint-4")
+    with pytest.raises(UserError, match="no stream_memory.safetensors of this model at step 4; give StreamMemoryCall"):
+        train(second, 8, resume=checkpoint)
+    assert train(second, 8, resume=checkpoint, resume_from=checkpoint)[1][-4:] == losses[-4:]
+    train(second, 4, learning_rate=0.1)  # another model's checkpoint-4
+    with pytest.raises(UserError, match="of this model at step 4"):
+        train(second, 8, resume=checkpoint)
+    assert train(second, 8, resume=checkpoint, resume_from=checkpoint)[1][-4:] == losses[-4:]
+
+
+def test_lost_memory(tmp_path):
+    """Is an error, not an empty memory."""
+    model, collator, blocks = build("feedback"), StreamCollator(), list(StreamBlocks(TEXT, STREAMS, STEPS))
+    first, second, third = (collator([block]) for block in blocks[:3])
+    with pytest.raises(UserError, match="a block begins after 8 tokens, but there is no memory; read the blocks in"):
+        model(**second)
+    model(**first)
+    with pytest.raises(UserError, match="a block begins after 16 tokens, but the memory is that after 8"):
+        model(**third)
+    with pytest.raises(UserError, match="streams: 2 of 4 streams of a block, which several GPUs share"):
+        model(**{**second, **{name: second[name][:2] for name in ("input_ids", "labels", "shift_labels")}})
+    del collator
+    with pytest.raises(UserError, match="in another process, or gone; keep the StreamCollator"):
+        model(**second)
+
+
+def test_label_smoothing_of_streams(tmp_path):
+    """The model learns the next token: the loss is that of the plain computation for the first block."""
+    _, losses = train(tmp_path, 1, save_strategy="no", label_smoothing_factor=0.1)
+    block = next(iter(StreamBlocks(TEXT, STREAMS, STEPS)))
+    logits = build("feedback")(block["input_ids"]).logits[:, :-1]
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), block["labels"][:, :-1].flatten(), label_smoothing=0.1
+    )
+    assert losses[0] == pytest.approx(expected.item() * (STEPS - 1) / STEPS, abs=2e-3)
 
 
 def test_wrong_arguments(tmp_path):

@@ -1,0 +1,86 @@
+"""Padding: where it is in a batch, and which targets count beside it.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import functools
+import inspect
+import sys
+from typing import Optional, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.errors import UserError
+
+IGNORED = -100  # label of a token that does not count, as everywhere in transformers
+
+
+class Padding:
+    """Which tokens of a batch are padding.
+
+    Args:
+        mask_BT: 0 where the T new tokens are padding.
+        age_B: see ``StreamCache``; None: the streams begin here.
+
+    Attributes:
+        left_B: number of padding tokens at the beginning.
+        right: whether there is padding at an end.
+
+    Raises:
+        UserError: there is padding between tokens, or at the beginning of streams that have begun already.
+    """
+
+    def __init__(self, mask_BT: Tensor, age_B: Optional[Tensor], begun: bool):
+        kept_BT = mask_BT.bool()
+        tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
+        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
+        steps_T = torch.arange(T, device=mask_BT.device)
+        between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
+        if not kept_BT.equal(between):
+            raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
+        if begun and bool((self.left_B > 0).any()):
+            raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
+        self.right = bool((self.left_B + tokens_B < T).any())
+        self.steps_T, self._age_B = steps_T, age_B
+
+    def positions_TB(self) -> Tensor:
+        """The position of each token in its text, from 0; that of padding is 0."""
+        before_B = 0 if self._age_B is None else self._age_B
+        return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
+
+
+def without_padding(targets_BT: Tensor, mask: Optional[Tensor], shifted_here: bool) -> Tensor:
+    """The targets that count: padding neither predicts nor is predicted.
+
+    Args:
+        mask: 0 for padding, [B, at least T].
+        shifted_here: the target of the last position is not known, nor therefore whether it is padding.
+    """
+    if mask is None:
+        return targets_BT
+    kept_BT = mask[:, -targets_BT.shape[1] :].bool().to(targets_BT.device)
+    if shifted_here:
+        kept_BT = kept_BT & F.pad(kept_BT[:, 1:], (0, 1))
+    return targets_BT.masked_fill(~kept_BT, IGNORED)
+
+
+def number_of_targets(number: Union[int, Tensor], counted_BT: Tensor, given_BT: Tensor) -> Tensor:
+    """The number of targets of an update, from the number of labels that ``Trainer`` has counted in it.
+
+    It counts labels of first tokens, which nothing predicts: all of them in old releases, later those of texts that
+    are padded at the beginning. Their share is taken to be that of this batch.
+
+    Args:
+        counted_BT: the targets of this batch.
+        given_BT: the labels that ``Trainer`` has counted in it.
+    """
+    return number * (counted_BT != IGNORED).sum().clamp(min=1) / (given_BT != IGNORED).sum().clamp(min=1)
+
+
+@functools.lru_cache(maxsize=None)
+def trainer_counts_first_labels() -> bool:
+    """Whether this release's ``Trainer`` counts the first label of each row."""
+    trainer = sys.modules.get("transformers.trainer")
+    return trainer is not None and "_loss_shifts_labels" not in inspect.getsource(trainer)

@@ -1,0 +1,163 @@
+"""What transformers' trainers decide about a model by its class, its signature and its outputs, against plain torch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("transformers")
+import fb_fairseq.transformers as ft  # noqa: E402,F401  before anything of transformers, as users do
+
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.not_fast
+
+from transformers import (  # noqa: E402
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
+
+from fb_fairseq import byte_codec  # noqa: E402
+from fb_fairseq.ops.fallbacks import log_once  # noqa: E402
+from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
+from tests.transformers import test_seq2seq  # noqa: E402
+from tests.transformers.test_modeling import V, build  # noqa: E402
+
+TEXTS = [torch.randint(4, V, (n,), generator=torch.Generator().manual_seed(n)) for n in (9, 4, 6, 12)]
+KINDS = ["feedback", "transformer", "all-attention", "adaptive", "lstm"]
+
+
+def tokenizer(side):
+    made = build_tokenizer(["<s>", "<pad>", "</s>", "<unk>", *byte_codec.SYMBOLS])
+    made.padding_side = side
+    return made
+
+
+def batches(side):
+    return DataCollatorForLanguageModeling(tokenizer(side), mlm=False)
+
+
+def losses_by_hand(model, smoothing=0.0):
+    """The sum of the losses of texts, one by one, and their number."""
+    total = number = 0
+    for text in TEXTS:
+        logits = model(text[None]).logits[0, :-1]
+        total = total + F.cross_entropy(logits, text[1:], reduction="sum", label_smoothing=smoothing)
+        number += len(text) - 1
+    return total, number
+
+
+def arguments(folder, kind=TrainingArguments, **more):
+    options = dict(report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", logging_steps=1, max_steps=1)
+    options.update(per_device_train_batch_size=4, per_device_eval_batch_size=4, learning_rate=0.01, warmup_steps=0)
+    return kind(str(folder), **{**options, **more})
+
+
+def trainer(model, folder, side="right", smoothing=0.0, **more):
+    rows = [{"input_ids": text.tolist()} for text in TEXTS]
+    return Trainer(
+        model=model,
+        args=arguments(folder, label_smoothing_factor=smoothing, **more),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=batches(side),
+    )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluation(kind, side, tmp_path):
+    """The loss of padded texts is that of the texts one by one; metrics get the tokens themselves, as is usual."""
+    model, seen = build(kind), {}
+    made = trainer(model, tmp_path, side)
+    made.compute_metrics = lambda outputs: seen.update(labels=outputs.label_ids, logits=outputs.predictions) or {}
+    found = made.evaluate()
+    with torch.no_grad():
+        total, number = losses_by_hand(model)
+    assert found["eval_loss"] == pytest.approx((total / number).item(), abs=1e-5)
+    assert seen["labels"].shape == seen["logits"].shape[:2] == (4, 12)
+    assert sorted(map(tuple, seen["labels"].tolist()))[0].count(-100) >= 3
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["feedback", "transformer"])
+def test_an_update(kind, side, tmp_path):
+    """The loss in the log, and the gradients."""
+    model, by_hand = build(kind), build(kind)
+    made = trainer(model, tmp_path, side, max_grad_norm=0.0, optim="sgd", learning_rate=1.0)
+    made.train()
+    total, number = losses_by_hand(by_hand.train())
+    (total / number).backward()
+    assert made.state.log_history[0]["loss"] == pytest.approx((total / number).item(), abs=1e-3)
+    for (name, ours), plain in zip(model.named_parameters(), by_hand.parameters()):
+        torch.testing.assert_close(ours, plain - plain.grad, atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_gradients_of_several_batches(tmp_path):
+    """All tokens of an update count alike, however they are spread over its batches."""
+    model, by_hand = build("transformer"), build("transformer").train()
+    options = dict(max_grad_norm=0.0, optim="sgd", learning_rate=1.0)
+    trainer(model, tmp_path, gradient_accumulation_steps=4, per_device_train_batch_size=1, **options).train()
+    total, number = losses_by_hand(by_hand)
+    (total / number).backward()
+    for (name, ours), plain in zip(model.named_parameters(), by_hand.parameters()):
+        torch.testing.assert_close(ours, plain - plain.grad, atol=1e-5, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_smoothing(kind, tmp_path):
+    """Of the next token, in training and evaluation."""
+    model = build(kind)
+    with torch.no_grad():
+        total, number = losses_by_hand(model, 0.1)
+    made = trainer(model, tmp_path, smoothing=0.1)
+    assert made.evaluate()["eval_loss"] == pytest.approx((total / number).item(), abs=1e-4)
+    made.train()
+    assert made.state.log_history[-2]["loss"] == pytest.approx((total / number).item(), abs=2e-3)
+
+
+def test_a_loss_outside_of_the_model(tmp_path, caplog):
+    """It gets logits and the labels; what it misses of adaptive spans is logged."""
+    log_once.cache_clear()
+    model = build("feedback-per-layer-spans")
+    made = trainer(model, tmp_path)
+    seen = []
+    made.compute_loss_func = lambda outputs, labels, num_items_in_batch: (
+        seen.append((outputs.logits.shape, labels.shape, int(num_items_in_batch))) or outputs.logits.mean()
+    )
+    made.train()
+    assert seen == [((4, 12, V), (4, 12), sum(len(text) - 1 for text in TEXTS))]
+    assert caplog.text.count("the loss is computed outside of the model, and so without their penalty") == 1
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_translation(smoothing, tmp_path):
+    """``Seq2SeqTrainer``, with the collator's decoder inputs: losses of padded pairs are those of the pairs."""
+    model = test_seq2seq.build("pre-norm")
+    vocabulary = min(model.config.vocab_size, model.config.source_vocab_size)
+    pairs = [
+        {
+            "input_ids": [*(text % (vocabulary - 4) + 4).tolist(), 2],
+            "labels": [*(text.flip(0)[:n] % (vocabulary - 4) + 4).tolist(), 2],
+        }
+        for n, text in zip((3, 4, 5, 2), TEXTS)
+    ]
+    total = number = 0
+    with torch.no_grad():
+        for pair in pairs:
+            labels = torch.tensor([pair["labels"]])
+            logits = model(torch.tensor([pair["input_ids"]]), labels=labels).logits[0]
+            total += F.cross_entropy(logits, labels[0], reduction="sum", label_smoothing=smoothing).item()
+            number += labels.numel()
+    made = Seq2SeqTrainer(
+        model=model,
+        args=arguments(tmp_path, Seq2SeqTrainingArguments, label_smoothing_factor=smoothing),
+        train_dataset=pairs,
+        eval_dataset=pairs,
+        data_collator=DataCollatorForSeq2Seq(tokenizer("right"), model=model),
+    )
+    assert made.evaluate()["eval_loss"] == pytest.approx(total / number, abs=1e-4)
+    made.train()
+    assert made.state.log_history[-2]["loss"] == pytest.approx(total / number, abs=2e-3)
