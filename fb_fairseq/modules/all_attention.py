@@ -184,7 +184,7 @@ class AllAttention(RelativeTransformer):
             x_BD, _ = self._sublayers(x_BD, attend, layer)
         memory_KBD = torch.stack(inputs)
         ring.store(memory_KBD, weights, options)
-        return StepOutput(x_BD, memory_KBD, None)
+        return StepOutput(x_BD, memory_KBD, None, [*inputs, x_BD])
 
     # For inspection: what the layers attend to, without dropout and without gradient.
 

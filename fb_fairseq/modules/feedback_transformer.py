@@ -55,15 +55,20 @@ class FeedbackTransformer(TransformerStack):
         """See ``Stack.run_block``."""
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
-        out_TBD, memory_KTBD, _ = self.run_loop(
+        arguments = (
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
             self.loop_options(max(reaches)),
             self.draw_dropouts(x_TBD, self.options.attention_span),
-            reaches=reaches,
-            reach_TB=reach_TB,
         )
-        return self.finish(out_TBD), state.extended(memory_KTBD, self.carried_steps(reaches))
+        if self._watched is None:
+            out_TBD, memory_KTBD, _ = self.run_loop(*arguments, reaches=reaches, reach_TB=reach_TB)
+        else:
+            out_TBD, memory_KTBD, _, representations = self.run_plain_loop(*arguments, reach_TB=reach_TB)
+        y_TBD = self.finish(out_TBD)
+        if self._watched is not None:
+            self._watched.append([*representations[:-1], y_TBD])
+        return y_TBD, state.extended(memory_KTBD, self.carried_steps(reaches))
 
     @outside_compiler
     def run_loop(
@@ -103,19 +108,21 @@ class FeedbackTransformer(TransformerStack):
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
-    ) -> Tuple[Tensor, List[Tensor], Optional[Tensor]]:
+        reach_TB: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor], List[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
         gradients or not at all.
 
         Returns:
-            Outputs [T, B, D] as ``run_loop``; the embeddings and each layer's outputs, L + 1 times [T, B, D]; attention
-            to the encoder [B, T, C], or None. All are differentiable.
+            Outputs, memories and attention to the encoder as ``run_loop``; the embeddings and each layer's outputs,
+            L + 1 times [T, B, D]. All are differentiable.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches())
-        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder)
+        steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]
         aligned_BTC = stack_attention([step.aligned_BC for step in steps])
-        return self.add_zero_gradient_terms(representations[-1]), representations, aligned_BTC
+        memory_KTBD = torch.stack([step.memory_KBD for step in steps], 1)
+        return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
         """Draw the masks of a block.

@@ -5,11 +5,12 @@ Models, agents and the benchmark use stacks through this interface only. Shape s
 """
 
 from abc import ABC, abstractmethod
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import ContextManager, Dict, List, NamedTuple, Optional, Tuple
 
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback.decoding.memory import StepMemory
 from fb_fairseq.ops.layers import Dropout, draw_dropout
@@ -73,6 +74,15 @@ class Stack(nn.Module, ABC):
     def report(self) -> Report:
         """What the last block adds to the log and the loss."""
         return Report({})
+
+    def watching(self) -> ContextManager[List[List[Tensor]]]:
+        """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
+        the last one are the features. They run by plain operations, and are differentiable.
+
+        Raises:
+            UserError: the stack has no layers to look at.
+        """
+        raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
     def clamp(self) -> None:
         """Clamp parameters that have bounds. To be called after each optimizer step."""

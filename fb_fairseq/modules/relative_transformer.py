@@ -46,6 +46,8 @@ class RelativeTransformer(TransformerStack):
                 else:
                     x_TBD = self.run_layer(*arguments)
         y_TBD = self.finish(self.add_zero_gradient_terms(x_TBD))
+        if self._watched is not None:
+            self._watched.append([*inputs, y_TBD])
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:

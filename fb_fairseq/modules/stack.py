@@ -1,6 +1,7 @@
 """The base class of the stacks of attention layers."""
 
-from typing import List, Optional, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
@@ -14,7 +15,7 @@ from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import StepModel, Stepper
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
@@ -36,6 +37,7 @@ class TransformerStack(Stack, StepModel):
     ):
         super().__init__()
         self._stepper: Optional[Stepper] = None
+        self._watched: Optional[List[List[Tensor]]] = None
         self.options = options
         if layers is None:
             layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
@@ -140,7 +142,20 @@ class TransformerStack(Stack, StepModel):
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
         """See ``Stack.run_step``."""
-        return self.finish(self.decode_step(x_BD, memory, self.loop_options(memory.span)).out_BD)
+        step = self.decode_step(x_BD, memory, self.loop_options(memory.span))
+        y_BD = self.finish(step.out_BD)
+        if self._watched is not None:
+            self._watched.append([x[None] for x in (*step.representations[:-1], y_BD)])
+        return y_BD
+
+    @contextmanager
+    def watching(self) -> Iterator[List[List[Tensor]]]:
+        """See ``Stack.watching``."""
+        before, self._watched = self._watched, []
+        try:
+            yield self._watched
+        finally:
+            self._watched = before
 
     def decode_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
@@ -151,7 +166,8 @@ class TransformerStack(Stack, StepModel):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        output = self.stepper.step(self, x_BD, ring, options, encoder)
+        stepper = self.stepper if self._watched is None else PlainStepper()
+        output = stepper.step(self, x_BD, ring, options, encoder)
         ring.advance()
         return output
 

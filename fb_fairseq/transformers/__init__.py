@@ -12,7 +12,9 @@
     modeling.py, seq2seq.py                      language models, and the translation model
     cache.py                                     their memory, as ``past_key_values``
     inputs.py                                    what a call says about its tokens, and whether that fits the memory
-    padding.py                                   padding, and which targets count beside it
+    continuation.py                              ``generate`` with a memory that was kept
+    padding.py                                   padding and packed texts, and which targets count
+    watching.py                                  what a model attends to
     streams.py, stream_memory.py                 training on streams with ``Trainer``, and who owns their memory
     tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
     card.py                                      the model card of an export
@@ -25,6 +27,7 @@ from fb_fairseq.transformers import installation  # noqa: F401  before anything 
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import DecoderCache, StreamCache
 from fb_fairseq.transformers.configuration import (
     CONFIGS,
@@ -68,4 +71,5 @@ __all__ = [
     "StreamCache",
     "StreamingLSTMConfig",
     "StreamingLSTMForCausalLM",
+    "UserError",
 ]

@@ -14,6 +14,7 @@ from fb_fairseq.modules.interface import Stack, StepMemory
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.feedback.decoding.state import DecoderState
 
+BEGINNING = 32  # tokens of a text by which it is recognised
 BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
 
@@ -92,8 +93,8 @@ class StreamCache(MemoryCache):
     """What B streams remember of their past: the state after a block, or the ring of decoding step by step. Its size is
     constant, however long the text is.
 
-    ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
-    long text.
+    ``generate`` makes one for each call. Give it to several calls of a model, or of ``generate``, as
+    ``past_key_values``, and they read one long text, of which each is given the new tokens.
 
     Args:
         storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
@@ -113,8 +114,14 @@ class StreamCache(MemoryCache):
         self.position = self.texts = 0
         self.age_B: Optional[Tensor] = None
         self.ended = False
+        self._beginning: Optional[Tensor] = None  # the first tokens of each text, [B, at most BEGINNING]
         self._state: Optional[StreamState] = None
         self._ring: Optional[StepMemory] = None
+
+    @property
+    def decoding(self) -> bool:
+        """Whether the memory is that of decoding step by step."""
+        return self._ring is not None
 
     @property
     def state(self) -> Optional[StreamState]:
@@ -126,6 +133,23 @@ class StreamCache(MemoryCache):
         if self._ring is not None:
             raise UserError("past_key_values: holds the memory of a decoding, which has no state; use it to decode on")
         return self._state
+
+    def note(self, tokens_BT: Optional[Tensor]) -> None:
+        """Note the tokens that are read next; None: they are not known."""
+        have = 0 if self._beginning is None else self._beginning.shape[1]
+        if have >= BEGINNING or have != self.position:
+            return
+        if tokens_BT is None:
+            return
+        new = tokens_BT[:, : BEGINNING - have]
+        self._beginning = new if self._beginning is None else torch.cat([self._beginning, new], 1)
+
+    def begins(self, tokens_BT: Tensor) -> bool:
+        """Whether texts are longer than what was read, and begin with it, as far as it is known."""
+        known = self._beginning
+        if known is None or tokens_BT.shape[1] <= self.position:
+            return False
+        return bool(tokens_BT[:, : known.shape[1]].to(known.device).equal(known))
 
     def load_state(self, state: Optional[StreamState], position: int) -> None:
         """Continue where other streams have stopped, all at the same position."""
@@ -176,6 +200,8 @@ class StreamCache(MemoryCache):
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """See ``MemoryCache``."""
         self.texts = len(beam_idx)
+        if self._beginning is not None:
+            self._beginning = self._beginning[beam_idx.to(self._beginning.device)]
         if self.age_B is not None:
             self.age_B = self.age_B[beam_idx.to(self.age_B.device)]
         if self._ring is not None:

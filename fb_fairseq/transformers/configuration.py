@@ -1,5 +1,6 @@
 """Configurations of the models in Hugging Face transformers."""
 
+import difflib
 from dataclasses import fields
 from typing import Any, ClassVar, Dict, Type, TypeVar, get_origin
 
@@ -60,13 +61,20 @@ class OptionsConfig(DataclassConfig):
                 options[own] = options.pop(standard)
         for name, default in self.option_defaults().items():
             setattr(self, name, options.pop(name, default))
+        tied = options.get("tie_word_embeddings")
+        if tied is not None and bool(tied) != self.has_tied_words():
+            raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
+        for name in options:
+            check_spelling(name, self)
         super().__post_init__(**options)
         if not isinstance(self.vocab_size, int):
             raise UserError(f"vocab_size {self.vocab_size!r}: not a number")
         if self.memory_storage not in STORAGES:
             raise UserError(f"memory_storage {self.memory_storage}: unknown; choose from {', '.join(STORAGES)}")
         self.check_options()
+
+    tying: ClassVar[str]  # the options by which words are tied
 
     @classmethod
     def option_defaults(cls) -> Dict[str, Any]:
@@ -106,6 +114,20 @@ class OptionsConfig(DataclassConfig):
         )
 
 
+def check_spelling(name: str, config: OptionsConfig) -> None:
+    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt.
+
+    Raises:
+        UserError: it is much like one.
+    """
+    own = [*config.option_defaults(), *config.attribute_map, "vocab_size", "memory_storage"]
+    if name in own or hasattr(PreTrainedConfig, name) or name in vars(PreTrainedConfig()):
+        return
+    similar = difflib.get_close_matches(name, own, 1, 0.85)
+    if similar:
+        raise UserError(f"{name}: unknown; did you mean {similar[0]}?")
+
+
 class LanguageModelConfig(OptionsConfig):
     """Base of the language models' configurations.
 
@@ -122,8 +144,10 @@ class LanguageModelConfig(OptionsConfig):
 
     options_class: ClassVar[Type[CheckedOptions]] = TransformerOptions
     stack_class: ClassVar[Type[Stack]]
+    tying = "share_decoder_input_output_embed or tie_adaptive_weights"
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
+        "intermediate_size": "decoder_ffn_embed_dim",
         "num_hidden_layers": "decoder_layers",
         "num_attention_heads": "decoder_attention_heads",
     }

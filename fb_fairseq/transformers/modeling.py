@@ -3,6 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Optional, Tuple, Union
 
@@ -30,6 +31,7 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
+from fb_fairseq.transformers.continuation import stand_ins
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     LanguageModelOutput,
@@ -43,10 +45,12 @@ from fb_fairseq.transformers.padding import (
     IGNORED,
     Padding,
     number_of_targets,
+    packed_positions,
     trainer_counts_first_labels,
     without_padding,
 )
 from fb_fairseq.transformers.stream_memory import StreamHandle
+from fb_fairseq.transformers.watching import WatchedAttention
 
 
 class OutputLayer(StackHolder):
@@ -100,17 +104,18 @@ class Decoder(OutputLayer):
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
 
-    def embed(self, tokens_BT: Tensor, start: int, positions_TB: Optional[Tensor]) -> Tensor:
-        """Embeddings [B, T, D].
+    def embed(self, vectors_BTD: Tensor, start: int, positions_TB: Optional[Tensor]) -> Tensor:
+        """Embeddings [B, T, D] of tokens.
 
         Args:
+            vectors_BTD: those of ``embed_tokens``.
             start: position of the first token.
             positions_TB: the positions, where they differ between texts.
         """
-        x_BTD = self.embed_tokens(tokens_BT) * self.embed_scale
+        x_BTD = vectors_BTD * self.embed_scale
         if self.absolute_positions:
             if positions_TB is None:
-                x_BTD = x_BTD + sinusoidal_positions(start, tokens_BT.shape[1], x_BTD[0, 0])
+                x_BTD = x_BTD + sinusoidal_positions(start, x_BTD.shape[1], x_BTD[0, 0])
             else:
                 x_BTD = x_BTD + sinusoids(positions_TB.t(), x_BTD[0, 0])
         return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
@@ -177,9 +182,25 @@ class LanguageModel(MemoryModel):
             stack.options = replace(stack.options, checkpoint_activations=enable)
         self.gradient_checkpointing = enable
 
+    @torch.no_grad()
+    def generate(self, inputs: Optional[Tensor] = None, *arguments: Any, **options: Any) -> Any:
+        """See ``GenerationMixin.generate``.
+
+        With a memory that was kept from another call, the input is either the whole text, as in transformers, or the
+        tokens after those that the memory holds; then so is the result.
+        """
+        inputs, past = stand_ins(inputs, options, self.generation_config)
+        result = super().generate(inputs, *arguments, **options)
+        if not past:
+            return result
+        if torch.is_tensor(result):
+            return result[:, past:]
+        result.sequences = result.sequences[:, past:]
+        return result
+
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Optional[Tensor] = None,
         attention_mask: Optional[Tensor] = None,
         past_key_values: Optional[StreamCache] = None,
         labels: Optional[Tensor] = None,
@@ -190,6 +211,9 @@ class LanguageModel(MemoryModel):
         position_ids: Optional[Tensor] = None,
         cache_position: Optional[Tensor] = None,
         cache: Optional[StreamCache] = None,
+        output_hidden_states: Optional[bool] = None,
+        output_attentions: Optional[bool] = None,
+        inputs_embeds: Optional[Tensor] = None,
         **others,
     ) -> Union[LanguageModelOutput, Tuple]:
         """Predict the next token at each position.
@@ -205,10 +229,18 @@ class LanguageModel(MemoryModel):
             logits_to_keep: compute the logits of the last positions only; 0: of all.
             num_items_in_batch: number of labels of all batches that make an update, as ``Trainer`` counts them; the
                 loss is divided by that of targets, see ``number_of_targets``. None: by the targets of this batch.
-            position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Not needed:
-                ``past_key_values`` knows it. Given by ``generate``, and compared.
+            position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Needed where
+                several texts are packed into a row: each begins at position 0, and sees nothing of the others.
+                Elsewhere ``past_key_values`` knows it: given by ``generate``, and compared.
             cache_position: [T], padding counted; as above. (Releases before 5.2.)
             cache: the new name of ``past_key_values`` (from 5.24).
+            output_hidden_states: return ``hidden_states``: L + 1 times [B, T, D], the embeddings, each layer's output,
+                and in the place of the last one the features behind the final norm. The reference loop computes them.
+            output_attentions: return ``attentions``: L times [B, H, T, C + T], without dropout and gradient; columns
+                are the C tokens that the memory holds (at most the attention span) and these. No token attends to
+                itself. Not with padding or packed texts, nor token by token.
+            inputs_embeds: vectors in the place of the tokens' [B, T, D], before they are scaled; ``input_ids`` do not
+                matter then.
             others: ``shift_labels``, labels that are shifted already, [B, T]: the token after each position, where
                 ``labels`` would not have that of the last one. (By name, ``Trainer`` would take it for a label that
                 every batch must have.)
@@ -219,22 +251,35 @@ class LanguageModel(MemoryModel):
             there are none, because they are large.
 
         Raises:
-            UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, or an
-                argument is unknown.
+            UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, an
+                argument is unknown, or what is asked for cannot be returned.
         """
         shift_labels = others.pop("shift_labels", None)
         check_arguments(others)
+        if input_ids is None and inputs_embeds is None:
+            raise UserError("input_ids: missing; give tokens, or inputs_embeds")
+        check_loaded(self.decoder)
+        vectors_BTD = self.decoder.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if isinstance(past_key_values, StreamHandle):
-            past_key_values = past_key_values.open(input_ids, self.training)
+            past_key_values = past_key_values.open(len(vectors_BTD), self.training)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.position, cache is None and use_cache is None
-        check_mask("attention_mask", attention_mask, input_ids.shape[1], past)
+        T, device = vectors_BTD.shape[1], vectors_BTD.device
+        check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache
         if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
             cache = StreamCache(self.config.memory_storage)
-        check_loaded(self.decoder)
-        check_positions("cache_position", cache_position, steps(past, input_ids.shape[1], input_ids.device), past, None)
-        features_BTD = self._features(input_ids, attention_mask, position_ids, cache, may_end)
+        check_positions("cache_position", cache_position, steps(past, T, device), past, None)
+        if cache is not None:
+            cache.note(None if inputs_embeds is not None else input_ids)
+        hidden_states: Optional[Tuple[Tensor, ...]] = None
+        asked = [output_hidden_states, output_attentions], ["output_hidden_states", "output_attentions"]
+        show_states, show_attention = (getattr(self.config, n, False) if x is None else x for x, n in zip(*asked))
+        attend = WatchedAttention(self.decoder.stack, cache) if show_attention else None
+        with self.decoder.stack.watching() if show_states else nullcontext() as watched:
+            features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
+        if watched:
+            hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))
         loss, targets_BT = None, shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
@@ -250,23 +295,31 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        output = LanguageModelOutput(loss=loss, logits=logits, **{CACHE_FIELD: cache})
+        output = LanguageModelOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=hidden_states,
+            attentions=None if attend is None else attend.found,
+            **{CACHE_FIELD: cache},
+        )
         return output if return_dict in (None, True) else output.to_tuple()
 
     def _features(
         self,
-        input_ids: Tensor,
+        vectors_BTD: Tensor,
         mask: Optional[Tensor],
         position_ids: Optional[Tensor],
         cache: Optional[StreamCache],
         may_end: bool,
+        watch: Optional[WatchedAttention],
     ) -> Tensor:
         """Features [B, T, D] of the new tokens; the cache is updated.
 
         Args:
             may_end: whether padding at the end is allowed, after which the cache cannot be used.
+            watch: gets the embeddings, to compute attention.
         """
-        T = input_ids.shape[1]
+        B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
         start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
@@ -274,7 +327,8 @@ class LanguageModel(MemoryModel):
         if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
             positions_TB = None if age_B is None else age_B[None]
         elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
-            padding = Padding(torch.ones_like(input_ids) if mask is None else mask[:, -T:], age_B, start > 0)
+            kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask is None else mask[:, -T:]
+            padding = Padding(kept_BT, age_B, start > 0)
             if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
                 if not may_end:
                     raise UserError(
@@ -282,9 +336,13 @@ class LanguageModel(MemoryModel):
                     )
                 cache.ended = True
             positions_TB = padding.positions_TB()
-        expected_BT = steps(start, T, input_ids.device) if positions_TB is None else positions_TB.t()
+        elif not start and position_ids is not None:
+            positions_TB = packed_positions(position_ids, B, T)
+        expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
         check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
-        x_BTD = self.decoder.embed(input_ids, start, positions_TB)
+        x_BTD = self.decoder.embed(vectors_BTD, start, positions_TB)
+        if watch is not None:
+            watch.look(x_BTD, positions_TB)
         if cache is None:
             y_TBD, _ = self.decoder.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
             return y_TBD.transpose(0, 1)

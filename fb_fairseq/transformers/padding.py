@@ -1,4 +1,4 @@
-"""Padding: where it is in a batch, and which targets count beside it.
+"""Rows that are not one text each: padding, packed texts, and which targets count.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -49,6 +49,21 @@ class Padding:
         """The position of each token in its text, from 0; that of padding is 0."""
         before_B = 0 if self._age_B is None else self._age_B
         return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
+
+
+def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Optional[Tensor]:
+    """The positions [T, B] of tokens of several texts in each row; None where each row is one text, or where these are
+    no positions, which ``check_positions`` finds.
+
+    Args:
+        position_ids: [B, T] or [1, T]: 0 where a text begins, and one more at each token after it.
+    """
+    if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
+        return None
+    steps_BT = position_ids[:, 1:] - position_ids[:, :-1]
+    goes_on, begins = steps_BT == 1, position_ids[:, 1:] == 0
+    packed = (position_ids[:, 0] == 0).all() & (goes_on | begins).all() & begins.any()
+    return position_ids.expand(rows, -1).t().contiguous() if bool(packed) else None
 
 
 def without_padding(targets_BT: Tensor, mask: Optional[Tensor], shifted_here: bool) -> Tensor:

@@ -31,12 +31,12 @@ from fb_fairseq.transformers.inputs import (
     steps,
 )
 from fb_fairseq.transformers.modeling import (
-    IGNORED,
     MemoryModel,
     OutputLayer,
     check_loaded,
     tied_names,
 )
+from fb_fairseq.transformers.padding import IGNORED
 from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
 PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
@@ -47,8 +47,23 @@ class Encoder(TransformerEncoder):
 
     main_input_name = "input_ids"
 
-    def forward(self, input_ids: Tensor, attention_mask: Optional[Tensor] = None, **_) -> "EncoderOutput":
-        """Read sources [B, C]; ``attention_mask`` is 0 for padding (None: for pads)."""
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Optional[Tensor] = None,
+        return_dict: Optional[bool] = None,
+        **others,
+    ) -> "EncoderOutput":
+        """Read sources [B, C].
+
+        Args:
+            attention_mask: 0 for padding; None: for pads.
+            return_dict: has no effect: an output is also a tuple. (``generate`` gives it.)
+
+        Raises:
+            UserError: an argument is unknown.
+        """
+        check_arguments(others)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
         out_CBD = super().forward(input_ids, kept_BC)
         return EncoderOutput(last_hidden_state=out_CBD.transpose(0, 1), attention_mask=kept_BC)

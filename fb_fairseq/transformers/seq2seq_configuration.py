@@ -40,6 +40,7 @@ class FeedbackDecoderConfig(OptionsConfig):
     """
 
     model_type = "feedback_decoder"
+    tying = "share_decoder_input_output_embed or share_all_embeddings"
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
         "num_hidden_layers": "encoder_layers",

@@ -12,7 +12,6 @@ from typing import Dict, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
@@ -89,7 +88,7 @@ class StreamHandle:
     start: int
     streams: int
 
-    def open(self, input_ids: Tensor, training: bool) -> StreamCache:
+    def open(self, rows: int, training: bool) -> StreamCache:
         """The memory before the block.
 
         Raises:
@@ -98,9 +97,9 @@ class StreamHandle:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
                 raise UserError("streams: Trainer trains them in one process; for several, use fairseq's streaming_lm")
-        if len(input_ids) != self.streams:
+        if rows != self.streams:
             raise UserError(
-                f"streams: {len(input_ids)} of {self.streams} streams of a block, which several GPUs share; set"
+                f"streams: {rows} of {self.streams} streams of a block, which several GPUs share; set"
                 " CUDA_VISIBLE_DEVICES to one GPU, or use fairseq's streaming_lm"
             )
         return find_memory(self.memory).open(self.text, self.start, training)

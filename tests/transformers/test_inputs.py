@@ -115,9 +115,13 @@ def test_positions_and_masks():
         ):
             with pytest.raises(UserError, match=f"{next(iter(wrong))}: "):
                 model(rest, past_key_values=cache(), **wrong)
-        for packed in (torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.arange(1, 7)[None]):
+        for neither in (
+            torch.tensor([[0, 1, 2, 0, 1, 3]]),
+            torch.arange(1, 7)[None],
+            torch.tensor([[1, 2, 0, 1, 2, 3]]),
+        ):
             with pytest.raises(UserError, match="one text in each row, from position 0"):
-                model(IDS, position_ids=packed)
+                model(IDS, position_ids=neither)
         with pytest.raises(UserError, match="attention_mask: of shape 2x7 for 6 new tokens after 0"):
             model(IDS, attention_mask=torch.ones(2, 7))
 
@@ -137,14 +141,19 @@ def test_positions_beside_padding():
 def test_unknown_arguments():
     model, translator = test_modeling.build("feedback"), test_seq2seq.build("post-norm")
     labels = torch.tensor([[4, EOS], [5, EOS]])
-    nothing = dict(inputs_embeds=None, output_attentions=False)
+    nothing = dict(inputs_embeds=None, output_attentions=False, token_type_ids=None)
     assert model(IDS, **nothing).logits.equal(model(IDS).logits)
     translator(IDS, labels=labels, **nothing)
-    for name, value in (("inputs_embeds", torch.zeros(2, 6, 16)), ("output_attentions", True), ("memory", object())):
-        with pytest.raises(UserError, match=f"{name}: not an argument of this model; leave it out .* release"):
+    for name, value in (("output_hiden_states", True), ("memory", object())):
+        with pytest.raises(ft.UserError, match=f"{name}: not an argument of this model; leave it out .* release"):
             model(IDS, **{name: value})
+    for name, value in (("inputs_embeds", torch.zeros(2, 6, 16)), ("output_attentions", True), ("memory", object())):
         with pytest.raises(UserError, match=f"{name}: not an argument of this model"):
             translator(IDS, labels=labels, **{name: value})
+    with pytest.raises(UserError, match="output_hidden_states: not an argument of this model"):
+        translator.encoder(IDS, output_hidden_states=True)
+    with pytest.raises(UserError, match="input_ids: missing; give tokens, or inputs_embeds"):
+        model()
 
 
 def test_both_names_of_the_memory(caplog):
@@ -161,3 +170,19 @@ def test_both_names_of_the_memory(caplog):
         translation = test_seq2seq.build("post-norm")(IDS, decoder_input_ids=torch.full((2, 1), EOS))
         assert translation.past_key_values is translation.cache is not None
     assert not caplog.records, "transformers warns about the old name, where it is its own"
+
+
+def test_options_of_configurations():
+    """transformers' names are ours, or refused; so are misspelt ones."""
+    config = ft.FeedbackTransformerConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=3)
+    assert (config.decoder_embed_dim, config.decoder_ffn_embed_dim, config.decoder_layers) == (16, 24, 3)
+    assert config.intermediate_size == 24 and not config.tie_word_embeddings
+    assert ft.FeedbackTransformerConfig(share_decoder_input_output_embed=True, tie_word_embeddings=True)
+    for kind in (ft.FeedbackTransformerConfig, ft.FeedbackDecoderConfig):
+        with pytest.raises(
+            UserError, match="tie_word_embeddings True: .* give share_decoder_input_output_em"
+        ):
+            kind(tie_word_embeddings=True)
+        with pytest.raises(UserError, match="decoder_layer: unknown; did you mean decoder_layers"):
+            kind(decoder_layer=3)
+        assert kind(architectures=["x"], torch_dtype="float32", my_note="hello").my_note == "hello"

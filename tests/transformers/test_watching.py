@@ -1,0 +1,162 @@
+"""Hidden states, attention, vectors in the place of tokens, packed texts, and generation that goes on."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
+from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.ops.layers import layer_norm  # noqa: E402
+from tests.transformers.test_modeling import KINDS, SPAN, V, build  # noqa: E402
+
+IDS = torch.randint(4, V, (2, 12), generator=torch.Generator().manual_seed(3))
+STACKS = ["feedback", "feedback-per-layer-spans", "feedback-vectors", "transformer", "all-attention"]
+close = dict(atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", STACKS)
+@torch.no_grad()
+def test_hidden_states(kind):
+    """Of a block, of blocks with a memory, and of decoding steps: the same, and nothing else changes."""
+    model = build(kind)
+    output = model(IDS, output_hidden_states=True)
+    torch.testing.assert_close(output.logits, model(IDS).logits, **close)
+    states = output.hidden_states
+    assert len(states) == 3 and all(x.shape == (2, 12, 16) for x in states)
+    torch.testing.assert_close(model.decoder.logits(states[-1]), output.logits, **close)
+    assert states[0].equal(model.decoder.embed(model.get_input_embeddings()(IDS), 0, None))
+    cache, parts = None, []
+    for part in IDS.split([5, 4, 1, 2], 1):
+        again = model(part, past_key_values=cache, output_hidden_states=True, use_cache=True)
+        cache = again.past_key_values
+        parts.append(again.hidden_states)
+    for whole, *pieces in zip(states, *parts):
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, **close)
+    made = model.generate(
+        IDS, max_new_tokens=3, do_sample=False, output_hidden_states=True, return_dict_in_generate=True
+    )
+    assert [len(step) for step in made.hidden_states] == [3, 3, 3] and made.hidden_states[1][0].shape == (2, 1, 16)
+    again = model(made.sequences, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(made.hidden_states[2][1], again[1][:, 13:14], **close)
+    assert model(IDS).hidden_states is None
+
+
+def test_hidden_states_have_gradients():
+    """Of a layer's parameters, through the layer that is looked at."""
+    model = build("feedback").train()
+    model(IDS, output_hidden_states=True).hidden_states[1].sum().backward()
+    assert model.decoder.layers[0].fc1.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", STACKS)
+@torch.no_grad()
+def test_attention(kind):
+    """Weights of a layer, times the values, are what its sublayer adds; a token attends to those before it alone."""
+    model = build(kind)
+    output = model(IDS, output_attentions=True, output_hidden_states=True)
+    assert len(output.attentions) == 2
+    for weights_BHTK in output.attentions:
+        assert weights_BHTK.shape == (2, 2, 12, 12) and weights_BHTK.triu(0).abs().max() == 0
+        assert (weights_BHTK.tril(-SPAN - 1) == 0).all() and (weights_BHTK[:, :, 1:].sum(-1) <= 1 + 1e-5).all()
+    cache = model(IDS[:, :5], use_cache=True).past_key_values
+    later = model(IDS[:, 5:], past_key_values=cache, output_attentions=True).attentions
+    for whole, part in zip(output.attentions, later):
+        assert part.shape == (2, 2, 7, min(5, SPAN) + 7)
+        torch.testing.assert_close(part, whole[:, :, 5:, 5 - min(5, SPAN) :], **close)
+    with pytest.raises(UserError, match="output_attentions: not with padding or packed texts"):
+        model(IDS, attention_mask=torch.ones_like(IDS).index_fill(1, torch.tensor([0]), 0), output_attentions=True)
+    with pytest.raises(UserError, match="output_attentions: not token by token; call the model on the whole text"):
+        model.generate(IDS, max_new_tokens=3, output_attentions=True, return_dict_in_generate=True)
+
+
+@torch.no_grad()
+def test_attention_is_that_of_the_layers():
+    model = build("transformer")
+    output = model(IDS, output_attentions=True, output_hidden_states=True)
+    layer, x_BTD = model.decoder.layers[0], output.hidden_states[0]
+    weights = layer.weights(SPAN)
+    source = layer_norm(x_BTD, weights.attn_norm if layer.normalize_before else None)
+    values_BTHE = layer.self_attn.v_proj(source).unflatten(-1, (2, -1))
+    attended = torch.einsum("bhtk,bkhe->bthe", output.attentions[0], values_BTHE).flatten(2)
+    x_BTD = x_BTD + layer.self_attn.out_proj(attended)
+    if not layer.normalize_before:
+        x_BTD = layer_norm(x_BTD, weights.attn_norm)
+    hidden = torch.relu(layer.fc1(layer_norm(x_BTD, weights.ffn_norm if layer.normalize_before else None)))
+    x_BTD = x_BTD + layer.fc2(hidden)
+    expected = x_BTD if layer.normalize_before else layer_norm(x_BTD, weights.ffn_norm)
+    torch.testing.assert_close(output.hidden_states[1], expected, **close)
+
+
+def test_an_lstm_shows_nothing():
+    model = build("lstm")
+    for name, text in (("output_hidden_states", "LSTM: does not show"), ("output_attentions", "LSTM has no attention")):
+        with pytest.raises(UserError, match=text):
+            model(IDS, **{name: True})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_vectors_in_the_place_of_tokens(kind):
+    model = build(kind)
+    vectors = model.get_input_embeddings()(IDS)
+    assert model(inputs_embeds=vectors).logits.equal(model(IDS).logits)
+    assert not model(IDS, inputs_embeds=vectors.flip(1)).logits.equal(model(IDS).logits)
+    made = model.generate(inputs_embeds=vectors, max_new_tokens=4, do_sample=False)
+    assert made.equal(model.generate(IDS, max_new_tokens=4, do_sample=False)[:, 12:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_texts(kind):
+    """Logits and gradients of texts in one row are those of the texts alone; each row goes on with its last one."""
+    model = build(kind)
+    lengths = [[4, 5, 3], [1, 7, 4]]
+    positions = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in lengths])
+    logits = model(IDS, position_ids=positions).logits
+    for row, ids, found in zip(lengths, IDS.split(1), logits.split(1)):
+        for text, part in zip(ids.split(row, 1), found.split(row, 1)):
+            torch.testing.assert_close(part, model(text).logits, **close)
+    with torch.no_grad():
+        cache = model(IDS[:, :10], position_ids=positions[:, :10], use_cache=True).past_key_values
+        later = model(IDS[:, 10:], past_key_values=cache).logits
+        torch.testing.assert_close(later, logits[:, 10:].detach(), **close)
+    model.train()
+    loss = model(IDS, position_ids=positions, shift_labels=IDS).loss
+    (gradient,) = torch.autograd.grad(loss, model.get_input_embeddings().parameters().__next__())
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["feedback", "transformer", "lstm", "feedback-vectors"])
+@pytest.mark.parametrize("beams", [1, 3])
+@torch.no_grad()
+def test_generation_that_goes_on(kind, beams):
+    """With the new tokens, or with the whole text: as from the whole text without a memory."""
+    model = build(kind)
+    options = dict(max_new_tokens=5, do_sample=False, num_beams=beams)
+    expected = model.generate(IDS, **options)
+    for first in (1, 4, 9):
+        kept = lambda first=first: model(IDS[:, :first], use_cache=True).past_key_values
+        new = IDS[:, first:]
+        for mask in (None, torch.ones_like(new), torch.ones_like(IDS)):
+            found = model.generate(new, attention_mask=mask, past_key_values=kept(), **options)
+            assert found.equal(expected[:, first:])
+        assert model.generate(input_ids=new, past_key_values=kept(), **options).equal(expected[:, first:])
+        assert model.generate(IDS, past_key_values=kept(), **options).equal(expected)
+    made = model.generate(new, past_key_values=kept(), return_dict_in_generate=True, **options)
+    assert made.sequences.equal(expected[:, first:])
+    made = model.generate(new, past_key_values=kept(), max_length=new.shape[1] + 2, do_sample=False)
+    assert made.shape == (2, new.shape[1] + 2)
+    with pytest.raises(UserError, match="past_key_values: holds 2 texts, not 1; give as many"):
+        model.generate(new[:1], past_key_values=kept(), **options)
+
+
+@torch.no_grad()
+def test_a_conversation():
+    """The memory of a generation goes on, too: it holds all tokens but the last one."""
+    model = build("feedback")
+    first = model.generate(IDS, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
+    new = torch.cat([first.sequences[:, -1:], IDS[:, :3]], 1)
+    again = model.generate(new, past_key_values=first.past_key_values, max_new_tokens=4, do_sample=False)
+    whole = torch.cat([first.sequences, IDS[:, :3]], 1)
+    expected = model.generate(whole, max_new_tokens=4, do_sample=False)
+    assert again.equal(expected[:, 15:])
+    assert isinstance(first.past_key_values, ft.StreamCache)
