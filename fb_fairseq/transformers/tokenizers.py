@@ -61,7 +61,6 @@ def build_tokenizer(
         bos_token=EOS,
         eos_token=EOS,
         pad_token=PAD,
-        unk_token=UNK,
         padding_side="right" if after_text else "left",
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
@@ -132,13 +131,16 @@ def _check(symbols: List[str]) -> None:
 
 
 def _contents(backend: Tokenizer) -> Dict:
-    """What is in tokenizer.json, without the settings of its user."""
-    return {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
+    """What is in tokenizer.json, without the settings of its user; earlier ones had ``<unk>`` as a special token."""
+    found = {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
+    found["added_tokens"] = [token for token in found["added_tokens"] if token["content"] != UNK]
+    return found
 
 
 def _finish(backend: Tokenizer) -> Tokenizer:
-    """Add the special symbols."""
-    backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
+    """Add the special symbols, without ``<unk>``: that is a word of a text, which ``skip_special_tokens`` leaves there,
+    as fairseq prints it."""
+    backend.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL if symbol != UNK])
     return backend
 
 

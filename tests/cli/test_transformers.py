@@ -180,7 +180,7 @@ def test_words(word_data, tmp_path, tied):  # noqa: F811
     with torch.no_grad():
         expected = fairseq_model.get_normalized_probs(fairseq_model(ids), log_probs=True)
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-6, rtol=1e-6)
-    assert tokenizer.decode(ids[0], skip_special_tokens=True) == "w1 w2 w70 w3"
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == "w1 w2 w70 <unk> w3"
     (tmp_path / "back").mkdir()
     import_transformers([str(tmp_path / "model"), "--out", str(tmp_path / "back/model.pt")])
     before, after = parameters(checkpoint), parameters(tmp_path / "back/model.pt")

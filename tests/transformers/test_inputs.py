@@ -179,9 +179,7 @@ def test_options_of_configurations():
     assert config.intermediate_size == 24 and not config.tie_word_embeddings
     assert ft.FeedbackTransformerConfig(share_decoder_input_output_embed=True, tie_word_embeddings=True)
     for kind in (ft.FeedbackTransformerConfig, ft.FeedbackDecoderConfig):
-        with pytest.raises(
-            UserError, match="tie_word_embeddings True: .* give share_decoder_input_output_em"
-        ):
+        with pytest.raises(UserError, match="tie_word_embeddings True: .* give share_decoder_input_output_em"):
             kind(tie_word_embeddings=True)
         with pytest.raises(UserError, match="decoder_layer: unknown; did you mean decoder_layers"):
             kind(decoder_layer=3)

@@ -167,10 +167,24 @@ def test_batches_are_padded_on_the_left(storage):
 def test_special_tokens(storage):
     tokenizer = storage(build_tokenizer(WORDS))
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("</s>", "</s>")
-    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (1, 2, 3)
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (1, 2)
     assert tokenizer.model_max_length > 10**12 and len(tokenizer) == len(WORDS)
     assert tokenizer("a", "the")["input_ids"] == [EOS, 4, EOS, 5], "two documents"
-    assert tokenizer.decode([0, 2, 4, 1], skip_special_tokens=True) == "a"
+    assert tokenizer.decode([0, 2, 4, 1, 3], skip_special_tokens=True) == "a <unk>", "as fairseq prints it"
+
+
+def test_lines_of_words():
+    """fairseq-preprocess ends each line with </s>; for a tokenizer, that is written into the text."""
+    text = "a the\n\n the  b a\nnonsense"
+    by_line = [EOS, *(index for line in text.split("\n") for index in [*split_words(line), EOS])]
+    assert build_tokenizer(WORDS)(text.replace("\n", " </s> "))["input_ids"] + [EOS] == by_line
+
+
+def test_earlier_exports(tmp_path):
+    """Their <unk> is a special token; the dictionary is found all the same."""
+    tokenizer = build_tokenizer(WORDS)
+    tokenizer.backend_tokenizer.add_special_tokens(["<unk>"])
+    assert dictionary_symbols(tokenizer) == WORDS
 
 
 def test_both_versions_of_transformers_know_the_class(tmp_path):
