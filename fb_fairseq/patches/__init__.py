@@ -11,6 +11,7 @@ Needed, all or in part:
     literal_values.py       options as plain values, not as code
     checkpoint_loading.py   damaged checkpoints; what a run resumes from
     checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
+    finished_run.py         a finished run that is started again
     model_hooks.py          what a model does before a training step and after an update
     encoder_layer.py        left-padded batches
     generation.py           --no-repeat-ngram-size and --replace-unk
@@ -49,6 +50,7 @@ from fb_fairseq.patches.criterion_check import patch_criterion_check
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
+from fb_fairseq.patches.finished_run import patch_finished_run
 from fb_fairseq.patches.generation import (
     patch_align_dict_default,
     patch_alignment_format,
@@ -103,6 +105,7 @@ NEEDED = (
     patch_log_file,
     patch_torchrun,
     patch_ddp_on_cpu,
+    patch_finished_run,
     patch_optimizer_step,
     patch_checkpoint_copy,
     patch_checkpoint_reading,
