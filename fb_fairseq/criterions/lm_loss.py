@@ -108,7 +108,8 @@ class LanguageModelLoss(FairseqCriterion):
 
         totals = summed(logging_outputs)
         tokens, judged, byte_count = (totals.get(name, 0.0) for name in ("ntokens", "judged", "bytes"))
-        if tokens == 0:
+        if tokens == 0:  # of weight 0: where there is no entry, fairseq's trainer logs -1, of weight 1
+            metrics.log_scalar("loss", math.nan, 0, round=3)
             return
         bits = totals["loss"] / math.log(2)
         metrics.log_scalar("loss", bits / tokens, tokens, round=3)

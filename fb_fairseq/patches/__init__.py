@@ -14,7 +14,7 @@ Needed, all or in part:
     finished_run.py         a finished run that is started again
     model_hooks.py          what a model does before a training step and after an update
     encoder_layer.py        left-padded batches
-    generation.py           --no-repeat-ngram-size and --replace-unk
+    generation.py           --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
     numpy_compat.py         numpy 2
     log_file.py             --log-file
     torchrun.py             several processes on CPUs and under torchrun
@@ -55,6 +55,7 @@ from fb_fairseq.patches.generation import (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_line_scores,
     patch_ngram_blocking,
     patch_search_values,
 )
@@ -102,6 +103,7 @@ NEEDED = (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_line_scores,
     patch_log_file,
     patch_torchrun,
     patch_ddp_on_cpu,

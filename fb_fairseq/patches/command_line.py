@@ -38,6 +38,7 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     "temperature": (1e-6, INFINITY),
 }
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
+BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 # Options that hold names of files and folders.
 PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
 
@@ -69,6 +70,10 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         if str(error):
             raise
         parser.error("--arch is missing; give one, such as --arch feedback_transformer_lm (--help lists all)")
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        parser.error("--task is missing; give the one of training, such as --task streaming_lm (--help lists all)")
     args = parsed[0] if parse_known else parsed
 
     def given(name: str) -> bool:
@@ -79,6 +84,8 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         if "${" in str(getattr(args, name, "")):
             raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give a name without it")
     _prepare_half_precision(args)
+    if hasattr(args, "output_word_stats"):  # fairseq-eval-lm
+        args.post_process = _word_pieces(args.post_process)
     prepare = _task_hook(args)
     if prepare is not None:
         prepare(args, given)
@@ -97,6 +104,13 @@ def _prepare_half_precision(args) -> None:
         args.tpu = False
     if getattr(args, "fp16", False) and (args.cpu or not torch.cuda.is_available()):
         args.fp16_no_flatten_grads = True
+
+
+def _word_pieces(post_process: Optional[str]) -> Optional[str]:
+    """What fairseq-eval-lm understands: for ``subword_nmt``, which --remove-bpe gives, it finds no pieces of words."""
+    if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
+        return post_process and f"{BPE_MARK} "
+    raise UserError(f"--post-process {post_process}: fairseq-eval-lm joins words of subword-nmt only; leave it out")
 
 
 def patch_hydra_values() -> None:

@@ -68,6 +68,9 @@ class StreamingLMConfig(FairseqDataclass):
     max_tokens: Any = II("dataset.max_tokens")
     max_tokens_valid: Any = II("dataset.max_tokens_valid")
     dataset_impl: Any = II("dataset.dataset_impl")
+    post_process: Any = II("common_eval.post_process")
+    output_word_probs: Any = II("eval_lm.output_word_probs")
+    output_word_stats: Any = II("eval_lm.output_word_stats")
 
 
 def check_own_options(cfg: StreamingLMConfig) -> None:
@@ -187,6 +190,29 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
             )
     if cfg.skip_remainder_batch:
         raise UserError("--skip-remainder-batch would drop targets in every epoch; leave it out")
+
+
+def counts_words(cfg: StreamingLMConfig) -> bool:
+    """Whether fairseq-eval-lm is asked for figures of words, which blocks and streams would cut."""
+    return bool(cfg.post_process or cfg.output_word_probs or cfg.output_word_stats)
+
+
+def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
+    """Check that a shard of an evaluation has streams of its own, and whole words.
+
+    Raises:
+        UserError: it has not.
+    """
+    if not shard < shards <= cfg.valid_streams:
+        raise UserError(
+            f"--num-shards {shards}, --shard-id {shard}: shards have the numbers 0 to {shards - 1}, and each needs a "
+            f"stream; --valid-streams is {cfg.valid_streams}"
+        )
+    if shards > 1 and counts_words(cfg):
+        raise UserError(
+            "--num-shards: a shard ends within a word; leave it out, or --post-process (--remove-bpe), "
+            "--output-word-probs and --output-word-stats"
+        )
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from fairseq.data import indexed_dataset
 
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.conftest import REPOSITORY
@@ -107,6 +108,13 @@ EVALUATION = [
     ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
     ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
+    ("fairseq-eval-lm", ["--gen-subset", ""], "--gen-subset: the name of a split is empty"),
+    (
+        "fairseq-eval-lm",
+        ["--valid-streams", "1", "--num-shards", "2"],
+        "--num-shards 2, --shard-id 0: .*needs a stream",
+    ),
+    ("fairseq-eval-lm", ["--num-shards", "2", "--shard-id", "2"], "--shard-id 2: shards have the numbers 0 to 1"),
     ("fairseq-validate", ["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
     ("fairseq-validate", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-validate", ["--max-tokens", "30"], "--max-tokens has no meaning on streams"),
@@ -142,6 +150,31 @@ def test_evaluation(commands, byte_data, trained, tmp_path, command, arguments, 
     if "--path" not in arguments:
         arguments += ["--path", names["model"]]
     refused(commands.run(command, byte_data, *TASK, *arguments), message)
+
+
+PADDING = {"all": [[1, 1, 1]] * 9, "some": [[1, 1, 9, 2]] * 9}
+NOTHING = [
+    ("fairseq-eval-lm", "all", "all of the split is <pad>"),
+    ("fairseq-validate", "all", "all of the split is <pad>"),
+    ("fairseq-eval-lm", "some", "has the symbol <pad>; use fairseq-validate"),
+]
+
+
+@pytest.mark.parametrize("command,split,message", NOTHING)
+def test_padding_as_text(commands, byte_data, trained, tmp_path, command, split, message):
+    """Padding is no target: a split of it has no loss, and within a stream fairseq's scorer mistakes the steps."""
+    shutil.copy(byte_data / "dict.txt", tmp_path)
+    builder = indexed_dataset.make_builder(str(tmp_path / f"{split}.bin"), "mmap", vocab_size=300)
+    for line in PADDING[split]:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(str(tmp_path / f"{split}.idx"))
+    subset = ["--valid-subset" if command == "fairseq-validate" else "--gen-subset", split]
+    refused(commands.run(command, tmp_path, *TASK, "--path", trained / "checkpoint_last.pt", *subset), message)
+
+
+def test_validation_without_task(commands, byte_data, trained):
+    arguments = ["--user-dir", PLUGIN, "--path", trained / "checkpoint_last.pt"]
+    refused(commands.run("fairseq-validate", byte_data, *arguments), "--task is missing; give the one of training")
 
 
 def test_evaluation_without_its_task(commands, byte_data, trained):

@@ -223,6 +223,8 @@ def test_layers_to_keep_in_fine_tuning(commands, byte_data, tmp_path, arch):
     run = dict(arch=arch, decoder_layers=3, disable_validation=True)
     kept = dict(run, decoder_layers_to_keep="0,2")
     train(byte_data, full, **run, max_update=2)
+    with pytest.raises(UserError, match="its optimizer had other parameters; give --reset-optimizer"):
+        train(byte_data, pruned, **kept, max_update=4, restore_file=full / "checkpoint_last.pt")
     train(byte_data, pruned, **kept, **reset, max_update=2, restore_file=full / "checkpoint_last.pt")
     cfg = torch.load(path, weights_only=True)["cfg"]["model"]
     assert (cfg["decoder_layers"], cfg["decoder_layers_to_keep"]) == (2, None)
