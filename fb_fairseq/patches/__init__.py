@@ -27,6 +27,8 @@ For comfort:
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
     model_loading.py        models that cannot be evaluated
+    ignored_options.py      options that fairseq ignores (for command_line.py)
+    best_metric.py          an unknown --best-checkpoint-metric
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
@@ -34,6 +36,7 @@ For comfort:
 ``wrapping.py`` wraps a function of fairseq once.
 """
 
+from fb_fairseq.patches.best_metric import patch_best_metric
 from fb_fairseq.patches.checkpoint_loading import (
     patch_checkpoint_reading,
     patch_load_errors,
@@ -63,7 +66,7 @@ from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_model_loading
+from fb_fairseq.patches.model_loading import patch_model_loading, patch_model_overrides
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -82,9 +85,11 @@ COMFORT = (
     patch_dictionary_errors,
     patch_search_values,
     patch_model_loading,
+    patch_model_overrides,
     patch_load_errors,
     patch_checkpoint_writing,
     patch_restore_file,
+    patch_best_metric,
     patch_save_dir_lock,
     patch_interruption,
     patch_train_step,

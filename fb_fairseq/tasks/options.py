@@ -91,18 +91,11 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
 
 # fairseq's options that would not do what they say, and why.
 NO_MEANING = {
-    "grouped_shuffling": "streams are read in order, never shuffled",
-    "update_ordered_indices_seed": "streams are read in order, never shuffled",
+    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled"),
 }
-
-
 NO_SOURCE = "a language model has no source sentence"
-NO_REFINEMENT = "is for models that refine a text in several passes"
 NO_MEANING_IN_GENERATION = {
     **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
-    **dict.fromkeys(["retain_iter_history", "iter_decode_eos_penalty", "iter_decode_max_iter"], NO_REFINEMENT),
-    **dict.fromkeys(["iter_decode_force_max_iter", "iter_decode_with_beam"], NO_REFINEMENT),
-    "iter_decode_with_external_reranker": NO_REFINEMENT,
     "constraints": "fairseq constrains translation only",
 }
 
