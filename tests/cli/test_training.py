@@ -215,6 +215,16 @@ def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
         )
 
 
+def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
+    """That it is tried out before training changes nothing else."""
+    for metric in ("loss", "bpb"):
+        train(byte_data, tmp_path / metric, max_update=4, dropout=0.1, best_checkpoint_metric=metric)
+    paths = [tmp_path / metric / "checkpoint_last.pt" for metric in ("loss", "bpb")]
+    assert_same_parameters(*paths)
+    loss, bpb = (torch.load(path)["extra_state"]["best"] for path in paths)
+    assert loss != bpb == pytest.approx(loss, rel=0.05)
+
+
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "all_attention_lm"])
 def test_layers_to_keep_in_fine_tuning(commands, byte_data, tmp_path, arch):
     """The new checkpoint says what it holds: it evaluates, exports, and the same command resumes."""
