@@ -1,6 +1,7 @@
 """``--criterion lm_loss``: cross-entropy, logged in the units in which language models are reported."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -9,8 +10,10 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from omegaconf import II
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses
 
 # Prefix, in logging outputs, of what a model wants to be logged (``extra["logged"]``).
@@ -37,7 +40,14 @@ def summed(logging_outputs: List[Dict[str, Any]]) -> Dict[str, float]:
     return sums
 
 
-@register_criterion("lm_loss", dataclass=FairseqDataclass)
+@dataclass
+class LanguageModelLossConfig(FairseqDataclass):
+    """fairseq's option that the loss refuses."""
+
+    sentence_avg: Any = II("optimization.sentence_avg")
+
+
+@register_criterion("lm_loss", dataclass=LanguageModelLossConfig)
 class LanguageModelLoss(FairseqCriterion):
     """Sum of the targets' negative log-likelihoods, without padding; in training, plus the penalty of adaptive spans.
 
@@ -55,8 +65,10 @@ class LanguageModelLoss(FairseqCriterion):
       the feedback memory.
     """
 
-    def __init__(self, task):
+    def __init__(self, task, sentence_avg=False):
         super().__init__(task)
+        if sentence_avg is True:  # (without a whole configuration it is the name of the other option)
+            raise UserError("--sentence-avg: --criterion lm_loss averages over tokens; leave it out")
         self.byte_data = getattr(task, "byte_data", False)  # fairseq's own tasks do not have it
         self.eos = task.target_dictionary.eos()
 
@@ -108,7 +120,8 @@ class LanguageModelLoss(FairseqCriterion):
 
         totals = summed(logging_outputs)
         tokens, judged, byte_count = (totals.get(name, 0.0) for name in ("ntokens", "judged", "bytes"))
-        if tokens == 0:
+        if tokens == 0:  # of weight 0: where there is no entry, fairseq's trainer logs -1, of weight 1
+            metrics.log_scalar("loss", math.nan, 0, round=3)
             return
         bits = totals["loss"] / math.log(2)
         metrics.log_scalar("loss", bits / tokens, tokens, round=3)

@@ -11,7 +11,7 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
     configuration.py              fairseq's configurations from options that are described elsewhere
     presets.py                    named architectures
     initialisation.py             --init-from-transformer; vanilla_checkpoint.py reads the file that it names
-    pruning.py                    --decoder-layers-to-keep
+    pruning.py                    --encoder-layers-to-keep, --decoder-layers-to-keep
 """
 
 from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used

@@ -30,7 +30,7 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.pruning import kept_layers, prune_memory
+from fb_fairseq.models.pruning import SIDES, kept_layers, prune
 from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
@@ -238,6 +238,8 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
         cfg = FeedbackDecoderConfig.from_namespace(values)
         decoder_options(cfg)  # before fairseq fails without naming the option
+        for side in SIDES:
+            kept_layers(args, side)  # the same
         alignments = getattr(getattr(task, "cfg", None), "load_alignments", False)
         if alignments:
             check_alignments(cfg)
@@ -295,7 +297,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         """
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
-        prune_memory(state_dict, kept_layers(model_cfg))
+        prune(state_dict, model_cfg)
         drop_fused_copies(state_dict, self)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 

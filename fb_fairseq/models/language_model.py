@@ -19,7 +19,7 @@ import fb_fairseq
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
-from fb_fairseq.models.pruning import kept_layers, prune_memory
+from fb_fairseq.models.pruning import kept_layers, prune
 from fb_fairseq.models.word_embeddings import check_dictionary, word_layers
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
@@ -277,7 +277,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
             UserError: it was trained with a dictionary of another size, or lacks the layers to keep.
         """
         check_dictionary(state_dict, "decoder", self.decoder.dictionary)
-        prune_memory(state_dict, kept_layers(model_cfg))
+        prune(state_dict, model_cfg)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
@@ -317,9 +317,9 @@ class AttentionLanguageModel(StreamingLanguageModel):
     @classmethod
     def stack_values(cls, cfg) -> dict:
         """See ``StreamingLanguageModel``; only the layers that pruning keeps are built."""
-        if cfg.decoder_layers_to_keep:
-            cfg.decoder_layers = len(kept_layers(cfg))
-        return super().stack_values(cfg)
+        kept = kept_layers(cfg)
+        values = super().stack_values(cfg)
+        return {**values, "decoder_layers": len(kept)} if kept else values
 
     @staticmethod
     def absolute_positions(cfg) -> Tuple[bool, int]:

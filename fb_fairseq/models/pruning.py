@@ -1,14 +1,17 @@
-"""``--decoder-layers-to-keep`` (LayerDrop, Fan et al. 2020): fairseq prunes a checkpoint's layers, this module the
-weights with which the memory mixes them."""
+"""``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` (LayerDrop, Fan et al. 2020): some of a checkpoint's
+layers, and the weights with which the memory mixes them."""
 
-from typing import Dict, List
+from contextlib import ExitStack
+from typing import Any, Dict, List
 
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.memory import FeedbackMemory
 
 LAYER_WEIGHTS = "decoder.memory.layer_weights"
+SIDES = ("encoder", "decoder")
 
 
 def parse_layers(option: str, text: str) -> List[int]:
@@ -21,45 +24,78 @@ def parse_layers(option: str, text: str) -> List[int]:
         UserError: the text is not such a list.
     """
     try:
-        return sorted(int(layer) for layer in text.split(","))
+        layers = sorted(int(layer) for layer in text.split(","))
     except ValueError:
-        raise UserError(f"{option} {text}: give layer numbers, counted from 0, for example 0,2,5") from None
+        layers = []
+    if not layers or layers[0] < 0 or len(set(layers)) < len(layers):
+        raise UserError(f"{option} {text}: give layer numbers, counted from 0, for example 0,2,5")
+    return layers
 
 
-def kept_layers(cfg) -> List[int]:
-    """The decoder layers to keep of a checkpoint; empty: all.
+def kept_layers(cfg, side: str = "decoder") -> List[int]:
+    """The layers to keep of a checkpoint; empty: all.
 
     Args:
         cfg: a model's configuration, or None; models without pruning do not have the option.
+        side: ``decoder`` or ``encoder``.
 
     Raises:
-        UserError: the option is not a list of layer numbers.
+        UserError: the option is not a list of layer numbers, or the model does not have these layers.
     """
-    text = getattr(cfg, "decoder_layers_to_keep", None)
-    return parse_layers(flag("decoder_layers_to_keep"), text) if text else []
+    text = getattr(cfg, f"{side}_layers_to_keep", None)
+    if not text:
+        return []
+    option = flag(f"{side}_layers_to_keep")
+    kept = parse_layers(option, text)
+    _check(option, kept, getattr(cfg, f"{side}_layers"), f"model has {flag(f'{side}_layers')}")
+    return kept
 
 
-def count_layers(state_dict: Dict[str, Tensor]) -> int:
-    """Number of decoder layers in a checkpoint."""
-    return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith("decoder.layers.")], default=-1)
+def _check(option: str, kept: List[int], layers: int, owner: str) -> None:
+    if max(kept) >= layers:
+        raise UserError(
+            f"{option} {','.join(map(str, kept))}: the {owner} {layers}, the layers 0 to {layers - 1}; give some of "
+            "these"
+        )
 
 
-def prune_memory(state_dict: Dict[str, Tensor], kept: List[int]) -> None:
-    """Keep only the kept layers' weights of the memory in a checkpoint, in place.
+def count_layers(state_dict: Dict[str, Tensor], side: str = "decoder") -> int:
+    """Number of decoder or encoder layers in a checkpoint."""
+    prefix = f"{side}.layers."
+    return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith(prefix)], default=-1)
+
+
+def prune(state_dict: Dict[str, Tensor], cfg: Any) -> None:
+    """Keep only the kept layers of a checkpoint, and their weights in the memory, in place.
+
+    Afterwards the configuration has the number of layers that are left, and none to keep: fairseq saves it with them.
+    (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is to be pruned.) A
+    checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run.
 
     Args:
-        kept: layers to keep, counted from 0; empty: all.
+        cfg: the model's configuration; or None.
 
     Raises:
         UserError: the checkpoint does not have these layers.
     """
-    if not kept:
-        return
-    layers = count_layers(state_dict)
-    if max(kept) >= layers:
-        raise UserError(
-            f"{flag('decoder_layers_to_keep')} {','.join(map(str, kept))}: the checkpoint has the layers 0 to "
-            f"{layers - 1}; give some of these"
-        )
-    if LAYER_WEIGHTS in state_dict:
+    for side in SIDES:
+        kept = kept_layers(cfg, side)
+        if not kept:
+            continue
+        layers = count_layers(state_dict, side)
+        if layers != len(kept):
+            _check(flag(f"{side}_layers_to_keep"), kept, layers, "checkpoint has")
+            _keep(state_dict, side, kept)
+        with open_dict(cfg) if OmegaConf.is_config(cfg) else ExitStack():
+            setattr(cfg, f"{side}_layers", len(kept))
+            setattr(cfg, f"{side}_layers_to_keep", None)
+
+
+def _keep(state_dict: Dict[str, Tensor], side: str, kept: List[int]) -> None:
+    for name in [name for name in state_dict if name.startswith(f"{side}.layers.")]:
+        parts, value = name.split("."), state_dict.pop(name)
+        if int(parts[2]) in kept:
+            parts[2] = str(kept.index(int(parts[2])))
+            state_dict[".".join(parts)] = value
+    if side == "decoder" and LAYER_WEIGHTS in state_dict:
         state_dict[LAYER_WEIGHTS] = FeedbackMemory.keep_layers(state_dict[LAYER_WEIGHTS], kept)

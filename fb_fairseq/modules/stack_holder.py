@@ -2,6 +2,7 @@
 
 import torch.nn as nn
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack
 
 
@@ -27,3 +28,12 @@ class StackHolder(nn.Module):
         super().train(mode)
         self.stack.train(mode)
         return self
+
+    def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
+        """What fairseq calls before evaluation and generation.
+
+        Raises:
+            UserError: dropout is to be retained, which a stack has in training only.
+        """
+        if retain_dropout:
+            raise UserError("--retain-dropout: this model has dropout in training only; leave it out")

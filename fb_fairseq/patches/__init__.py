@@ -11,9 +11,10 @@ Needed, all or in part:
     literal_values.py       options as plain values, not as code
     checkpoint_loading.py   damaged checkpoints; what a run resumes from
     checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
+    finished_run.py         a finished run that is started again
     model_hooks.py          what a model does before a training step and after an update
     encoder_layer.py        left-padded batches
-    generation.py           --no-repeat-ngram-size and --replace-unk
+    generation.py           --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
     numpy_compat.py         numpy 2
     log_file.py             --log-file
     torchrun.py             several processes on CPUs and under torchrun
@@ -26,6 +27,8 @@ For comfort:
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
     model_loading.py        models that cannot be evaluated
+    ignored_options.py      options that fairseq ignores (for command_line.py)
+    best_metric.py          an unknown --best-checkpoint-metric
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
@@ -33,6 +36,7 @@ For comfort:
 ``wrapping.py`` wraps a function of fairseq once.
 """
 
+from fb_fairseq.patches.best_metric import patch_best_metric
 from fb_fairseq.patches.checkpoint_loading import (
     patch_checkpoint_reading,
     patch_load_errors,
@@ -49,10 +53,12 @@ from fb_fairseq.patches.criterion_check import patch_criterion_check
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
+from fb_fairseq.patches.finished_run import patch_finished_run
 from fb_fairseq.patches.generation import (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_line_scores,
     patch_ngram_blocking,
     patch_search_values,
 )
@@ -60,7 +66,7 @@ from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_model_loading
+from fb_fairseq.patches.model_loading import patch_model_loading, patch_model_overrides
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -79,9 +85,11 @@ COMFORT = (
     patch_dictionary_errors,
     patch_search_values,
     patch_model_loading,
+    patch_model_overrides,
     patch_load_errors,
     patch_checkpoint_writing,
     patch_restore_file,
+    patch_best_metric,
     patch_save_dir_lock,
     patch_interruption,
     patch_train_step,
@@ -100,9 +108,11 @@ NEEDED = (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_line_scores,
     patch_log_file,
     patch_torchrun,
     patch_ddp_on_cpu,
+    patch_finished_run,
     patch_optimizer_step,
     patch_checkpoint_copy,
     patch_checkpoint_reading,

@@ -110,6 +110,8 @@ def _load_with_clear_errors(original, self, filename, *args, **kwargs):
             raise cause from None
         if "Cannot load model parameters" in str(error):
             raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
+        if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
+            raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
         raise
 
 

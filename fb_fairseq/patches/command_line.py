@@ -2,6 +2,7 @@
 
 import math
 import sys
+from argparse import ArgumentTypeError
 from types import MethodType
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -9,7 +10,9 @@ import torch
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.help_text import HELP, show_help
+from fb_fairseq.patches.ignored_options import check_generation, check_training
 from fb_fairseq.patches.wrapping import wrap_once
 
 INFINITY = math.inf
@@ -35,9 +38,22 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(["no_repeat_ngram_size", "prefix_size"], AT_LEAST_0),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "relu_dropout"], PROBABILITY),
     **dict.fromkeys(["encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "momentum"], PROBABILITY),
+    **dict.fromkeys(["lenpen", "unkpen", "diverse_beam_strength", "lm_weight"], (-INFINITY, INFINITY)),
+    **dict.fromkeys(["warmup_init_lr", "min_lr", "max_lr", "end_learning_rate", "lr_shrink"], AT_LEAST_0),
+    **dict.fromkeys(["lr_patience", "patience", "diversity_rate", "sampling_topk"], AT_LEAST_0),
+    **dict.fromkeys(["lr_period_updates", "total_num_update", "diverse_beam_groups"], AT_LEAST_1),
+    "adam_betas": (0, 0.999999),
+    "ema_decay": PROBABILITY,
+    "sampling_topp": (1e-6, 1),
     "temperature": (1e-6, INFINITY),
 }
+OFF = -1  # the default of these, which turns them off
+MAY_BE_OFF = (
+    *("warmup_init_lr", "lr_period_updates", "patience"),
+    *("diversity_rate", "sampling_topk", "sampling_topp", "diverse_beam_groups"),
+)
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
+BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 # Options that hold names of files and folders.
 PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
 
@@ -54,8 +70,18 @@ def patch_command_line() -> None:
     Remove when: a supported fairseq checks its options; none does yet.
     """
     from fairseq import options
+    from fairseq.dataclass import utils
 
     wrap_once(options, "parse_args_and_arch", "command_line", _parse)
+    wrap_once(utils, "eval_str_list", "command_line", _list_of)
+
+
+def _list_of(original, x, x_type=float):
+    """The numbers of an option such as --update-freq; fairseq takes 2.5 for 2 where it wants whole numbers."""
+    numbers = original(x, x_type)
+    if x_type is int and numbers is not None and numbers != original(x, float):
+        raise ArgumentTypeError(f"{x}: must be whole numbers")  # argparse names the option
+    return numbers
 
 
 def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
@@ -69,16 +95,25 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         if str(error):
             raise
         parser.error("--arch is missing; give one, such as --arch feedback_transformer_lm (--help lists all)")
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        parser.error("--task is missing; give the one of training, such as --task streaming_lm (--help lists all)")
     args = parsed[0] if parse_known else parsed
 
     def given(name: str) -> bool:
         return any(word == flag(name) or word.startswith(f"{flag(name)}=") for word in words)
 
     check_values(vars(args))
+    check_training(vars(args))
+    if hasattr(args, "beam"):
+        check_generation(args, given)
     for name in PATHS:
         if "${" in str(getattr(args, name, "")):
             raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give a name without it")
     _prepare_half_precision(args)
+    if hasattr(args, "output_word_stats"):  # fairseq-eval-lm
+        args.post_process = _word_pieces(args.post_process)
     prepare = _task_hook(args)
     if prepare is not None:
         prepare(args, given)
@@ -99,6 +134,13 @@ def _prepare_half_precision(args) -> None:
         args.fp16_no_flatten_grads = True
 
 
+def _word_pieces(post_process: Optional[str]) -> Optional[str]:
+    """What fairseq-eval-lm understands: for ``subword_nmt``, which --remove-bpe gives, it finds no pieces of words."""
+    if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
+        return post_process and f"{BPE_MARK} "
+    raise UserError(f"--post-process {post_process}: fairseq-eval-lm joins words of subword-nmt only; leave it out")
+
+
 def patch_hydra_values() -> None:
     """The same for numbers in the configuration of ``fairseq-hydra-train``, before training.
 
@@ -114,6 +156,7 @@ def _init_trainer(original, self, cfg, *args, **kwargs):
     for group in cfg.values():
         if isinstance(group, Mapping):
             check_values(group)
+            check_training(group)
     original(self, cfg, *args, **kwargs)
 
 
@@ -125,12 +168,17 @@ def check_values(values: Mapping[str, Any]) -> None:
     """
     for name, value in values.items():
         lowest, highest = LIMITS.get(name, (-INFINITY, INFINITY))
+        if name == "adam_betas" and isinstance(value, str):
+            value = parse_literal(value)
         for number in _numbers(value, name in LIMITS):
+            if number == OFF and name in MAY_BE_OFF:
+                continue
             if math.isnan(number) or name in LIMITS and math.isinf(number) and name not in MAY_BE_INFINITE:
                 raise UserError(f"{flag(name)} {value}: must be a finite number")
             if not lowest <= number <= highest:
                 bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:g}"
-                raise UserError(f"{flag(name)} {value}: must be {bounds}")
+                off = f", or {OFF} (off)" if name in MAY_BE_OFF else ""
+                raise UserError(f"{flag(name)} {value}: must be {bounds}{off}")
 
 
 def _numbers(value: Any, from_text: bool) -> Iterator[float]:

@@ -259,9 +259,11 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
     """
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(folder)
+    writer = None
 
     def write(entry: dict) -> None:
+        nonlocal writer
+        writer = writer or SummaryWriter(folder)  # not before: a finished run writes nothing
         for name, value in entry.items():
             if name != "frames":
                 writer.add_scalar(name, value, entry["frames"])

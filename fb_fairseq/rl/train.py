@@ -1,6 +1,7 @@
 """The training loop: logging, checkpoints, resuming."""
 
 import os
+import sys
 from time import perf_counter
 from typing import Callable, Dict, Sequence
 
@@ -43,6 +44,12 @@ def train(
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     if os.path.exists(checkpoint):
         trainer.load_state_dict(load_checkpoint(checkpoint))
+        if trainer.frames >= options.frames:
+            frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
+            print(
+                f"this run is finished: {frames}; nothing is trained or written (to go on, give more)", file=sys.stderr
+            )
+            return trainer
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames
     saved_at = perf_counter()

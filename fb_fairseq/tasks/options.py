@@ -68,6 +68,9 @@ class StreamingLMConfig(FairseqDataclass):
     max_tokens: Any = II("dataset.max_tokens")
     max_tokens_valid: Any = II("dataset.max_tokens_valid")
     dataset_impl: Any = II("dataset.dataset_impl")
+    post_process: Any = II("common_eval.post_process")
+    output_word_probs: Any = II("eval_lm.output_word_probs")
+    output_word_stats: Any = II("eval_lm.output_word_stats")
 
 
 def check_own_options(cfg: StreamingLMConfig) -> None:
@@ -88,18 +91,11 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
 
 # fairseq's options that would not do what they say, and why.
 NO_MEANING = {
-    "grouped_shuffling": "streams are read in order, never shuffled",
-    "update_ordered_indices_seed": "streams are read in order, never shuffled",
+    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled"),
 }
-
-
 NO_SOURCE = "a language model has no source sentence"
-NO_REFINEMENT = "is for models that refine a text in several passes"
 NO_MEANING_IN_GENERATION = {
     **dict.fromkeys(["replace_unk", "print_alignment", "match_source_len"], NO_SOURCE),
-    **dict.fromkeys(["retain_iter_history", "iter_decode_eos_penalty", "iter_decode_max_iter"], NO_REFINEMENT),
-    **dict.fromkeys(["iter_decode_force_max_iter", "iter_decode_with_beam"], NO_REFINEMENT),
-    "iter_decode_with_external_reranker": NO_REFINEMENT,
     "constraints": "fairseq constrains translation only",
 }
 
@@ -187,6 +183,29 @@ def check_batch_options(cfg: StreamingLMConfig) -> None:
             )
     if cfg.skip_remainder_batch:
         raise UserError("--skip-remainder-batch would drop targets in every epoch; leave it out")
+
+
+def counts_words(cfg: StreamingLMConfig) -> bool:
+    """Whether fairseq-eval-lm is asked for figures of words, which blocks and streams would cut."""
+    return bool(cfg.post_process or cfg.output_word_probs or cfg.output_word_stats)
+
+
+def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
+    """Check that a shard of an evaluation has streams of its own, and whole words.
+
+    Raises:
+        UserError: it has not.
+    """
+    if not shard < shards <= cfg.valid_streams:
+        raise UserError(
+            f"--num-shards {shards}, --shard-id {shard}: shards have the numbers 0 to {shards - 1}, and each needs a "
+            f"stream; --valid-streams is {cfg.valid_streams}"
+        )
+    if shards > 1 and counts_words(cfg):
+        raise UserError(
+            "--num-shards: a shard ends within a word; leave it out, or --post-process (--remove-bpe), "
+            "--output-word-probs and --output-word-stats"
+        )
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:

@@ -6,6 +6,7 @@ from typing import Optional, Union
 
 from fairseq import utils
 from fairseq.data import Dictionary
+from fairseq.data.iterators import CountingIterator
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
@@ -16,6 +17,7 @@ from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_d
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
+from fb_fairseq.streams.fairseq.lines import LineScores
 from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.memory_files import MemoryFiles
 from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
@@ -25,7 +27,9 @@ from fb_fairseq.tasks.options import (
     check_architecture,
     check_batch_options,
     check_own_options,
+    check_shards,
     check_training_options,
+    counts_words,
     prepare_arguments,
 )
 
@@ -157,7 +161,12 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if batch_size:
             self.args.valid_streams = batch_size
         check_batch_options(self.args)
-        return self._evaluation_iterator(dataset, **kwargs).next_epoch_itr(shuffle=False)
+        check_shards(self.args, kwargs.get("num_shards", 1), kwargs.get("shard_id", 0))
+        iterator = self._evaluation_iterator(dataset, **kwargs)
+        batches = iterator.next_epoch_itr(shuffle=False)
+        if not counts_words(self.args):
+            return batches
+        return CountingIterator(LineScores(iterator.dataset).attach(batches), start=0, total=len(batches))
 
     def _evaluation_iterator(self, dataset: StreamDataset, num_shards=1, **kwargs) -> StreamBatchIterator:
         return self._iterator(self._arrange_for_evaluation(dataset, num_shards), num_shards=num_shards, **kwargs)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from fairseq.data import indexed_dataset
 
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.conftest import REPOSITORY
@@ -55,7 +56,19 @@ TRAIN = [
     (["--batch-size-valid", "7"], "--batch-size-valid 7, --valid-streams 3: both"),
     (["--max-tokens", "100"], "--max-tokens has no meaning on streams.*give --batch-size 14"),
     (["--sample-break-mode", "eos"], "--sample-break-mode eos.*leave it out"),
-    (["--grouped-shuffling"], "--grouped-shuffling: streams are read in order"),
+    (["--grouped-shuffling"], "--grouped-shuffling: streams are never shuffled"),
+    (["--curriculum", "1"], "--curriculum: streams are never shuffled; leave it out"),
+    (["--sentence-avg"], "--sentence-avg: --criterion lm_loss averages over tokens"),
+    (["--write-checkpoints-asynchronously"], "--write-checkpoints-asynchronously: .*no checkpoint_last.pt"),
+    (["--save-async"], "--write-checkpoints-asynchronously: "),
+    (["--best-checkpoint-metric", "nosuch"], "--best-checkpoint-metric nosuch: .*give one of accuracy, .*loss, .*ppl"),
+    (["--update-freq", "1,2.5"], "--update-freq: 1,2.5: must be whole numbers"),
+    (["--adam-betas", "(1.5, 0.9)"], r"--adam-betas \(1.5, 0.9\): must be from 0 to 0.999999"),
+    (
+        ["--lr-scheduler", "inverse_sqrt", "--warmup-init-lr=-5"],
+        r"--warmup-init-lr -5.0: must be 0 or more, or -1 \(off",
+    ),
+    (["--lr-shrink=-1"], "--lr-shrink -1.0: must be 0 or more"),
     (["--required-batch-size-multiple", "8"], "--required-batch-size-multiple 8: --batch-size 4"),
     (["--restore-file", "nowhere.pt"], "--restore-file nowhere.pt: no such file"),
     (["--restore-file", "{folder}"], "--restore-file .*: no such file"),
@@ -107,6 +120,13 @@ EVALUATION = [
     ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
     ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
+    ("fairseq-eval-lm", ["--gen-subset", ""], "--gen-subset: the name of a split is empty"),
+    (
+        "fairseq-eval-lm",
+        ["--valid-streams", "1", "--num-shards", "2"],
+        "--num-shards 2, --shard-id 0: .*needs a stream",
+    ),
+    ("fairseq-eval-lm", ["--num-shards", "2", "--shard-id", "2"], "--shard-id 2: shards have the numbers 0 to 1"),
     ("fairseq-validate", ["--path", "nowhere.pt"], "--path nowhere.pt: no such file"),
     ("fairseq-validate", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-validate", ["--max-tokens", "30"], "--max-tokens has no meaning on streams"),
@@ -123,6 +143,21 @@ EVALUATION = [
         ["--sampling", "--sampling-topk", "999", "--beam", "1"],
         "--sampling-topk 999: the vocabulary",
     ),
+    (
+        "fairseq-interactive",
+        ["--sampling", "--sampling-topk=-7"],
+        r"--sampling-topk -7: must be 0 or more, or -1 \(off",
+    ),
+    ("fairseq-interactive", ["--sampling", "--sampling-topp", "2"], "--sampling-topp 2.0: must be from 1e-06 to 1, or"),
+    ("fairseq-interactive", ["--diverse-beam-groups=-2"], "--diverse-beam-groups -2: must be 1 or more, or -1"),
+    ("fairseq-interactive", ["--lenpen", "inf"], "--lenpen inf: must be a finite number"),
+    ("fairseq-interactive", ["--decoding-format", "vote"], "--decoding-format: is for models that refine"),
+    ("fairseq-interactive", ["--iter-decode-max-iter", "3"], "--iter-decode-max-iter: is for models that refine"),
+    ("fairseq-interactive", ["--retain-dropout"], "--retain-dropout: this model has dropout in training only"),
+    ("fairseq-interactive", ["--retain-dropout-modules", "x"], "--retain-dropout-modules: .*without --retain-dropout"),
+    ("fairseq-generate", ["--num-shards", "2", "--shard-id", "1"], "--num-shards: fairseq generates for the whole"),
+    ("fairseq-eval-lm", ["--model-overrides", "{{'no_such':4}}"], "--model-overrides: .* option 'no_such'; correct it"),
+    ("fairseq-validate", ["--model-overrides", "{{'atention_span':4}}"], r"did you mean attention_span\?"),
     ("fairseq-interactive", ["--sampling-topk", "9"], "--sampling-topk requires --sampling"),
     ("fairseq-interactive", ["--replace-unk"], "--replace-unk: a language model has no source"),
     ("fairseq-interactive", ["--constraints"], "--constraints: fairseq constrains translation only"),
@@ -142,6 +177,31 @@ def test_evaluation(commands, byte_data, trained, tmp_path, command, arguments, 
     if "--path" not in arguments:
         arguments += ["--path", names["model"]]
     refused(commands.run(command, byte_data, *TASK, *arguments), message)
+
+
+PADDING = {"all": [[1, 1, 1]] * 9, "some": [[1, 1, 9, 2]] * 9}
+NOTHING = [
+    ("fairseq-eval-lm", "all", "all of the split is <pad>"),
+    ("fairseq-validate", "all", "all of the split is <pad>"),
+    ("fairseq-eval-lm", "some", "has the symbol <pad>; use fairseq-validate"),
+]
+
+
+@pytest.mark.parametrize("command,split,message", NOTHING)
+def test_padding_as_text(commands, byte_data, trained, tmp_path, command, split, message):
+    """Padding is no target: a split of it has no loss, and within a stream fairseq's scorer mistakes the steps."""
+    shutil.copy(byte_data / "dict.txt", tmp_path)
+    builder = indexed_dataset.make_builder(str(tmp_path / f"{split}.bin"), "mmap", vocab_size=300)
+    for line in PADDING[split]:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(str(tmp_path / f"{split}.idx"))
+    subset = ["--valid-subset" if command == "fairseq-validate" else "--gen-subset", split]
+    refused(commands.run(command, tmp_path, *TASK, "--path", trained / "checkpoint_last.pt", *subset), message)
+
+
+def test_validation_without_task(commands, byte_data, trained):
+    arguments = ["--user-dir", PLUGIN, "--path", trained / "checkpoint_last.pt"]
+    refused(commands.run("fairseq-validate", byte_data, *arguments), "--task is missing; give the one of training")
 
 
 def test_evaluation_without_its_task(commands, byte_data, trained):

@@ -9,6 +9,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.loops import step_loop
 from tests.cli.fairseq_commands import (
+    PLUGIN,
     assert_same_parameters,
     finish,
     json_logs,
@@ -212,6 +213,38 @@ def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
             "--model-overrides",
             "{'decoder_layers_to_keep': '0,3'}",
         )
+
+
+def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
+    """That it is tried out before training changes nothing else."""
+    for metric in ("loss", "bpb"):
+        train(byte_data, tmp_path / metric, max_update=4, dropout=0.1, best_checkpoint_metric=metric)
+    paths = [tmp_path / metric / "checkpoint_last.pt" for metric in ("loss", "bpb")]
+    assert_same_parameters(*paths)
+    loss, bpb = (torch.load(path)["extra_state"]["best"] for path in paths)
+    assert loss != bpb == pytest.approx(loss, rel=0.05)
+
+
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "all_attention_lm"])
+def test_layers_to_keep_in_fine_tuning(commands, byte_data, tmp_path, arch):
+    """The new checkpoint says what it holds: it evaluates, exports, and the same command resumes."""
+    reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)
+    full, pruned, path = tmp_path / "full", tmp_path / "pruned", tmp_path / "pruned/checkpoint_last.pt"
+    run = dict(arch=arch, decoder_layers=3, disable_validation=True)
+    kept = dict(run, decoder_layers_to_keep="0,2")
+    train(byte_data, full, **run, max_update=2)
+    with pytest.raises(UserError, match="its optimizer had other parameters; give --reset-optimizer"):
+        train(byte_data, pruned, **kept, max_update=4, restore_file=full / "checkpoint_last.pt")
+    train(byte_data, pruned, **kept, **reset, max_update=2, restore_file=full / "checkpoint_last.pt")
+    cfg = torch.load(path, weights_only=True)["cfg"]["model"]
+    assert (cfg["decoder_layers"], cfg["decoder_layers_to_keep"]) == (2, None)
+    assert "resuming at update 2" in train(byte_data, pruned, **kept, max_update=4)
+    evaluation = ["--user-dir", PLUGIN, "--task", "streaming_lm", "--cpu", "--gen-subset", "valid1", "--path"]
+    train(byte_data, tmp_path / "new", **kept, max_update=2)  # without a checkpoint: a model of two layers
+    assert "resuming at update 2" in train(byte_data, tmp_path / "new", **kept, max_update=4)
+    for checkpoint in (path, tmp_path / "new/checkpoint_last.pt"):
+        assert commands.run("fairseq-eval-lm", byte_data, *evaluation, checkpoint).status == 0
+        assert commands.run("fb-fairseq", "export", checkpoint, "--to", checkpoint.parent / "exported").status == 0
 
 
 def test_named_architecture(byte_data, tmp_path):

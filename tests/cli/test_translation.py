@@ -193,11 +193,19 @@ def test_alignments(tmp_path):
     assert log.count("training runs the reference loop") == 1
 
 
-def test_pruned_decoder(data, trained, tmp_path):
-    """Layers to keep, given in evaluation: memory weights of those that stay. (fairseq wants them for both sides.)"""
-    overrides = "{'encoder_layers_to_keep': '0', 'decoder_layers_to_keep': '1'}"
-    log = generate(data, trained[0] / "feedback/checkpoint_best.pt", model_overrides=overrides, beam=2, max_len_b=10)
+@pytest.mark.parametrize(
+    "kept", [dict(encoder_layers_to_keep="0", decoder_layers_to_keep="1"), dict(decoder_layers_to_keep="0")]
+)
+def test_pruned(data, trained, tmp_path, kept):
+    """Layers to keep, on one side or both, in evaluation or in fine-tuning, whose checkpoint says what it holds."""
+    checkpoint = trained[0] / "feedback/checkpoint_best.pt"
+    log = generate(data, checkpoint, model_overrides=str(kept), beam=2, max_len_b=10)
     assert len(hypotheses(log)) == 30
+    reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)
+    run = dict(kept, disable_validation=True)
+    train(data, tmp_path, **run, **reset, restore_file=checkpoint, max_update=2)
+    assert len(hypotheses(generate(data, tmp_path / "checkpoint_last.pt", beam=2, max_len_b=10))) == 30
+    assert "resuming at update 2" in train(data, tmp_path, **run, max_update=4)
 
 
 def test_another_models_checkpoint(data, trained, tmp_path):

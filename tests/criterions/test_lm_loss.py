@@ -57,6 +57,16 @@ def test_sums(criterion):
     assert values["bpb"] == pytest.approx(bits / 3, abs=6e-5)
 
 
+def test_a_batch_without_targets_has_no_weight(criterion):
+    nothing = {"loss": torch.tensor(0.0), "ntokens": 0, "nsentences": 1, "sample_size": 0, "correct": 0, "judged": 0}
+    something = {**nothing, "loss": torch.tensor(2 * math.log(2)), "ntokens": 1}
+    with metrics.aggregate(new_root=True) as agg:
+        for output in (nothing, something, nothing):
+            LanguageModelLoss.reduce_metrics([output])
+            assert "loss" in agg, "or fairseq's trainer logs -1"
+        assert agg.get_smoothed_values()["loss"] == 2
+
+
 def test_logging_waits_for_the_device_once(monkeypatch):
     """Each number that is read from a tensor by itself would be a wait."""
     parts = {"loss": torch.tensor(2.0).double(), "correct": torch.tensor(1), "ntokens": 4, "measure_span": 1.5}

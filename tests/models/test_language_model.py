@@ -172,9 +172,14 @@ def test_layers_to_keep(composition):
     weights = state["decoder.memory.layer_weights"]
     expected = weights[[0, 1, 3]] if composition == "weighted" else weights[[0, 2]][:, [0, 1, 3]]
     assert pruned.decoder.memory.layer_weights.equal(expected)
-    cfg.decoder_layers_to_keep = "0,5"
-    with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        pruned.load_state_dict(dict(state), model_cfg=cfg)
+    assert (cfg.decoder_layers, cfg.decoder_layers_to_keep) == (2, None), "saved with the parameters that are left"
+    cfg.decoder_layers, cfg.decoder_layers_to_keep = 3, "0,2"  # the same command resumes
+    pruned.load_state_dict(pruned.state_dict(), model_cfg=cfg)
+    assert pruned.decoder.memory.layer_weights.equal(expected)
+    for layers, kept, message in ((3, "0,5", "0 to 2"), (7, "0,5", "0 to 2"), (3, "1,1", "give layer numbers")):
+        cfg.decoder_layers, cfg.decoder_layers_to_keep = layers, kept
+        with pytest.raises(UserError, match=f"--decoder-layers-to-keep {kept}.*{message}"):
+            pruned.load_state_dict(dict(state), model_cfg=cfg)
 
 
 def test_learned_positions_are_refused_on_streams():

@@ -82,6 +82,8 @@ from fairseq.logging import progress_bar
 from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 import omegaconf
@@ -103,9 +105,13 @@ targets = [
     (checkpoint_utils, "torch_persistent_save", ["checkpoint_writing"]),
     (checkpoint_utils, "save_checkpoint", ["stream_memory_saving"]),
     (options, "parse_args_and_arch", ["command_line"]),
+    (dataclass_utils, "eval_str_list", ["command_line"]),
     (Trainer, "__init__", ["hydra_values"]),
     (checkpoint_utils, "load_model_ensemble_and_task", ["model_loading"]),
-    (checkpoint_utils, "load_checkpoint", ["restore_file", "save_dir_lock"]),
+    (checkpoint_utils, "load_checkpoint", ["restore_file", "best_metric", "save_dir_lock", "finished_run"]),
+    (checkpoint_utils, "overwrite_args_by_name", ["model_overrides"]),
+    (Trainer, "save_checkpoint", ["finished_run"]),
+    (SequenceScorer, "generate", ["line_scores"]),
     (indexed_dataset, "make_dataset", ["indexed_data"]),
     (Dictionary, "add_from_file", ["dictionary_errors"]),
     (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading"]),

@@ -161,6 +161,12 @@ def test_commands(tmp_path, capsys):
         file.write('{"frames": 240, "ent')  # interrupted while writing
     main(["train", *arguments, "--out", str(out), "--frames", "240"])
     assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+    capsys.readouterr()
+    main(["train", *arguments, "--out", str(out), "--frames", "240", "--tensorboard-logdir", str(tmp_path / "tb2")])
+    assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
+    assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+    assert not (tmp_path / "tb2").exists()
     assert list((tmp_path / "tb").iterdir())
     main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
     main(

@@ -84,13 +84,17 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
         combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
 
     Raises:
-        UserError: the split is missing or empty.
+        UserError: the split is missing or empty, or all of it is padding.
     """
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
+    if not os.path.basename(path):
+        raise UserError("--train-subset, --valid-subset, --gen-subset: the name of a split is empty; give all names")
     is_empty_file = os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0  # fairseq cannot map it
     dataset = None if is_empty_file else data_utils.load_indexed_dataset(path, dictionary, impl, combine=combine)
     if is_empty_file or (dataset is not None and not dataset.sizes.sum()):
         raise UserError(f"{path}: the split is empty; {remedy}")
     if dataset is None:
         raise UserError(f"{path}: the split is missing; {remedy}")
+    if not any(dataset[i].ne(dictionary.pad()).any() for i in range(len(dataset))):  # as a rule it reads one item
+        raise UserError(f"{path}: all of the split is {dictionary.pad_word}; {remedy}")
     return dataset

@@ -49,7 +49,7 @@ class LabelledCorpus:
         dictionary: the dictionary of labels.
 
     Raises:
-        UserError: a sequence has more or fewer labels than inputs.
+        UserError: a sequence has more or fewer labels than inputs, or none of them counts.
     """
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
@@ -59,9 +59,9 @@ class LabelledCorpus:
         if IGNORED in dictionary:
             ignored.append(dictionary.index(IGNORED))
         self.ignored = torch.tensor(ignored)
-        self._check_sizes()
+        self._check()
 
-    def _check_sizes(self) -> None:
+    def _check(self) -> None:
         input_sizes, label_sizes = (np.asarray(corpus.dataset.sizes) for corpus in (self.inputs, self.labels))
         if len(input_sizes) != len(label_sizes):
             raise UserError(
@@ -73,6 +73,9 @@ class LabelledCorpus:
                 f"{self.path}: line {line + 1} has {input_sizes[line] - 1} inputs, but {label_sizes[line] - 1} labels; "
                 f"give each symbol a label ({IGNORED} if it has none)"
             )
+        labels = self.labels.dataset
+        if all(torch.isin(labels[line], self.ignored).all() for line in range(len(labels))):  # as a rule it reads one
+            raise UserError(f"{self.path}: none of its symbols has a label (only {IGNORED}); give some of them one")
 
     @property
     def ends(self) -> np.ndarray:

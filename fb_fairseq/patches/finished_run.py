@@ -1,0 +1,115 @@
+"""A finished run that is started again ends at once."""
+
+import logging
+import sys
+from types import SimpleNamespace
+from typing import Any, Optional
+
+from fb_fairseq.errors import flag
+from fb_fairseq.patches.interruption import TRAINING_MODULES
+from fb_fairseq.patches.wrapping import wrap_once
+
+STOPPING = "stopping"  # the entry of a checkpoint's extra_state that this module adds
+
+logger = logging.getLogger(__name__)
+
+
+def patch_finished_run() -> None:
+    """End a run at once if its checkpoint has reached ``--max-update``, ``--max-epoch``, ``--stop-time-hours``,
+    ``--stop-min-lr`` or ``--patience``.
+
+    fairseq looks at the number of updates and the time after an update, not before: the same command twice trains a
+    finished model one update further, and overwrites its checkpoints. Checkpoints do not say for how many validations
+    the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq looks before an update; none does yet.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    wrap_once(Trainer, "save_checkpoint", "finished_run", _save_checkpoint)
+    wrap_once(checkpoint_utils, "load_checkpoint", "finished_run", _load_checkpoint)
+    for name in TRAINING_MODULES:
+        module = sys.modules.get(name)
+        if hasattr(module, "validate_and_save") and hasattr(module, "train"):
+            wrap_once(module, "train", "finished_run", _train)
+
+
+def _save_checkpoint(original, self, filename, extra_state):
+    stop, plateau = _early_stop(), _plateau(self)
+    stopping = {"best": getattr(stop, "best", None), "num_runs": getattr(stop, "num_runs", 0)}
+    if plateau is not None:
+        stopping["num_bad_epochs"] = plateau.num_bad_epochs
+    return original(self, filename, {**extra_state, STOPPING: stopping})
+
+
+def _load_checkpoint(original, cfg, trainer, **kwargs):
+    extra_state, epoch_itr = original(cfg, trainer, **kwargs)
+    if extra_state is not None:
+        stopping = extra_state.get(STOPPING, {})
+        worse = 0 if cfg.reset_meters or cfg.reset_optimizer else stopping.get("num_runs", 0)
+        if worse or stopping.get("best") is not None:
+            _early_stop().best, _early_stop().num_runs = stopping["best"], worse
+        if _plateau(trainer) is not None and not (cfg.reset_lr_scheduler or cfg.reset_optimizer):
+            _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
+            if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
+                trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
+        reached = limit_reached(
+            trainer.cfg,
+            trainer.get_num_updates(),
+            epoch_itr.next_epoch_idx,
+            extra_state.get("previous_training_time", 0) / 3600,
+            worse,
+            trainer.get_lr(),
+        )
+        if reached:
+            logger.info(
+                f"this run is finished: {reached}; nothing is trained or written (to go on, change that option)"
+            )
+            epoch_itr.is_finished = True
+    return extra_state, epoch_itr
+
+
+def _train(original, cfg, trainer, task, epoch_itr):
+    """One epoch: no validation losses and the request to stop, if there is nothing to train."""
+    if getattr(epoch_itr, "is_finished", False):
+        return [None], True
+    return original(cfg, trainer, task, epoch_itr)
+
+
+def _early_stop() -> Any:
+    """fairseq's ``should_stop_early``, which keeps the best loss and the validations since as its attributes."""
+    modules = (sys.modules.get(name) for name in reversed(TRAINING_MODULES))
+    found = (module.should_stop_early for module in modules if hasattr(module, "should_stop_early"))
+    return next(found, SimpleNamespace())  # in a program that calls fairseq's trainer
+
+
+def _plateau(trainer) -> Any:
+    """torch's ``ReduceLROnPlateau``, if the trainer's scheduler has one."""
+    return getattr(trainer.lr_scheduler, "lr_scheduler", None)
+
+
+def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, lr: float) -> Optional[str]:
+    """The option that ends training here, and how far training has come; None if it goes on.
+
+    Args:
+        cfg: fairseq's configuration.
+        updates: the number of updates so far.
+        next_epoch: the epoch that would go on or begin, counted from 1.
+        hours: the time that training has taken so far.
+        worse: the number of validations since the best one.
+        lr: the learning rate.
+    """
+    limits, patience = cfg.optimization, cfg.checkpoint.patience
+    if limits.max_update and updates >= limits.max_update:
+        return f"update {updates} of {flag('max_update')} {limits.max_update}"
+    if limits.max_epoch and next_epoch > limits.max_epoch:
+        return f"epoch {next_epoch - 1} of {flag('max_epoch')} {limits.max_epoch}"
+    if limits.stop_time_hours > 0 and hours > limits.stop_time_hours:
+        return f"{hours:.4g} hours of {flag('stop_time_hours')} {limits.stop_time_hours:g}"
+    if lr <= limits.stop_min_lr:
+        return f"learning rate {lr:g}, {flag('stop_min_lr')} {limits.stop_min_lr:g}"
+    if 0 < patience <= worse:
+        return f"{worse} validations without improvement, {flag('patience')} {patience}"
+    return None
