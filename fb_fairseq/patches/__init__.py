@@ -30,7 +30,8 @@ For comfort:
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
 
-``wrapping.py`` wraps a function of fairseq once.
+``wrapping.py`` wraps a function of fairseq once; ``numpy_values.py`` builds numpy's values in checkpoints (for
+safe_globals.py).
 """
 
 from fb_fairseq.patches.checkpoint_loading import (
