@@ -9,12 +9,14 @@ import os
 from enum import Enum
 from typing import Any, Dict
 
+import torch
 from omegaconf import OmegaConf
 
+from fb_fairseq.checkpoint_contents import check_complete, check_optimizer, using
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams import resume
-from fb_fairseq.tensor_files import DAMAGED, check_intact, is_intact, load_checkpoint, refusal
+from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint
 
 
 def patch_checkpoint_reading() -> None:
@@ -32,26 +34,18 @@ def patch_checkpoint_reading() -> None:
 
 
 def _load_intact_checkpoint(original, path, *args, **kwargs):
-    if os.path.exists(path):  # otherwise a remote path of iopath, or missing
-        try:
-            check_intact(path)
-        except UserError:
-            raise UserError(_damaged_checkpoint_message(path)) from None
-    try:
+    if not os.path.exists(path):  # a remote path of iopath, or missing
         return original(path, *args, **kwargs)
-    except Exception as error:  # unpickling a file of another kind can fail in any way
-        if not os.path.exists(path) or is_checkpoint(path):
-            raise
-        raise refusal(path, error) from None
-
-
-def is_checkpoint(path: str) -> bool:
-    """Whether a file holds a model of fairseq."""
     try:
-        load_checkpoint(path)
-    except (OSError, UserError):
-        return False
-    return True
+        content = load_checkpoint(path, mapped=True)
+    except UserError as error:
+        if DAMAGED not in str(error):
+            raise
+        raise UserError(_damaged_checkpoint_message(path)) from None
+    check_complete(path, content)
+    del content
+    with using(path):
+        return original(path, *args, **kwargs)
 
 
 def _damaged_checkpoint_message(path: str) -> str:
@@ -100,17 +94,22 @@ def patch_load_errors() -> None:
 
 
 def _load_with_clear_errors(original, self, filename, *args, **kwargs):
-    try:
-        return original(self, filename, *args, **kwargs)
-    except UserError:
-        raise
-    except Exception as error:
-        cause = error.__context__
-        if isinstance(cause, UserError):
-            raise cause from None
-        if "Cannot load model parameters" in str(error):
-            raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
-        raise
+    with using(filename):
+        try:
+            restored = original(self, filename, *args, **kwargs)
+        except UserError:
+            raise
+        except Exception as error:
+            cause = error.__context__
+            if isinstance(cause, UserError):
+                raise cause from None
+            if "Cannot load model parameters" in str(error):
+                raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
+            raise
+        optimizer = getattr(self.optimizer, "optimizer", None) if restored is not None else None
+        if isinstance(optimizer, torch.optim.Optimizer):
+            check_optimizer(filename, optimizer)
+        return restored
 
 
 def _describe_mismatch(filename: str, requested_cfg) -> str:

@@ -3,6 +3,7 @@
 import logging
 import os
 
+from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.errors import UserError, single_line
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -43,17 +44,19 @@ def _load_models(original, filenames, *args, **kwargs):
             )
         if missing and kwargs.get("num_shards", 1) == 1:
             raise UserError(f"--path {name}: no such file; give a checkpoint")
-    try:
-        models, cfg, task = original(filenames, *args, **kwargs)
-    except RuntimeError as error:
-        problems = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
-        if "Error(s) in loading state_dict" not in str(error) or not problems:
-            raise
-        more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise UserError(
-            f"--path {os.pathsep.join(filenames)}: the parameters do not fit the model; check --model-overrides: "
-            f"{single_line(problems[0])}{more}"
-        ) from None
+    paths = os.pathsep.join(filenames)
+    with using(f"--path {paths}", builds_model=True):
+        try:
+            models, cfg, task = original(filenames, *args, **kwargs)
+        except RuntimeError as error:
+            problems = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
+            if "Error(s) in loading state_dict" not in str(error) or not problems:
+                raise
+            more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise UserError(
+                f"--path {paths}: the parameters do not fit the model; check --model-overrides: "
+                f"{single_line(problems[0])}{more}"
+            ) from None
     trained = cfg.task._name if cfg is not None and cfg.task is not None else None
     if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
         logger.warning(

@@ -7,6 +7,7 @@ from typing import Callable, Dict, Sequence
 import numpy as np
 import torch
 
+from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.files import lock_folder
 from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.rl.log import LOG_FILE, append_entry, truncate_log
@@ -42,7 +43,9 @@ def train(
     lock_folder("--out", out)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     if os.path.exists(checkpoint):
-        trainer.load_state_dict(load_checkpoint(checkpoint))
+        state = load_checkpoint(checkpoint)
+        with using(checkpoint):
+            trainer.load_state_dict(state)
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames
     saved_at = perf_counter()
