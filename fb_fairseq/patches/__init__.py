@@ -11,6 +11,7 @@ Needed, all or in part:
     literal_values.py       options as plain values, not as code
     checkpoint_loading.py   damaged checkpoints; what a run resumes from
     checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
+    model_loading.py        addresses in checkpoints; models that cannot be evaluated
     model_hooks.py          what a model does before a training step and after an update
     encoder_layer.py        left-padded batches
     generation.py           --no-repeat-ngram-size and --replace-unk
@@ -25,7 +26,6 @@ For comfort:
     help_text.py            --help with the options of the chosen task and architecture (for command_line.py)
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
-    model_loading.py        models that cannot be evaluated
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
@@ -61,7 +61,7 @@ from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_model_loading
+from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -88,13 +88,14 @@ COMFORT = (
     patch_train_step,
 )
 
-# Without one of these, a command that is right fails, computes something else, loses data, or runs code that is hidden
-# in a checkpoint.
+# Without one of these, a command that is right fails, computes something else, loses data, or runs code or
+# fetches files that a checkpoint names.
 NEEDED = (
     patch_command_line,
     patch_safe_globals,
     patch_weights_only,
     patch_literal_values,
+    patch_hub_addresses,
     patch_encoder_fast_path,
     patch_numpy_long,
     patch_ngram_blocking,

@@ -7,7 +7,7 @@ a checkpoint to restore.
 import glob
 import os
 from enum import Enum
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 import torch
 from omegaconf import OmegaConf
@@ -45,7 +45,31 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
     check_complete(path, content)
     del content
     with using(path):
-        return original(path, *args, **kwargs)
+        state = original(path, *args, **kwargs)
+        _forget_files(state)
+    return state
+
+
+# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
+# it, none of the files on the machine where it was trained is opened.
+STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
+
+
+def _forget_files(state: Dict[str, Any]) -> None:
+    """Clear the options of ``STARTED_FROM`` in what a checkpoint holds."""
+    model = (state.get("cfg") or {}).get("model")
+    for options in (state.get("args"), model, *(_option(model, side) for side in ("encoder", "decoder"))):
+        for name, value in STARTED_FROM.items():
+            if _option(options, name) is not None:
+                setattr(options, name, value)
+
+
+def _option(options: Any, name: str) -> Any:
+    """An option in a Namespace or an OmegaConf container; None without it."""
+    if isinstance(options, Mapping):
+        return options[name] if name in options else None  # (get raises in a container that allows no new keys)
+    return getattr(options, name, None)
 
 
 def _damaged_checkpoint_message(path: str) -> str:
@@ -127,7 +151,8 @@ def _describe_mismatch(filename: str, requested_cfg) -> str:
     differing = [
         f"{flag(name)} {saved[name]} (not {requested[name]})"
         for name in requested
-        if name in saved and not str(name).startswith("_") and saved[name] != requested[name]
+        if name in saved and name not in STARTED_FROM and not str(name).startswith("_")
+        if saved[name] != requested[name]
     ]
     if differing:
         return f"was trained with {', '.join(differing)}; give the same or another --save-dir"

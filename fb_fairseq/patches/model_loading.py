@@ -2,9 +2,10 @@
 
 import logging
 import os
+from typing import Mapping
 
 from fb_fairseq.checkpoint_contents import using
-from fb_fairseq.errors import UserError, single_line
+from fb_fairseq.errors import UserError, flag, single_line
 from fb_fairseq.patches.wrapping import wrap_once
 
 BEST = "checkpoint_best.pt"
@@ -26,6 +27,38 @@ def patch_model_loading() -> None:
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "model_loading", _load_models)
+
+
+def patch_hub_addresses() -> None:
+    """Fetch nothing from an address that a checkpoint names.
+
+    ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
+    constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
+    given to ``from_pretrained``, are fetched as before.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq does not download them; none does yet.
+    """
+    from fairseq import hub_utils
+
+    wrap_once(hub_utils, "from_pretrained", "hub_addresses", _load_from_hub)
+
+
+def _load_from_hub(original, *args, **kwargs):
+    from fairseq.registry import REGISTRIES
+
+    loaded = original(*args, **kwargs)
+    for part in ("bpe", "tokenizer"):
+        options = loaded["args"][part] if part in loaded["args"] else None
+        options = dict(options) if isinstance(options, Mapping) else {}
+        for name, value in options.items():
+            known = getattr(REGISTRIES[part]["dataclass_registry"].get(options.get("_name")), name, None)
+            if "://" in str(value) and value not in (kwargs.get(name), known):
+                raise UserError(
+                    f"{flag(name)} {value}: an address that the checkpoint names, and that is not fetched; give a file "
+                    f"or this address to from_pretrained ({name}=…)"
+                )
+    return loaded
 
 
 def _load_models(original, filenames, *args, **kwargs):
