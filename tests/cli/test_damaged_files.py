@@ -69,9 +69,7 @@ class Outcomes(collections.Counter):
 
 @pytest.fixture
 def outcomes(commands, request):
-    found = Outcomes(commands, request.node.name)
-    yield found
-    found.check()
+    return Outcomes(commands, request.node.name)
 
 
 def readers(path, data, out: pathlib.Path):
@@ -114,6 +112,7 @@ def test_odd_values_in_checkpoints(outcomes, byte_data, trained, tmp_path):
             outcomes.run(what, *commands[name])
         assert listing(inside) + listing(byte_data) == before
         shutil.rmtree(out)
+    outcomes.check()
 
 
 def test_damaged_checkpoints(outcomes, byte_data, trained, tmp_path):
@@ -128,6 +127,7 @@ def test_damaged_checkpoints(outcomes, byte_data, trained, tmp_path):
         for name in ["restore"] if "memory" in chosen.name else draw.sample(list(commands), 3):
             outcomes.run(what, *commands[name])
         shutil.rmtree(out)
+    outcomes.check()
 
 
 def test_damaged_data(outcomes, byte_data, trained, tmp_path):
@@ -142,6 +142,7 @@ def test_damaged_data(outcomes, byte_data, trained, tmp_path):
         for name in ("restore", "eval-lm", "validate"):
             outcomes.run(what, *commands[name])
         shutil.rmtree(out)
+    outcomes.check()
 
 
 def test_damaged_exports(outcomes, exported, tmp_path):
@@ -152,3 +153,4 @@ def test_damaged_exports(outcomes, exported, tmp_path):
         chosen = draw.choice([path for path in sorted(folder.iterdir()) if path.name != "README.md"])
         what = draw.choice([damage, damage, damage, odd_file])(draw, chosen)
         outcomes.run(what, "fb-fairseq", "import-transformers", folder, "--out", tmp_path / f"{number}.pt")
+    outcomes.check()
