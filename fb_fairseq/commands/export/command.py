@@ -13,6 +13,7 @@ import shutil
 from typing import Any, Dict, List, Optional
 
 from fb_fairseq.checkpoint_contents import using
+from fb_fairseq.checksums import add_to_weights, weights_in
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
@@ -73,9 +74,11 @@ def export(
 
 
 def save_model(model, folder: str) -> None:
-    """Save configuration and weights; others may read them as any new file."""
+    """Save configuration and weights, with their checksum; others may read them as any new file."""
     with quiet_transformers():
         model.save_pretrained(folder)
+    for path in weights_in(folder):
+        add_to_weights(path)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
