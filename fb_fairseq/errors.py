@@ -84,6 +84,7 @@ def explain(error: BaseException) -> Optional[str]:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
     if isinstance(error, ImportError) and error.name in FAIRSEQ_PACKAGES:
         return without_fairseq()
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
+    torchs = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a GPU, on a CPU
+    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and torchs:
         return "out of memory; use smaller sizes"
     return None

@@ -118,6 +118,7 @@ def test_an_error_of_a_spawned_process_is_one_line():
         (UserError("--a b: c"), "--a b: c"),
         (FileNotFoundError(2, "No such file", "a\nb"), "a\\nb: No such file"),
         (OSError(28, "No space left on device"), "No space left on device"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), "out of memory; use smaller sizes"),
         (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
         (MemoryError(), "out of memory; use smaller sizes"),
         (AssertionError("a != b"), None),
