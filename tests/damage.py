@@ -11,6 +11,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import torch
 
+from tests.malicious import touch
+
 DELETED = object()
 
 
@@ -91,13 +93,18 @@ def with_value(content: Any, keys: Tuple, value: Any) -> Any:
     return content
 
 
-def odd_checkpoint(draw: random.Random, content: Any) -> Tuple[str, Any]:
-    """A checkpoint with an odd value, and what was done. Places near the top are as likely as all below them."""
+def odd_checkpoint(draw: random.Random, content: Any, marker: pathlib.Path) -> Tuple[str, Any]:
+    """A checkpoint with an odd value, and what was done. Places near the top are as likely as all below them.
+
+    Args:
+        marker: what a value that runs code when it is read creates.
+    """
     choices = places(content)
     depth = draw.choice(sorted({len(keys) for keys in choices}))
     keys = draw.choice([keys for keys in choices if len(keys) == depth])
-    name = draw.choice(list(ODD_VALUES))
-    return f"{'.'.join(map(str, keys))} = {name}", with_value(content, keys, ODD_VALUES[name]())
+    values = {**ODD_VALUES, "code": lambda: touch(marker)}
+    name = draw.choice(list(values))
+    return f"{'.'.join(map(str, keys))} = {name}", with_value(content, keys, values[name]())
 
 
 def damage(draw: random.Random, path: pathlib.Path) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from fb_fairseq.errors import STATUS
 from tests.cli.fairseq_commands import PLUGIN, train, training_arguments
-from tests.damage import damage, odd_checkpoint, odd_file
+from tests.damage import damage, odd_checkpoint, odd_file, with_value
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def test_odd_values_in_checkpoints(outcomes, byte_data, trained, tmp_path):
     memory = next(trained.glob("stream_memory.*"))
     draw = random.Random(SEED)
     for number in range(FILES):
-        what, changed = odd_checkpoint(draw, content)
+        what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
         inside, out = tmp_path / f"inside{number}", tmp_path / f"out{number}"
         inside.mkdir()
         out.mkdir()
@@ -110,8 +110,54 @@ def test_odd_values_in_checkpoints(outcomes, byte_data, trained, tmp_path):
         before = listing(inside) + listing(byte_data)
         for name in draw.sample(list(commands), 4):
             outcomes.run(what, *commands[name])
-        assert listing(inside) + listing(byte_data) == before
+        assert listing(inside) + listing(byte_data) == before and not (tmp_path / "it ran").exists()
         shutil.rmtree(out)
+    outcomes.check()
+
+
+def test_large_options_in_checkpoints(outcomes, byte_data, trained, tmp_path):
+    content = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    numbers = [name for name, value in content["cfg"]["model"].items() if isinstance(value, int)]
+    for name in numbers:
+        path = tmp_path / f"{name}.pt"
+        torch.save(with_value(content, ("cfg", "model", name), 10**9), path)
+        commands = readers(path, byte_data, tmp_path)
+        for command in ("eval-lm", "export"):
+            outcomes.run(f"{name} = 10^9", *commands[command])
+    outcomes.check()
+
+
+def test_odd_values_in_the_memory_of_streams(outcomes, byte_data, trained, tmp_path):
+    memory = next(trained.glob("stream_memory.*"))
+    content = torch.load(memory, weights_only=True)
+    draw = random.Random(SEED)
+    for number in range(FILES):
+        folder = tmp_path / f"copy{number}"
+        shutil.copytree(trained, folder)
+        what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
+        torch.save(changed, folder / memory.name)
+        out = tmp_path / "out"
+        outcomes.run(what, *readers(folder / "checkpoint_last.pt", byte_data, out)["restore"])
+        shutil.rmtree(out, ignore_errors=True)
+    assert not (tmp_path / "it ran").exists()
+    outcomes.check()
+
+
+def test_odd_values_in_agents(outcomes, commands, tmp_path):
+    options = ["--small", "--cpu", "--environments", 2, "--block", 5, "--log-interval", 1]
+    training = ["fb-fairseq", "rl", "train", *options, "--out"]
+    assert commands.run(*training, tmp_path / "run", "--frames", 20).status == 0
+    content = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
+    draw = random.Random(SEED)
+    for number in range(FILES):
+        folder = tmp_path / f"copy{number}"
+        shutil.copytree(tmp_path / "run", folder)
+        what, changed = odd_checkpoint(draw, content, tmp_path / "it ran")
+        torch.save(changed, folder / "checkpoint.pt")
+        path = folder / "checkpoint.pt"
+        outcomes.run(what, "fb-fairseq", "rl", "evaluate", "--path", path, "--episodes", 2, "--cpu")
+        outcomes.run(what, *training, folder, "--frames", 40)
+    assert not (tmp_path / "it ran").exists()
     outcomes.check()
 
 
