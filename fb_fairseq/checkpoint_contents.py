@@ -297,8 +297,28 @@ def _no_larger_than_read(path: str) -> Iterator[None]:
         handle.remove()
 
 
+def check_like(path: str, value: Any, template: Any, keys: Keys = ()) -> None:
+    """Check that a part of a file has the keys, types and shapes of a template; None there stands for anything.
+
+    Raises:
+        UserError: it has others.
+    """
+    if isinstance(template, dict):
+        fault = None if isinstance(value, dict) and value.keys() == template.keys() else "has other entries"
+    elif isinstance(template, torch.Tensor):
+        fault = fault_of_tensor(value)
+        if not fault and (value.shape, value.dtype) != (template.shape, template.dtype):
+            fault = "of another shape or type"
+    else:
+        fault = None if template is None or isinstance(value, type(template)) else f"a {type(value).__name__}"
+    if fault:
+        raise unusable(path, f"{name_of(keys)} {fault if fault.startswith('has') else 'is ' + fault}")
+    for key, part_of_template in template.items() if isinstance(template, dict) else ():
+        check_like(path, value[key], part_of_template, (*keys, key))
+
+
 STATES = {"Adam": ("step", "exp_avg", "exp_avg_sq")}  # what an optimizer keeps of each parameter
-TENSORS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "sum")  # not numbers
+TENSORS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum")  # not numbers
 FACTORS = ("exp_avg_sq_row", "exp_avg_sq_col")  # of Adafactor, in other shapes
 
 
@@ -313,6 +333,8 @@ def check_optimizer(path: str, optimizer: torch.optim.Optimizer) -> None:
             if not _is_like(group.get(name), default):
                 raise unusable(path, f"{OPTIMIZER}: {name} is {str(group.get(name))[:SHOWN]}")
     for parameter, state in optimizer.state.items():
+        if not isinstance(parameter, torch.Tensor):
+            raise unusable(path, f"{OPTIMIZER}: has the state of a parameter that the model does not have")
         missing = [name for name in STATES.get(type(optimizer).__name__, ()) if name not in state]
         if missing:
             raise unusable(path, f"{OPTIMIZER}: {missing[0]} of a parameter is missing")

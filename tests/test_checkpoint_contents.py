@@ -9,6 +9,7 @@ import torch
 from fb_fairseq.checkpoint_contents import (
     check_checkpoint,
     check_complete,
+    check_like,
     check_optimizer,
     check_parameters,
     check_plain,
@@ -148,3 +149,17 @@ def test_an_optimizers_state(trained):
 def test_an_optimizers_state_that_is_not_its_own(trained, change, message):
     with pytest.raises(UserError, match=f"x.pt: last_optimizer_state: {message}"):
         check_optimizer("x.pt", restored(trained, change))
+
+
+def test_state_like_a_template():
+    template = {"a": torch.zeros(2, dtype=torch.long), "b": {"c": 1, "d": None}}
+    check_like("x.pt", {"a": torch.ones(2, dtype=torch.long), "b": {"c": 5, "d": "anything"}}, template)
+    for keys, odd, message in (
+        (("a",), torch.zeros(3, dtype=torch.long), "a is of another shape or type"),
+        (("a",), torch.zeros(2), "a is of another shape or type"),
+        (("a",), [0, 0], "a is a list"),
+        (("b",), {"c": 5}, "b has other entries"),
+        (("b", "c"), "x", "b.c is a str"),
+    ):
+        with pytest.raises(UserError, match=f"x.pt: {message}; give an intact checkpoint"):
+            check_like("x.pt", with_value(template, keys, odd), template)

@@ -5,6 +5,8 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.tensor_files import load_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
+# What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
+CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 

@@ -132,7 +132,8 @@ def _read(path: str) -> Dict[str, Any]:
     """The content of a memory file."""
     try:
         content = load_file(path)
-        if not isinstance(content["place"], dict):
+        StreamPosition.from_checkpoint(content["place"])
+        if not isinstance(content.get("run"), (str, type(None))):
             raise UserError("not the memory of streams")
         for ids, states in content["states"]:
             is_right = not (fault_of_tensor(ids) or fault_of_tensor(states)) and states.is_floating_point()

@@ -23,17 +23,16 @@ class StreamPosition(NamedTuple):
     fingerprint: int  # checksum of the split
 
     @classmethod
-    def from_checkpoint(cls, saved: Dict[str, Any]) -> "StreamPosition":
+    def from_checkpoint(cls, saved: Any) -> "StreamPosition":
         """A position as ``as_dict`` gives it.
 
         Raises:
             UserError: it is something else.
         """
-        offsets = saved.get("offsets")
-        numbers = [value for name, value in saved.items() if name != "offsets"]
-        if set(saved) != set(cls._fields) or not (isinstance(offsets, list) and offsets):
-            numbers = [None]
-        if not all(map(is_count, [*numbers, *(offsets or ())])):
+        is_whole = isinstance(saved, dict) and set(saved) == set(cls._fields)
+        offsets = saved["offsets"] if is_whole else None
+        numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
+        if not (isinstance(offsets, list) and offsets and all(map(is_count, [*numbers, *offsets]))):
             raise UserError(
                 f"--restore-file: the checkpoint's position in the epoch is damaged; give an intact one, {START_ANEW}"
             )
