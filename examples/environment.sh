@@ -46,7 +46,7 @@ absolute() {
 # support_of PYTHON: print "ready" if there are fairseq wheels for this Python, "compile" if fairseq has to be compiled
 # and Python's headers are installed, and nothing if this Python does not run or is not supported.
 support_of() {
-    "$1" - 2>/dev/null <<'PY' || true
+    "$1" -I - 2>/dev/null <<'PY' || true
 import os, platform, sys, sysconfig
 version = sys.version_info[:2]
 wheels = platform.system() == "Linux" and platform.machine() == "x86_64"
@@ -60,7 +60,7 @@ PY
 
 # version_of PYTHON: print its version, such as 3.10, or nothing if it does not run.
 version_of() {
-    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
+    "$1" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
 }
 
 # find_python: set $found_python to $PYTHON or to the best interpreter on this machine.
@@ -104,7 +104,7 @@ install_torch() {
     if [ -z "${FB_FAIRSEQ_TORCH+given}" ] && [ "$(uname -s)" = Linux ] && ! has_nvidia; then
         index=https://download.pytorch.org/whl/cpu
     fi
-    [ -n "$index" ] && ! "$venv/bin/python" -c "import torch" 2>/dev/null || return 0
+    [ -n "$index" ] && ! "$venv/bin/python" -I -c "import torch" 2>/dev/null || return 0
     torch=$(sed -n 's/^ *"\(torch>=[0-9.]*\)",$/\1/p' "$repository/setup.py")
     # (fairseq needs torchaudio, which has to be of the same build.)
     PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=15 UV_HTTP_TIMEOUT=15 "$@" "$torch" torchaudio --index-url "$index" >/dev/null 2>&1 ||
@@ -120,7 +120,7 @@ set_installer() {
         # compiling torch.
         installer=(uv pip install --quiet --compile-bytecode --python "$venv/bin/python" "$@")
     else
-        installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@")
+        installer=("$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check "$@")
     fi
 }
 
@@ -153,7 +153,7 @@ make_environment() {
         if command -v uv >/dev/null; then
             uv venv --quiet --python "$found_python" "$venv" || fail "uv could not create $venv"
         else
-            "$found_python" -m venv "$venv" || fail "could not create $venv (Debian: apt install python3-venv)"
+            "$found_python" -I -m venv "$venv" || fail "could not create $venv (Debian: apt install python3-venv)"
         fi
     fi
     version=$(version_of "$venv/bin/python")

@@ -22,6 +22,8 @@ Modules beside them:
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     tensor_files.py   files of tensors, read as data only
+    checkpoint_contents.py   what checkpoints may hold
+    checksums.py      checksums of data and exported models
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
     drawing.py        helpers for figures

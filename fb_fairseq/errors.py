@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from typing import Optional
 
@@ -30,6 +31,9 @@ FAIRSEQ_VERSIONS = ((3, 8), (3, 9), (3, 10), (3, 12))
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors in writing, which come without the file's name
 
 
+NAMES_AN_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
 class UserError(ValueError):
     """Bad input. The message is one line that names the option or file, and the remedy."""
 
@@ -47,6 +51,13 @@ def debugging() -> bool:
 def single_line(text: str) -> str:
     """The text with line breaks (of file names, say) written as escapes."""
     return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def names_an_option(error: BaseException) -> bool:
+    """Whether an error of fairseq's is one line for users."""
+    text = str(error)
+    is_for_users = type(error) in (AssertionError, Exception, ValueError) and NAMES_AN_OPTION.search(text)
+    return bool(is_for_users) and "\n" not in text
 
 
 def without_fairseq() -> str:
@@ -73,6 +84,7 @@ def explain(error: BaseException) -> Optional[str]:
         return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
     if isinstance(error, ImportError) and error.name in FAIRSEQ_PACKAGES:
         return without_fairseq()
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
+    torchs = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a GPU, on a CPU
+    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and torchs:
         return "out of memory; use smaller sizes"
     return None

@@ -1,12 +1,16 @@
 """Text files in; files and folders out that appear whole or not at all, and that only one run writes to."""
 
 import errno
+import glob
 import os
+import secrets
 import shutil
 import socket
+import stat
 import tempfile
+import zlib
 from contextlib import contextmanager
-from typing import IO, Dict, Iterator
+from typing import IO, Dict, Iterator, Tuple
 
 from fb_fairseq.errors import UserError
 
@@ -15,6 +19,28 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+# Not to follow symbolic links, nor to wait at pipes. Windows has no such flags.
+CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
+LOCK_TEXT = "process "  # how a lock file begins
+
+
+def check_regular(path: str, or_pipe: bool = False) -> None:
+    """Check that a path, if it exists, is no device and no pipe, which may never end.
+
+    Args:
+        or_pipe: whether standard input and the pipes of a shell will do: ``<(command)``.
+
+    Raises:
+        UserError: it is one.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # to open it says why
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or or_pipe and str(path).startswith(PIPES)):
+        raise UserError(f"{path}: is a device or a pipe; give a file")
+
 
 @contextmanager
 def open_text(path: str) -> Iterator[IO[str]]:
@@ -22,8 +48,9 @@ def open_text(path: str) -> Iterator[IO[str]]:
 
     Raises:
         OSError: the file cannot be read.
-        UserError: it is not UTF-8.
+        UserError: it is not UTF-8, or a device.
     """
+    check_regular(path, or_pipe=True)
     try:
         with open(path, encoding="utf-8") as file:
             yield file
@@ -33,7 +60,9 @@ def open_text(path: str) -> Iterator[IO[str]]:
 
 @contextmanager
 def atomic_write(path: str) -> Iterator[str]:
-    """Write a file atomically: yield a temporary name beside ``path``, and rename it to ``path`` at the end.
+    """Write a file atomically: yield the name of a new file beside ``path``, and rename it to ``path`` at the end.
+
+    Its name is a random one. What a killed process has left of an earlier attempt is removed.
 
     Use::
 
@@ -42,17 +71,61 @@ def atomic_write(path: str) -> Iterator[str]:
 
     Raises:
         OSError: the file cannot be written. What stood at ``path`` before is still there, the temporary file is gone.
+        UserError: ``path`` is a device or a pipe.
     """
-    temporary = f"{path}.tmp"
+    check_regular(path)
+    folder, name = os.path.split(path)
+    start = os.path.join(folder, f".incomplete-{zlib.crc32(os.fsencode(name)):08x}-")
+    descriptor, temporary = None, ""
     try:
+        _remove_abandoned(start)
+        descriptor, temporary = _create(start)
         yield temporary
+        if fcntl is None:  # Windows, which renames no open files
+            os.close(descriptor)
+            descriptor = None
         os.replace(temporary, path)
     except BaseException as error:
         if os.path.isfile(temporary):
             os.remove(temporary)
-        if isinstance(error, OSError) and error.filename == temporary:
-            error.filename = path  # the name that the user knows
+        if isinstance(error, OSError) and str(error.filename).startswith(start):
+            error.filename, error.filename2 = path, None  # the name that the user knows
         raise
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _create(start: str) -> Tuple[int, str]:
+    """Create and lock a file whose name begins in this way: its descriptor, which holds the lock, and its name."""
+    while True:
+        path = start + secrets.token_hex(8)
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | CAREFULLY, 0o666)
+        _lock(descriptor)
+        if os.path.exists(path):  # not taken for an abandoned one before it was locked
+            return descriptor, path
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file. Returns False if another process has locked it, or files cannot be locked here."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except (AttributeError, OSError):
+        return False
+
+
+def _remove_abandoned(start: str) -> None:
+    """Remove the files whose names begin in this way and that no process has locked."""
+    for path in glob.glob(f"{glob.escape(start)}*"):
+        try:
+            descriptor = os.open(path, os.O_RDWR | CAREFULLY)
+        except OSError:
+            continue
+        if _lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.remove(path)
+        os.close(descriptor)
 
 
 @contextmanager
@@ -84,18 +157,18 @@ def lock_folder(option: str, path: str) -> None:
     """Lock a folder, created if missing, until this process ends, because two runs would overwrite each other's files.
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
-    system has no locks, or on Windows, nothing is locked.
+    system has no locks, or on Windows, nothing is locked. A file of this name that is no lock is left as it is.
 
     Raises:
         OSError: the folder cannot be written to.
-        UserError: the path is no folder, or another process has locked it.
+        UserError: the path is no folder, another process has locked it, or its ``.lock`` is something else.
     """
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
     name = os.path.join(os.path.realpath(path), ".lock")
     if fcntl is None or name in _locks:
         return
-    file = open(name, "a+")
+    file = _open_lock(option, name)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -109,17 +182,41 @@ def lock_folder(option: str, path: str) -> None:
             ) from None
         return
     _locks[name] = file  # closing it would release the lock
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.seek(0)
+    file.truncate()
+    file.write(f"{LOCK_TEXT}{os.getpid()} on {socket.gethostname()}\n")
     file.flush()
+
+
+def _open_lock(option: str, path: str) -> IO[str]:
+    """Open a lock file, created if missing."""
+    other = UserError(f"{option}: {path} is not a lock file; remove it, or give another folder")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise other from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise other
+    file = open(descriptor, "r+", errors="replace")
+    if file.read(len(LOCK_TEXT)) not in ("", LOCK_TEXT):
+        file.close()
+        raise other
+    return file
 
 
 def check_output_file(option: str, path: str) -> None:
     """Check that a file can be written, before long work whose result it will hold.
 
     Raises:
-        UserError: the path is a folder, or its folder is missing or read-only.
+        UserError: the path is a folder or a device, or its folder is missing or read-only.
     """
+    try:
+        check_regular(path)
+    except UserError as error:
+        raise UserError(f"{option} {error}") from None
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
         raise UserError(f"{option} {path}: is a folder; give the name of a file")

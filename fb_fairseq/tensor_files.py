@@ -11,59 +11,71 @@ from typing import Any, Dict
 
 import torch
 
+from fb_fairseq.checkpoint_contents import check_checkpoint, check_plain
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import atomic_write, check_regular
 
 DAMAGED = "is truncated or corrupt"
 
 
-def load_file(path: str) -> Any:
+def load_file(path: str, mapped: bool = False) -> Any:
     """Load a file, its tensors on the CPU.
+
+    Args:
+        mapped: leave the values of tensors in the file until they are used, where its format allows that.
 
     Raises:
         OSError: the file cannot be read.
-        UserError: it is damaged, not a file of ``torch.save``, or contains objects that are not data.
+        UserError: it is damaged, not a file of ``torch.save``, or contains objects that are not plain data.
     """
-    check_intact(path)
+    is_archive = check_intact(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
         if isinstance(content, torch.nn.Module):  # older versions of torch load TorchScript too
             raise TypeError("TorchScript")
-        return content
     except OSError:
         raise
     except Exception as error:  # unpickling a file of another kind can fail in any way
         raise refusal(path, error) from None
+    check_plain(path, content)
+    return content
 
 
-def load_checkpoint(path: str) -> Dict[str, Any]:
+def load_checkpoint(path: str, mapped: bool = False) -> Dict[str, Any]:
     """Load a checkpoint as fairseq saved it.
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
 
+    Args:
+        mapped: see ``load_file``.
+
     Raises:
         OSError: the file cannot be read.
-        UserError: see ``load_file``; or the file holds no model of fairseq.
+        UserError: see ``load_file``; or the file holds no model of fairseq, or parts that are not what they should be.
     """
-    content = load_file(path)
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise UserError(f"{path}: not a checkpoint of fairseq; give a file such as checkpoint_best.pt")
+    content = load_file(path, mapped)
+    check_checkpoint(path, content)
     return content
 
 
-def check_intact(path: str) -> None:
+def check_intact(path: str) -> bool:
     """Check that a file can be read, and verify its checksums: ``torch.load`` does not, it takes flipped bits for data.
 
     Files from before torch 1.6 have no checksums, and pass.
 
+    Returns:
+        Whether the file is an archive, as torch writes it since 1.6.
+
     Raises:
         OSError: the file cannot be read, or is a folder.
-        UserError: it is damaged.
+        UserError: it is damaged, or no file.
     """
+    check_regular(path)
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive and not is_intact(path):
         raise UserError(f"{path}: {DAMAGED}; give an intact copy")
+    return is_archive
 
 
 def is_intact(path: str) -> bool:

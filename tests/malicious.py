@@ -7,17 +7,43 @@ import pickle
 import zipfile
 from typing import Callable, Dict
 
+import numpy as np
 import torch
+
+MULTIARRAY = (getattr(np, "_core", None) or np.core).multiarray
 
 
 class Runs:
-    """Pickled, it calls a function when it is loaded."""
+    """Pickled, it calls a function when it is loaded, and if a state is given, has the result take it."""
 
-    def __init__(self, function: Callable, *arguments):
-        self.call = function, arguments
+    def __init__(self, function: Callable, *arguments, state=None):
+        self.call = (function, arguments) if state is None else (function, arguments, state)
 
     def __reduce__(self):
         return self.call
+
+
+def numpy_type(code: str, size: int = -1, inner=(None, None, None)) -> Runs:
+    """A pickled type of numpy's with any state."""
+    return Runs(np.dtype, code, False, True, state=(3, "|", *inner, size, 1, 0))
+
+
+def numpy_array(shape, kind, data) -> Runs:
+    """A pickled array of numpy's with any state."""
+    return Runs(MULTIARRAY._reconstruct, np.ndarray, (0,), b"b", state=(1, shape, kind, False, data))
+
+
+# Values that numpy would build although they do not fit together; some of them end the process.
+NUMPY_VALUES = {
+    "a_negative_size": Runs(MULTIARRAY.scalar, numpy_type("V8", -8), b"12345678"),
+    "another_size": Runs(MULTIARRAY.scalar, numpy_type("f8", -8), b"1234"),
+    "inner_types": Runs(MULTIARRAY.scalar, numpy_type("V8", 8, ((), ("a",), {"a": (np.dtype("O"), 0)})), b"12345678"),
+    "an_object": Runs(MULTIARRAY.scalar, numpy_type("O", 8), b"12345678"),
+    "an_empty_array": Runs(np.ndarray, (10**6,), "O"),
+    "a_short_array": numpy_array((1000,), np.dtype("f8"), b"12345678"),
+    "a_negative_shape": numpy_array((-1,), np.dtype("f8"), b"12345678"),
+    "an_array_of_objects": numpy_array((1,), numpy_type("O", 8), [[]]),
+}
 
 
 def touch(marker: pathlib.Path) -> Runs:
@@ -44,6 +70,7 @@ def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict
         "evaluated": {**checkpoint, "x": Runs(eval, code(marker))},
         "imported": {**checkpoint, "x": Runs(__import__, "antigravity")},
         "a_nested_pickle": {**checkpoint, "x": Runs(pickle.loads, pickle.dumps(bad))},
+        **{name: {**checkpoint, "x": value} for name, value in NUMPY_VALUES.items()},
         "torch_load": {**checkpoint, "x": Runs(torch.hub.load_state_dict_from_url, "http://localhost:1/x")},
     }
     paths = {}

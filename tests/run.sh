@@ -35,7 +35,7 @@ if [ "${1:-}" = --without-fairseq ]; then
         fail "PYTHON=$PYTHON is Python $version, but $venv has another one; set FB_FAIRSEQ_VENV=DIR to another folder"
     if [ "$(cat "$venv/.fb_fairseq" 2>/dev/null)" != "$(cksum <setup.py)" ]; then
         echo "Installing torch, transformers and the tests' packages into $venv"
-        [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv" || fail "could not create $venv"
+        [ -x "$venv/bin/python" ] || "$PYTHON" -I -m venv "$venv" || fail "could not create $venv"
         set_installer "$venv"
         install_torch "$venv" "${installer[@]}"
         "${installer[@]}" -e ".[rl,transformers,test]" subword-nmt || fail "installation failed"

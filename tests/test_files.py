@@ -1,13 +1,15 @@
 """Files and folders appear whole or not at all, and only one run writes to a folder."""
 
 import os
+import stat
 import subprocess
 import sys
 
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder, atomic_write, lock_folder, open_text
+from fb_fairseq.files import atomic_folder, atomic_write, check_output_file, lock_folder, open_text
+from fb_fairseq.tensor_files import load_file
 from tests.conftest import REPOSITORY
 
 
@@ -50,6 +52,77 @@ def test_a_folder_gets_all_files_or_none(tmp_path):
                 file.write(text)
     assert sorted(os.listdir(tmp_path / "new")) == ["a", "b", "inner"]
     assert sorted(os.listdir(tmp_path / "new/inner")) == ["new", "old"]
+
+
+def test_other_files_are_left_alone(tmp_path):
+    """Neither a file of a similar name nor one that a link leads to is written to; a pipe is not replaced."""
+    (tmp_path / "file.tmp").write_text("mine")
+    (tmp_path / "target").write_text("mine")
+    os.symlink(tmp_path / "target", tmp_path / "link")
+    for name in ("file", "link"):
+        with atomic_write(str(tmp_path / name)) as temporary, open(temporary, "w") as file:
+            file.write("new")
+        assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "file.tmp").read_text() == (tmp_path / "target").read_text() == "mine"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), os.devnull):
+        with pytest.raises(UserError, match="is a device or a pipe"), atomic_write(path):
+            pytest.fail("nothing is written")
+        with pytest.raises(UserError, match=f"--out {path}: is a device or a pipe"):
+            check_output_file("--out", path)
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and os.path.exists(os.devnull)
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    with atomic_write(str(tmp_path / "a")), open(tmp_path / "b", "w"):
+        pass
+    assert os.stat(tmp_path / "a").st_mode == os.stat(tmp_path / "b").st_mode
+
+
+KILLED = """
+import os, sys
+from fb_fairseq.files import atomic_write
+with atomic_write(sys.argv[1]) as temporary:
+    print(temporary, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed(tmp_path):
+    path = str(tmp_path / "file")
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    with subprocess.Popen([sys.executable, "-c", KILLED, path], **pipes) as writer:
+        theirs = writer.stdout.readline().strip()
+        with atomic_write(path):
+            assert os.path.exists(theirs), "still being written"
+        writer.kill()
+    assert os.path.exists(theirs)
+    with atomic_write(path):
+        assert not os.path.exists(theirs)
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link, lambda target, path: os.mkfifo(path)])
+def test_a_lock_that_is_something_else(tmp_path, make):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "run").mkdir()
+    make(tmp_path / "target", tmp_path / "run" / ".lock")
+    with pytest.raises(UserError, match=r"--out: .*\.lock is not a lock file"):
+        lock_folder("--out", str(tmp_path / "run"))
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        for read in (load_file, lambda path: open_text(path).__enter__()):
+            with pytest.raises(UserError, match=f"{path}: is a device or a pipe; give a file"):
+                read(path)
+    reading, writing = os.pipe()
+    os.write(writing, b"text")
+    os.close(writing)
+    with open_text(f"/dev/fd/{reading}") as file:
+        assert file.read() == "text"
+    os.close(reading)
 
 
 HOLDER = """

@@ -14,6 +14,7 @@ import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import SYMBOLS
+from fb_fairseq.checksums import write_checksums
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, check_output_folder
@@ -65,7 +66,7 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
 
 
 def binarise(splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True) -> None:
-    """Write ``dict.txt`` and the splits to a folder: all files, or none if there is an error.
+    """Write ``dict.txt``, the splits and their checksums to a folder: all files, or none if there is an error.
 
     Args:
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
@@ -81,6 +82,7 @@ def binarise(splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool 
             tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
             print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
         dictionary.save(os.path.join(temporary, "dict.txt"))
+        write_checksums(temporary, destdir)
 
 
 def read_files(option: str, paths: List[str]) -> List[bytes]:

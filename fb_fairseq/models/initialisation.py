@@ -20,6 +20,7 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
+from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.models.vanilla_checkpoint import (
@@ -103,7 +104,8 @@ def initialise_if_asked(model, cfg) -> None:
         return
     model.initialisation_problem = ""
     try:
-        initialise(model, path, layers, rule)
+        with using(f"{OPTION} {path}"):
+            initialise(model, path, layers, rule)
     except UserError as error:
         model.initialisation_problem = str(error)
 

@@ -12,6 +12,7 @@ Needed, all or in part:
     checkpoint_loading.py   damaged checkpoints; what a run resumes from
     checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
     finished_run.py         a finished run that is started again
+    model_loading.py        addresses in checkpoints; models that cannot be evaluated
     model_hooks.py          what a model does before a training step and after an update
     encoder_layer.py        left-padded batches
     generation.py           --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
@@ -26,14 +27,14 @@ For comfort:
     help_text.py            --help with the options of the chosen task and architecture (for command_line.py)
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
-    model_loading.py        models that cannot be evaluated
     ignored_options.py      options that fairseq ignores (for command_line.py)
     best_metric.py          an unknown --best-checkpoint-metric
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
 
-``wrapping.py`` wraps a function of fairseq once.
+``wrapping.py`` wraps a function of fairseq once; ``numpy_values.py`` builds numpy's values in checkpoints (for
+safe_globals.py).
 """
 
 from fb_fairseq.patches.best_metric import patch_best_metric
@@ -66,7 +67,7 @@ from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_model_loading, patch_model_overrides
+from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading, patch_model_overrides
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -95,13 +96,14 @@ COMFORT = (
     patch_train_step,
 )
 
-# Without one of these, a command that is right fails, computes something else, loses data, or runs code that is hidden
-# in a checkpoint.
+# Without one of these, a command that is right fails, computes something else, loses data, or runs code or
+# fetches files that a checkpoint names.
 NEEDED = (
     patch_command_line,
     patch_safe_globals,
     patch_weights_only,
     patch_literal_values,
+    patch_hub_addresses,
     patch_encoder_fast_path,
     patch_numpy_long,
     patch_ngram_blocking,

@@ -7,14 +7,16 @@ a checkpoint to restore.
 import glob
 import os
 from enum import Enum
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
+import torch
 from omegaconf import OmegaConf
 
+from fb_fairseq.checkpoint_contents import check_complete, check_optimizer, using
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams import resume
-from fb_fairseq.tensor_files import DAMAGED, check_intact, is_intact, load_checkpoint, refusal
+from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint
 
 
 def patch_checkpoint_reading() -> None:
@@ -32,26 +34,42 @@ def patch_checkpoint_reading() -> None:
 
 
 def _load_intact_checkpoint(original, path, *args, **kwargs):
-    if os.path.exists(path):  # otherwise a remote path of iopath, or missing
-        try:
-            check_intact(path)
-        except UserError:
-            raise UserError(_damaged_checkpoint_message(path)) from None
-    try:
+    if not os.path.exists(path):  # a remote path of iopath, or missing
         return original(path, *args, **kwargs)
-    except Exception as error:  # unpickling a file of another kind can fail in any way
-        if not os.path.exists(path) or is_checkpoint(path):
-            raise
-        raise refusal(path, error) from None
-
-
-def is_checkpoint(path: str) -> bool:
-    """Whether a file holds a model of fairseq."""
     try:
-        load_checkpoint(path)
-    except (OSError, UserError):
-        return False
-    return True
+        content = load_checkpoint(path, mapped=True)
+    except UserError as error:
+        if DAMAGED not in str(error):
+            raise
+        raise UserError(_damaged_checkpoint_message(path)) from None
+    check_complete(path, content)
+    del content
+    with using(path):
+        state = original(path, *args, **kwargs)
+        _forget_files(state)
+    return state
+
+
+# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
+# it, none of the files on the machine where it was trained is opened.
+STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
+
+
+def _forget_files(state: Dict[str, Any]) -> None:
+    """Clear the options of ``STARTED_FROM`` in what a checkpoint holds."""
+    model = (state.get("cfg") or {}).get("model")
+    for options in (state.get("args"), model, *(_option(model, side) for side in ("encoder", "decoder"))):
+        for name, value in STARTED_FROM.items():
+            if _option(options, name) is not None:
+                setattr(options, name, value)
+
+
+def _option(options: Any, name: str) -> Any:
+    """An option in a Namespace or an OmegaConf container; None without it."""
+    if isinstance(options, Mapping):
+        return options[name] if name in options else None  # (get raises in a container that allows no new keys)
+    return getattr(options, name, None)
 
 
 def _damaged_checkpoint_message(path: str) -> str:
@@ -100,19 +118,24 @@ def patch_load_errors() -> None:
 
 
 def _load_with_clear_errors(original, self, filename, *args, **kwargs):
-    try:
-        return original(self, filename, *args, **kwargs)
-    except UserError:
-        raise
-    except Exception as error:
-        cause = error.__context__
-        if isinstance(cause, UserError):
-            raise cause from None
-        if "Cannot load model parameters" in str(error):
-            raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
-        if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
-            raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
-        raise
+    with using(filename):
+        try:
+            restored = original(self, filename, *args, **kwargs)
+        except UserError:
+            raise
+        except Exception as error:
+            cause = error.__context__
+            if isinstance(cause, UserError):
+                raise cause from None
+            if "Cannot load model parameters" in str(error):
+                raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
+            if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
+                raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
+            raise
+        optimizer = getattr(self.optimizer, "optimizer", None) if restored is not None else None
+        if isinstance(optimizer, torch.optim.Optimizer):
+            check_optimizer(filename, optimizer)
+        return restored
 
 
 def _describe_mismatch(filename: str, requested_cfg) -> str:
@@ -130,7 +153,8 @@ def _describe_mismatch(filename: str, requested_cfg) -> str:
     differing = [
         f"{flag(name)} {saved[name]} (not {requested[name]})"
         for name in requested
-        if name in saved and not str(name).startswith("_") and saved[name] != requested[name]
+        if name in saved and name not in STARTED_FROM and not str(name).startswith("_")
+        if saved[name] != requested[name]
     ]
     if differing:
         return f"was trained with {', '.join(differing)}; give the same or another --save-dir"

@@ -6,13 +6,11 @@ import sys
 from functools import partial
 from typing import Callable, Optional
 
-from fb_fairseq.errors import STATUS, UserError, debugging, explain
+from fb_fairseq.errors import STATUS, UserError, debugging, explain, names_an_option
 
 HYDRA_COMMAND = "fairseq_cli.hydra_train"
 # In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
 FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
-
-NAMES_AN_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 def patch_error_lines() -> None:
@@ -52,5 +50,4 @@ def one_line(error: BaseException) -> Optional[str]:
     from_process = FROM_SPAWNED_PROCESS.findall(str(error))
     if from_process:
         return from_process[-1]
-    is_for_users = type(error) in (AssertionError, Exception, ValueError) and NAMES_AN_OPTION.search(str(error))
-    return str(error) if is_for_users and "\n" not in str(error) else None
+    return str(error) if names_an_option(error) else None

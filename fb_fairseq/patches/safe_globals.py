@@ -4,10 +4,10 @@ import argparse
 import collections
 import typing
 
-import numpy as np
 import omegaconf
 import torch
 
+from fb_fairseq.patches.numpy_values import STAND_INS
 from fb_fairseq.patches.wrapping import wrap_once
 
 WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
@@ -15,32 +15,23 @@ WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (
 # By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
 ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
-# Types of scalars and arrays that fairseq's meters hold ("U1": strings).
-NUMPY_TYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.bool_, "U1")
-
 
 def patch_safe_globals() -> None:
     """Allow the plain classes that fairseq pickles beside tensors; other classes stay refused.
 
     Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
-    (named architectures) and numpy scalars (``--eval-bleu``), and OmegaConf containers are broadcast when several
-    processes resume.
+    (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
+    OmegaConf containers are broadcast when several processes resume.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq declares these classes itself; none does yet.
     """
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    numpy_core = getattr(np, "_core", None) or np.core  # numpy 2, numpy 1
-    dtype_classes = {type(np.dtype(name)) for name in NUMPY_TYPES}
     torch.serialization.add_safe_globals(
         [
             argparse.Namespace,
-            np.ndarray,
-            np.dtype,
-            numpy_core.multiarray._reconstruct,
-            numpy_core.multiarray.scalar,
-            *sorted(dtype_classes, key=str),
+            *STAND_INS,
             omegaconf.DictConfig,
             omegaconf.ListConfig,
             omegaconf.AnyNode,

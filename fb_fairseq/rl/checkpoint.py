@@ -1,9 +1,12 @@
 """Checkpoints: dicts of plain values and tensors, written by ``Trainer.state_dict``."""
 
+from fb_fairseq.checkpoint_contents import check_parameters
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.tensor_files import load_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
+# What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
+CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
@@ -16,6 +19,7 @@ def load_checkpoint(path: str) -> dict:
     state = load_file(path)
     if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
         raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
+    check_parameters(path, state["agent"])
     return state
 
 

@@ -18,7 +18,7 @@ from typing import Callable, Dict, List, Optional
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.rl.envs import SIZE_OPTIONS
-from fb_fairseq.rl.options import AGENTS, TrainingOptions, check_minimum
+from fb_fairseq.rl.options import AGENTS, LONGEST, TrainingOptions, check_range
 
 
 def build_parser() -> CommandParser:
@@ -224,8 +224,8 @@ def run_train(args) -> None:
     from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE
     from fb_fairseq.rl.train import train
 
-    check_minimum("log_interval", args.log_interval, 1)
-    check_minimum("save_interval", args.save_interval, 1)
+    check_range("log_interval", args.log_interval, 1, LONGEST)
+    check_range("save_interval", args.save_interval, 1, LONGEST)
     options, agent = options_from_args(args, args.agent)
     loggers = [progress_bar(options.frames)]
     if args.tensorboard_logdir:
@@ -275,8 +275,8 @@ def run_evaluate(args) -> None:
     """Run ``rl evaluate``."""
     from fb_fairseq.rl.evaluate import check_recording_path, evaluate, load_agent, record_episode, write_recording
 
-    check_minimum("episodes", args.episodes, 1)
-    check_minimum("seed", args.seed, 0)
+    check_range("episodes", args.episodes, 1)
+    check_range("seed", args.seed, 0, LONGEST)
     if args.record:
         check_recording_path(args.record)
     if args.out:
@@ -319,7 +319,7 @@ def run_speed(args) -> None:
     """Run ``rl speed``: print one line of JSON per agent."""
     from fb_fairseq.rl.speed import measure_speed
 
-    check_minimum("blocks", args.blocks, 1)
+    check_range("blocks", args.blocks, 1)
     for agent in AGENTS:
         options, agent_options = options_from_args(args, agent)
         print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))

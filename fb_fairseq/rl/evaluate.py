@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.rl.agent import Agent, AgentMemory
@@ -41,9 +42,10 @@ def load_agent(path: str, device: torch.device) -> Tuple[Agent, TrainingOptions]
         UserError: the file is not a checkpoint of an agent.
     """
     state = load_checkpoint(path)
-    agent = Agent.from_settings(state["settings"]).to(device)
-    agent.load_state_dict(state["agent"])
-    return agent.eval(), TrainingOptions(**state["options"])
+    with using(path, builds_model=True):
+        agent = Agent.from_settings(state["settings"]).to(device)
+        agent.load_state_dict(state["agent"])
+        return agent.eval(), TrainingOptions(**state["options"])
 
 
 class Player:

@@ -1,6 +1,8 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
+import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
@@ -9,14 +11,33 @@ AGENTS = ("feedback", "transformer", "lstm")
 OPTIMIZERS = ("adam", "rmsprop")
 
 
-def check_minimum(name: str, value: int, minimum: int) -> None:
-    """Check that an option is large enough.
+LARGEST = 10**6  # sizes and lengths; no environment or model of this size would fit, or an episode end
+LARGEST_GRID = 1000  # rows of a maze
+LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
+
+
+def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
+    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
 
     Raises:
-        UserError: the value of the option ``name`` is below the minimum.
+        UserError: the value of the option ``name`` is none.
     """
+    if not isinstance(value, Integral):
+        raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:
         raise UserError(f"{flag(name)} {value}: give {minimum} or more")
+    if value > maximum:
+        raise UserError(f"{flag(name)} {value}: give {maximum:,} or less")
+
+
+def check_finite(name: str, value: float) -> None:
+    """Check that an option is a number.
+
+    Raises:
+        UserError: the value of the option ``name`` is infinite, not a number (NaN), or something else.
+    """
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError(f"{flag(name)} {value}: must be a finite number")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -59,9 +80,10 @@ class AgentOptions:
     def __post_init__(self):
         check_choice("agent", self.agent, AGENTS)
         for name in ("layers", "width", "heads", "span"):
-            check_minimum(name, getattr(self, name), 1)
+            check_range(name, getattr(self, name), 1)
         if self.ffn_width < 0:
             raise UserError(f"--ffn-width {self.ffn_width}: give 1 or more, or 0 for four times the width")
+        check_range("ffn_width", self.ffn_width, 0)
         if self.width % self.heads:
             raise UserError(f"--heads {self.heads}: does not divide --width {self.width}")
 
@@ -104,9 +126,12 @@ class TrainingOptions:
     seed: int = 1
 
     def __post_init__(self):
-        for name in ("frames", "environments", "block"):
-            check_minimum(name, getattr(self, name), 1)
-        check_minimum("seed", self.seed, 0)
+        check_range("frames", self.frames, 1, LONGEST)
+        for name in ("environments", "block"):
+            check_range(name, getattr(self, name), 1)
+        check_range("seed", self.seed, 0, LONGEST)
+        for name in ("lr", "rmsprop_eps", "clip_norm", "discount", "entropy_cost", "value_cost"):
+            check_finite(name, getattr(self, name))
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{flag(name)} {getattr(self, name)}: must be greater than 0")

@@ -8,8 +8,9 @@ from typing import Callable, Dict, Sequence
 import numpy as np
 import torch
 
+from fb_fairseq.checkpoint_contents import check_like, check_optimizer, using
 from fb_fairseq.files import lock_folder
-from fb_fairseq.rl.checkpoint import CHECKPOINT_FILE, load_checkpoint
+from fb_fairseq.rl.checkpoint import CARRIED, CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.rl.trainer import Trainer
@@ -43,7 +44,12 @@ def train(
     lock_folder("--out", out)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     if os.path.exists(checkpoint):
-        trainer.load_state_dict(load_checkpoint(checkpoint))
+        state, template = load_checkpoint(checkpoint), trainer.state_dict()
+        with using(checkpoint):
+            trainer.load_state_dict(state)
+        check_optimizer(checkpoint, trainer.optimizer)
+        for name in CARRIED:
+            check_like(checkpoint, state[name], template[name], (name,))
         if trainer.frames >= options.frames:
             frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
             print(

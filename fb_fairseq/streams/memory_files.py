@@ -14,6 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from fb_fairseq.checkpoint_contents import fault_of_tensor
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.position import StreamPosition
 from fb_fairseq.streams.resume import ResumeInfo
@@ -131,11 +132,13 @@ def _read(path: str) -> Dict[str, Any]:
     """The content of a memory file."""
     try:
         content = load_file(path)
-        states = content["states"]
-        if not isinstance(content["place"], dict) or not all(
-            s.dim() == 4 and s.shape[2] == len(ids) for ids, s in states
-        ):
+        StreamPosition.from_checkpoint(content["place"])
+        if not isinstance(content.get("run"), (str, type(None))):
             raise UserError("not the memory of streams")
+        for ids, states in content["states"]:
+            is_right = not (fault_of_tensor(ids) or fault_of_tensor(states)) and states.is_floating_point()
+            if not is_right or ids.dim() != 1 or states.dim() != 4 or states.shape[2] != len(ids):
+                raise UserError("not the memory of streams")
         return content
     except (OSError, UserError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = str(error).replace(f"{path}: ", "") if isinstance(error, (OSError, UserError)) else "of another kind"

@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple
 
+from fb_fairseq.checkpoint_contents import is_count
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
 
@@ -20,6 +21,22 @@ class StreamPosition(NamedTuple):
     streams: int  # number of streams
     tokens: int  # number of targets in the split
     fingerprint: int  # checksum of the split
+
+    @classmethod
+    def from_checkpoint(cls, saved: Any) -> "StreamPosition":
+        """A position as ``as_dict`` gives it.
+
+        Raises:
+            UserError: it is something else.
+        """
+        is_whole = isinstance(saved, dict) and set(saved) == set(cls._fields)
+        offsets = saved["offsets"] if is_whole else None
+        numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
+        if not (isinstance(offsets, list) and offsets and all(map(is_count, [*numbers, *offsets]))):
+            raise UserError(
+                f"--restore-file: the checkpoint's position in the epoch is damaged; give an intact one, {START_ANEW}"
+            )
+        return cls(**saved)
 
     def as_dict(self) -> Dict[str, Any]:
         """The form in which checkpoints and memory files hold it."""

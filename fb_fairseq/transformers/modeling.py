@@ -3,6 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+import os
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Optional, Tuple, Union
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
+from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
@@ -133,6 +135,17 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
     decoder: OutputLayer
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """As in transformers, but weights in a local folder are compared with the checksum that an export has.
+
+        Raises:
+            UserError: they are damaged.
+        """
+        if os.path.isdir(pretrained_model_name_or_path or ""):
+            check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Modules have initialised their parameters themselves, as the papers do."""

@@ -1,14 +1,15 @@
 """Runs fairseq's commands and this package's as a user would, each in a process of its own, but forked from one that
 has imported everything: fairseq takes 5 s to import.
 
-The program reads one JSON line per command: ``{"argv": [...], "files": [OUT, ERR], "limit": BYTES, "folder": PATH}``,
-and prints its exit status. What the command prints goes to these files.
+The program reads one JSON line per command: ``{"argv": [...], "files": [OUT, ERR], "limit": BYTES, "folder": PATH,
+"seconds": N}``, and prints its exit status. What the command prints goes to these files.
 """
 
 import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,17 +51,19 @@ class CommandServer:
         self.process.kill()
         self.process.communicate()
 
-    def run(self, *argv, limit: Optional[int] = None, folder: str = ".") -> Result:
+    def run(self, *argv, limit: Optional[int] = None, folder: str = ".", seconds: int = 0) -> Result:
         """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
 
         Args:
             argv: ``fairseq-train``, …, or ``fb-fairseq``, and the arguments.
             limit: the size in bytes that no file may exceed, as on a full disk.
             folder: working directory.
+            seconds: how long it may run until a signal ends it; 0: as long as it takes.
         """
         with tempfile.TemporaryDirectory() as printed:
             files = [os.path.join(printed, name) for name in ("out", "err")]
             job = {"argv": list(map(str, argv)), "files": files, "limit": limit, "folder": str(folder)}
+            job["seconds"] = seconds
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
             status = int(self.process.stdout.readline())
@@ -115,6 +118,7 @@ def serve() -> None:
                 os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), stream)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.chdir(job["folder"])
+            signal.alarm(job["seconds"])
             if job["limit"] is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
             run_as_main(programs[job["argv"][0]], job["argv"])

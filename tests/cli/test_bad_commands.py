@@ -373,7 +373,7 @@ def test_damaged_data(commands, byte_data, tmp_path, name):
 )
 def test_wrong_dictionaries(commands, byte_data, tmp_path, content, message):
     data = tmp_path / "data"
-    shutil.copytree(byte_data, data)
+    shutil.copytree(byte_data, data, ignore=shutil.ignore_patterns("checksums.json"))
     (data / "dict.txt").write_bytes(content)
     values = {**TINY_MODEL, **TRAINING, "max_update": 4, "save_dir": tmp_path / "ck"}
     refused(commands.run("fairseq-train", data, *options(values), "--user-dir", PLUGIN), message)

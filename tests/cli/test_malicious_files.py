@@ -203,3 +203,59 @@ def test_options_of_a_stock_model_are_not_run(commands, byte_data, tmp_path):
             )
             assert not marker.exists()
             assert result.status == 2 and "is code, or not a valid value" in result.errors[-1], result.errors
+
+
+def test_files_that_a_checkpoint_names_are_not_opened(commands, byte_data, trained, translation, tmp_path):
+    """Those that its training started from, when it is only evaluated."""
+    missing = tmp_path / "missing"
+    changed = with_option(trained / "checkpoint_last.pt", tmp_path / "lm.pt", "init_from_transformer", str(missing))
+    (model,), _, _ = ensemble(changed)
+    assert model.initialisation_problem is None
+    data, path = translation
+    changed = with_option(path, tmp_path / "translation.pt", "encoder_embed_path", str(missing))
+    result = commands.run(
+        "fairseq-generate", data, "--user-dir", PLUGIN, "--cpu", "--path", changed, "-s", "de", "-t", "en"
+    )
+    assert result.status == 0, result.errors
+
+
+def test_addresses_in_a_checkpoint_are_not_fetched(byte_data, trained, tmp_path, monkeypatch):
+    from fairseq import file_utils
+
+    from fb_fairseq.models.language_model import StreamingLanguageModel
+
+    fetched = []
+    monkeypatch.setattr(file_utils, "cached_path", lambda name, **unused: fetched.append(name) or name)
+    content = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    address = "http://localhost:1/codes"
+    content["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": address, "bpe_separator": "@@"}
+    torch.save(content, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match=f"--bpe-codes {address}: an address that the checkpoint names"):
+        StreamingLanguageModel.from_pretrained(str(tmp_path), "checkpoint.pt", str(byte_data))
+    assert address not in fetched
+    with pytest.raises(SystemExit):  # subword-nmt opens it
+        StreamingLanguageModel.from_pretrained(str(tmp_path), "checkpoint.pt", str(byte_data), bpe_codes=address)
+    assert address in fetched
+
+
+@pytest.mark.parametrize("name", ["dict.txt", "valid.bin", "valid.idx"])
+def test_flipped_bits_in_data_are_found(commands, byte_data, trained, tmp_path, name):
+    data = tmp_path / "data"
+    shutil.copytree(byte_data, data)
+    arguments = [
+        data,
+        "--user-dir",
+        PLUGIN,
+        "--cpu",
+        "--task",
+        "streaming_lm",
+        "--path",
+        trained / "checkpoint_last.pt",
+    ]
+    arguments += ["--gen-subset", "valid"]
+    assert commands.run("fairseq-eval-lm", *arguments).status == 0
+    content = bytearray((data / name).read_bytes())
+    content[-1 if name == "valid.idx" else 100 & -2] ^= 1
+    (data / name).write_bytes(content)
+    result = commands.run("fairseq-eval-lm", *arguments)
+    assert result.status == 2 and f"{name}: " in result.errors[-1], result.errors

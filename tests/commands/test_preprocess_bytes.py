@@ -30,6 +30,7 @@ def test_documents(tmp_path):
     assert dictionary.get_count(dictionary.index("s")) == 41
     assert byte_codec.decode(dictionary[i] for i in tokens(out, "valid")[1]) == second
     assert sorted(path.name for path in out.iterdir()) == [
+        "checksums.json",
         "dict.txt",
         "train.bin",
         "train.idx",

@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import sys
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.conftest import REPOSITORY
 PYTHON = """#!/bin/sh
 case "$*" in
     *version_info*) echo 3.10 ;;
-    "-m pip "*) echo "$@" >>"$RECORD" ;;
+    "-I -m pip "*) echo "$@" >>"$RECORD" ;;
 esac
 """
 SETUP = 'set -euo pipefail; . "$1/examples/environment.sh"; make_environment test'
@@ -55,6 +56,20 @@ def test_environments_of_others_keep_their_releases(venv):
     asked, _ = make_environment(venv)
     assert " -e .[plot,translation,rl,test]" in asked and "constraints" not in asked
     assert make_environment(venv) == make_environment(venv, FB_FAIRSEQ_VERSIONS="newest") == ("", "")
+
+
+def test_modules_in_the_current_folder_are_not_run(tmp_path):
+    """A recipe may be started in a folder of a stranger, and goes to the repository later."""
+    for name in ("platform", "sysconfig", "torch", "venv", "pip"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'it ran')!r}, 'w')")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    script = f'. "$1/examples/environment.sh"; support_of {sys.executable}; version_of {sys.executable}; '
+    script += 'FB_FAIRSEQ_TORCH=x install_torch "$2" true; PATH=/usr/bin:/bin set_installer "$2"; "${installer[@]}" -h'
+    command = ["bash", "-c", script, "recipe", str(REPOSITORY), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "{}.{}".format(*sys.version_info) in done.stdout.split()
+    assert not (tmp_path / "it ran").exists()
 
 
 def test_unknown_choice(venv):

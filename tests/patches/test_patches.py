@@ -5,6 +5,7 @@ import copy
 import io
 import logging
 import os
+import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -37,14 +38,34 @@ def test_fairseqs_own_classes_load_as_weights_only():
     content = {
         "args": argparse.Namespace(arch="transformer", lr=[0.1]),
         "best": np.float64(3.5),
-        "counts": np.arange(3),
+        "counts": np.arange(6).reshape(2, 3),
+        "text": np.array(["a", "bc"]),
+        "scalars": [np.int32(-3), np.float16(0.5), np.bool_(True), np.str_("x"), np.dtype(">i4").type(7)],
         "tensor": torch.ones(2),
     }
+    for _ in range(2):  # what was loaded is saved as before
+        file = io.BytesIO()
+        torch.save(content, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        assert loaded["args"].lr == [0.1] and loaded["best"] == 3.5 and type(loaded["best"]) is np.float64
+        assert loaded["counts"].tolist() == [[0, 1, 2], [3, 4, 5]] and loaded["counts"].dtype == np.int64
+        assert loaded["text"].tolist() == ["a", "bc"]
+        assert loaded["scalars"] == content["scalars"]
+        assert list(map(type, loaded["scalars"])) == [np.int32, np.float16, np.bool_, np.str_, np.int32]
+        content = loaded
+    assert type(pickle.loads(pickle.dumps(loaded["counts"]))) is np.ndarray
+
+
+@weights_only
+@pytest.mark.parametrize("module", ["numpy.core.multiarray", "numpy._core.multiarray"])
+def test_scalars_of_either_numpy(module):
+    """A checkpoint that was saved with numpy 1 is read with numpy 2, and the other way round."""
     file = io.BytesIO()
-    torch.save(content, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
-    assert loaded["args"].lr == [0.1] and loaded["best"] == 3.5 and loaded["counts"].tolist() == [0, 1, 2]
+    torch.save(np.float64(3.5), file, _use_new_zipfile_serialization=False)
+    own = np.float64(0).__reduce__()[0].__module__
+    content = file.getvalue().replace(own.encode(), module.encode())
+    assert torch.load(io.BytesIO(content), weights_only=True) == 3.5
 
 
 @weights_only
@@ -116,6 +137,7 @@ def test_an_error_of_a_spawned_process_is_one_line():
         (UserError("--a b: c"), "--a b: c"),
         (FileNotFoundError(2, "No such file", "a\nb"), "a\\nb: No such file"),
         (OSError(28, "No space left on device"), "No space left on device"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), "out of memory; use smaller sizes"),
         (AssertionError("--sampling-topk requires --sampling"), "--sampling-topk requires --sampling"),
         (MemoryError(), "out of memory; use smaller sizes"),
         (AssertionError("a != b"), None),

@@ -12,6 +12,8 @@ import os
 import shutil
 from typing import Any, Dict, List, Optional
 
+from fb_fairseq.checkpoint_contents import using
+from fb_fairseq.checksums import add_to_weights, weights_in
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
@@ -50,13 +52,15 @@ def export(
     from fb_fairseq.transformers.tokenizers import save_tokenizer
 
     check_output_folder("--to", folder)
-    source = read(path, dictionaries, codes, languages)
+    with using(path):
+        source = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
     if source.architecture not in builders:
         raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
-    card = {"name": name, **figures_of_checkpoint(source.saved), **known}
-    model, tokenizers, facts = builders[source.architecture](source, card)
+    with using(path, builds_model=True):
+        card = {"name": name, **figures_of_checkpoint(source.saved), **known}
+        model, tokenizers, facts = builders[source.architecture](source, card)
     with atomic_folder(folder) as temporary:
         save_model(model, temporary)
         for subfolder, tokenizer in tokenizers.items():
@@ -70,9 +74,11 @@ def export(
 
 
 def save_model(model, folder: str) -> None:
-    """Save configuration and weights; others may read them as any new file."""
+    """Save configuration and weights, with their checksum; others may read them as any new file."""
     with quiet_transformers():
         model.save_pretrained(folder)
+    for path in weights_in(folder):
+        add_to_weights(path)
     readable = os.stat(os.path.join(folder, "config.json")).st_mode
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only

@@ -14,6 +14,7 @@ from typing import Dict, List, Sequence
 
 import torch
 
+from fb_fairseq.checkpoint_contents import check_parameters, using
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.import_original.embeddings import import_embeddings, vocabulary_size
 from fb_fairseq.commands.import_original.layers import import_layers
@@ -33,8 +34,9 @@ def read(path: str) -> Source:
     """
     saved = load_file(path)
     state = saved.get("model") if isinstance(saved, dict) else None
-    if not isinstance(state, dict) or not all(torch.is_tensor(value) for value in state.values()):
+    if not isinstance(state, dict):
         raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
+    check_parameters(path, state)
     source = Source(path, state)
     if not any(name in source for name in POSITIONS):
         raise UserError(
@@ -152,11 +154,12 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
 
     check_output_file("--out", out)
     source = read(path)
-    imported = import_layers(source, ramp)
-    dictionary, indices = match_dictionary(vocabulary, vocabulary_size(source), as_bytes)
-    imported.update(import_embeddings(source, indices, len(dictionary)))
-    source.check_all_taken()
-    checkpoint = build_checkpoint(path, imported, dictionary)
+    with using(path, builds_model=True):
+        imported = import_layers(source, ramp)
+        dictionary, indices = match_dictionary(vocabulary, vocabulary_size(source), as_bytes)
+        imported.update(import_embeddings(source, indices, len(dictionary)))
+        source.check_all_taken()
+        checkpoint = build_checkpoint(path, imported, dictionary)
     dictionary_path = os.path.join(os.path.dirname(os.path.abspath(out)), "dict.txt")
     write_dictionary(dictionary, dictionary_path)
     save_file(checkpoint, out)

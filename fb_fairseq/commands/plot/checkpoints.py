@@ -30,7 +30,7 @@ def layer_weights(path: str) -> List[float]:
     import torch
 
     logits = load_checkpoint(path)["model"].get("decoder.memory.layer_weights")
-    if logits is None or logits.dim() != 1:
+    if logits is None or logits.dim() != 1 or not logits.is_floating_point():
         raise UserError(
             f"--layer-weights {path}: its memory has no learned weights; give a checkpoint of "
             "--memory-composition weighted"
@@ -44,12 +44,15 @@ def adaptive_spans(path: str) -> List[List[float]]:
     Raises:
         UserError: the model was trained without ``--adaptive-span``.
     """
+    from fb_fairseq.checkpoint_contents import using
+
     saved = load_checkpoint(path)
-    model, options = saved["model"], model_options(saved)
-    learned = []
+    model, learned = saved["model"], []
     while f"decoder.layers.{len(learned)}.self_attn.adaptive_span.z" in model:
-        learned.append(model[f"decoder.layers.{len(learned)}.self_attn.adaptive_span.z"].float())
+        learned.append(model[f"decoder.layers.{len(learned)}.self_attn.adaptive_span.z"].float().flatten())
     if not learned:
         raise UserError(f"--spans {path}: its spans are fixed; give a checkpoint of --adaptive-span")
-    S, ramp = options["attention_span"], options["adaptive_span_ramp"]
-    return [(z * S + ramp).clamp(max=S).tolist() for z in learned]
+    with using(path):
+        options = model_options(saved)
+        S, ramp = int(options["attention_span"]), int(options["adaptive_span_ramp"])
+        return [(z * S + ramp).clamp(max=S).tolist() for z in learned]

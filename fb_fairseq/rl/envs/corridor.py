@@ -6,7 +6,7 @@ import numpy as np
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
-from fb_fairseq.rl.options import check_minimum
+from fb_fairseq.rl.options import check_range
 
 COLOURS = ("blue", "green")
 HALLWAY, DOORS = 2, 3  # observations on the way and at the end; 0 and 1 are the colour of the object at the start
@@ -37,9 +37,9 @@ class Corridor(BatchedEnv):
 
     def __init__(self, num_envs: int, length: int = 50, shortest: Optional[int] = None):
         super().__init__(num_envs)
-        check_minimum("length", length, 1)
+        check_range("length", length, 1)
         self.length, self.shortest = length, length if shortest is None else shortest
-        check_minimum("shortest", self.shortest, 1)
+        check_range("shortest", self.shortest, 1)
         if self.shortest > length:
             raise UserError(f"--shortest {shortest}: must not be greater than --length {length}")
         self.end = np.full(num_envs, length)

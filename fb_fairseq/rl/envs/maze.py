@@ -4,7 +4,7 @@ import numpy as np
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.rl.envs.base import DIRECTIONS, BatchedEnv, StepResult
-from fb_fairseq.rl.options import check_minimum
+from fb_fairseq.rl.options import LARGEST_GRID, check_range
 
 EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
 COLOURS = 8
@@ -96,8 +96,8 @@ class Maze(BatchedEnv):
 
     def __init__(self, num_envs: int, size: int = 9, limit: int = 200):
         super().__init__(num_envs)
-        check_minimum("size", size, 5)
-        check_minimum("limit", limit, 1)
+        check_range("size", size, 5, LARGEST_GRID)
+        check_range("limit", limit, 1)
         if size % 2 == 0:
             raise UserError(f"--size {size}: give an odd number (walls lie between the rooms)")
         self.size, self.limit = size, limit

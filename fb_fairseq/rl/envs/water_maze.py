@@ -3,7 +3,7 @@
 import numpy as np
 
 from fb_fairseq.rl.envs.base import DIRECTIONS, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
-from fb_fairseq.rl.options import check_minimum
+from fb_fairseq.rl.options import LARGEST_GRID, check_range
 
 GREY = 200
 
@@ -29,8 +29,8 @@ class WaterMaze(BatchedEnv):
 
     def __init__(self, num_envs: int, size: int = 15, limit: int = 200):
         super().__init__(num_envs)
-        check_minimum("size", size, 2)
-        check_minimum("limit", limit, 1)
+        check_range("size", size, 2, LARGEST_GRID)
+        check_range("limit", limit, 1)
         self.size, self.limit = size, limit
         self.observation_sizes = (size * size, size * size, 2)
         self.names = np.zeros((num_envs, size * size), np.int64)

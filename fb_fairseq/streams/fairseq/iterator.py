@@ -119,7 +119,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
             raise UserError(
                 f"--task: the checkpoint was saved in mid-epoch by another task; use that task, {START_ANEW}"
             )
-        position = StreamPosition(**state_dict["streams"])
+        position = StreamPosition.from_checkpoint(state_dict["streams"])
         position.check(self.layout, self.dataset.split, self.dataset.corpus.fingerprint())
         self.run = state_dict.get("run")
         turns = self.layout.turns_until(position.offsets)

@@ -1,7 +1,8 @@
 """Compile the native step loop at first use, with the compiler that this machine has.
 
-The library lies in a cache folder, under a name that depends on the sources, the compiler, its options and the
-processor.
+The library lies in a folder of the user's own in the cache, under a name that depends on the sources, the compiler, its
+options and the processor, and ends in the library's checksum. One that is damaged, or that others could have written,
+is not loaded, but compiled again.
 """
 
 import functools
@@ -9,6 +10,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -49,6 +51,45 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fb_fairseq"
 
 
+def private_folder() -> Path:
+    """The folder of this user's libraries in the cache, created if missing. Nobody else can write to it.
+
+    Raises:
+        BuildError: it cannot be created, or belongs to somebody else.
+    """
+    folder = cache_folder() / f"native-{_user()}"
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if found.st_uid != _user() or not stat.S_ISDIR(found.st_mode):
+            raise BuildError(f"{folder} belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE")
+        folder.chmod(0o700)
+    except OSError as error:
+        raise BuildError(
+            f"{folder} cannot be written ({error.strerror}); name another folder with FB_FAIRSEQ_CACHE"
+        ) from None
+    return folder
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0  # as Windows gives for owners
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a library is what this user has compiled: a file of the user's own, with the checksum in its name."""
+    try:
+        found = path.lstat()
+        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022
+        return is_own and path.stem.rpartition("-")[2] == checksum(path)
+    except OSError:
+        return False
+
+
+def checksum(path: Path) -> str:
+    """The checksum in a library's name."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 def find_compiler() -> str:
     """The compiler named by ``CXX``, or the first that is installed.
 
@@ -86,7 +127,7 @@ def sources() -> List[Path]:
 def build() -> Built:
     """The library, compiled now if it is not in the cache yet.
 
-    Processes may build at the same time: each writes a file of its own, and the last one's stays. The environment
+    Processes may build at the same time: each renames its own file when it is complete. The environment
     variable ``FB_FAIRSEQ_CXXFLAGS`` has further options for the compiler; a ``-march`` there takes the place of our
     own.
 
@@ -98,24 +139,26 @@ def build() -> Built:
     digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
     for source in sources():
         digest.update(source.read_bytes())
-    name, folder = digest.hexdigest()[:16], cache_folder()
+    name, folder = digest.hexdigest()[:16], private_folder()
     choices = ("",) if "-march" in extra else PROCESSOR_OPTIONS
     for option in choices:
-        built = _built(compiler, option, extra, folder, name)
-        if built.path.exists():
-            return built
+        for path in sorted(folder.glob(f"{_name(name, option)}-*.so")):
+            if is_intact(path):
+                return Built(path, _description(compiler, option, extra))
     return _compile(compiler, choices, extra, folder, name)
 
 
-def _built(compiler: str, option: str, extra: str, folder: Path, name: str) -> Built:
-    path = folder / f"step_loop-{name}{option.replace('=', '-')}.so"
-    return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
+def _name(name: str, option: str) -> str:
+    return f"step_loop-{name}{option.replace('=', '-')}"
+
+
+def _description(compiler: str, option: str, extra: str) -> str:
+    return " ".join(filter(None, [os.path.basename(compiler), option, extra]))
 
 
 def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
     """Compile with the first of some options for the processor that the compiler accepts."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
     except OSError as error:
         raise BuildError(
@@ -130,9 +173,11 @@ def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, na
             except BuildError as error:
                 problem = problem or error
                 continue
-            built = _built(compiler, option, extra, folder, name)
-            os.replace(scratch / "loop.so", built.path)
-            return built
+            library = scratch / "loop.so"
+            library.chmod(0o700)
+            path = folder / f"{_name(name, option)}-{checksum(library)}.so"
+            os.replace(library, path)
+            return Built(path, _description(compiler, option, extra))
         raise problem or BuildError(f"{compiler} failed")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -26,12 +26,14 @@ class Library:
         PANEL: columns in a panel of a packed matrix.
 
     Raises:
-        BuildError: its arguments are laid out otherwise than in structures.py.
+        BuildError: its arguments are laid out otherwise than in structures.py, or it is another library.
     """
 
     def __init__(self, path: Path, compiler: str):
         self.path, self.compiler = path, compiler
         library = ctypes.CDLL(str(path))
+        if not hasattr(library, "fb_layout"):
+            raise BuildError(f"{path} is another library; remove it")
         library.fb_layout.restype = ctypes.c_char_p
         check_layout(library.fb_layout().decode())
         for name, arguments in {

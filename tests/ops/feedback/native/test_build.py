@@ -39,9 +39,33 @@ def cache(tmp_path, monkeypatch):
 def test_built_once_also_by_many_at_once(cache):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(lambda _: build().path, range(2)))
-    assert paths[0] == paths[1] and os.listdir(cache) == [paths[0].name]
+    assert paths[0] == paths[1] and os.listdir(paths[0].parent) == [paths[0].name]
     before = paths[0].stat().st_mtime_ns
     assert build().path == paths[0] and paths[0].stat().st_mtime_ns == before
+
+
+def test_a_library_that_is_damaged_or_could_be_anothers_is_not_loaded(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("FB_FAIRSEQ_CXXFLAGS", "-O0")
+    path = build().path
+    intact = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    def link():
+        path.rename(tmp_path / "elsewhere.so")
+        path.symlink_to(tmp_path / "elsewhere.so")
+
+    for spoil in (lambda: os.truncate(path, len(intact) // 2), lambda: path.chmod(0o722), link):
+        spoil()
+        assert not module.is_intact(path)
+        assert build().path == path and module.is_intact(path) and path.read_bytes() == intact
+    foreign = tmp_path / "foreign.so"
+    (tmp_path / "foreign.cpp").write_text("int nothing;")
+    subprocess.run([find_compiler(), "-shared", "-fPIC", tmp_path / "foreign.cpp", "-o", foreign], check=True)
+    with pytest.raises(BuildError, match="foreign.so is another library; remove it"):
+        library.Library(foreign, "c++")
+    monkeypatch.setattr(module, "_user", lambda: os.geteuid() + 1)  # the folder is made, but by another user
+    with pytest.raises(BuildError, match="belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE"):
+        build()
 
 
 def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
@@ -89,7 +113,7 @@ def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("CXX", str(compiler))
     caplog.set_level("INFO")
     assert library.load() is None
-    assert "failed: loop.cpp:1: error: no" in caplog.text and os.listdir(cache) == []
+    assert "failed: loop.cpp:1: error: no" in caplog.text and not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):

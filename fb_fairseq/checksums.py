@@ -1,0 +1,146 @@
+"""Checksums of what this package writes, so that a flipped bit is not read as data.
+
+Data: a file ``checksums.json`` in their folder. Weights of exported models: an entry in the header of the
+``.safetensors`` file itself, which disappears when another program writes the file anew. (torch's files have checksums
+of their own.)
+"""
+
+import json
+import os
+import zlib
+from typing import Any, BinaryIO, Dict, List, Tuple
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write, check_regular
+
+FILE = "checksums.json"
+ENTRY = "fb_fairseq_checksum"  # in the header of .safetensors
+CHUNK = 1 << 20
+
+
+def checksum(file: BinaryIO, start: int = 0) -> str:
+    """The CRC-32 of the rest of a file, as text.
+
+    Args:
+        start: the CRC-32 of what comes before.
+    """
+    value = start
+    for chunk in iter(lambda: file.read(CHUNK), b""):
+        value = zlib.crc32(chunk, value)
+    return f"{value:08x}"
+
+
+def checksum_of(path: str) -> str:
+    """The checksum of a whole file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return checksum(file)
+
+
+def write_checksums(folder: str, destination: str) -> None:
+    """Write the checksums of all files in a folder into it.
+
+    Args:
+        destination: where the files are going to be moved: what its checksums say of other files is kept.
+    """
+    known = read_checksums(destination)
+    known.update({name: checksum_of(os.path.join(folder, name)) for name in sorted(os.listdir(folder))})
+    with open(os.path.join(folder, FILE), "w", encoding="utf-8") as file:
+        json.dump(known, file, indent=4)
+
+
+def read_checksums(folder: str) -> Dict[str, str]:
+    """The checksums of the files in a folder by name; empty if it has none.
+
+    Raises:
+        UserError: the file with checksums is damaged.
+    """
+    path = os.path.join(folder, FILE)
+    check_regular(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            known = json.load(file)
+        if not isinstance(known, dict) or not all(isinstance(value, str) for value in known.values()):
+            raise ValueError
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: is damaged; give an intact copy, or remove it if the data are not") from None
+    return known
+
+
+def check_files(*paths: str) -> None:
+    """Compare files with the checksums in their folder, where it has any.
+
+    Raises:
+        OSError: a file cannot be read.
+        UserError: one of them is another.
+    """
+    for path in paths:
+        folder, name = os.path.split(path)
+        known = read_checksums(folder).get(name)
+        if known is not None and known != checksum_of(path):
+            raise UserError(
+                f"{path}: is damaged: its checksum is not the one in {FILE}; give an intact copy, or prepare the data "
+                f"again (if another program has written it, remove {FILE})"
+            )
+
+
+def add_to_weights(path: str) -> None:
+    """Add a checksum to the header of a ``.safetensors`` file.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    header, data_at = _read_header(path)
+    header.setdefault("__metadata__", {})[ENTRY] = _checksum_of_weights(path, header, data_at)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors are aligned
+    with atomic_write(path) as temporary, open(path, "rb") as old, open(temporary, "wb") as new:
+        new.write(len(text).to_bytes(8, "little") + text)
+        old.seek(data_at)
+        for chunk in iter(lambda: old.read(CHUNK), b""):
+            new.write(chunk)
+
+
+def check_weights(folder: str) -> None:
+    """Compare the ``.safetensors`` files in a folder with their checksums, where they have one.
+
+    Raises:
+        OSError: a file cannot be read.
+        UserError: one of them is damaged.
+    """
+    for path in weights_in(folder):
+        check_regular(path)
+        try:
+            header, data_at = _read_header(path)
+            known = header["__metadata__"][ENTRY]
+        except (ValueError, KeyError, TypeError, RecursionError):  # without one; safetensors reports what is malformed
+            continue
+        if known != _checksum_of_weights(path, header, data_at):
+            raise UserError(f"{path}: is damaged: its checksum is another; give an intact copy, or export it again")
+
+
+def weights_in(folder: str) -> List[str]:
+    """The paths of the ``.safetensors`` files in a folder."""
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")]
+
+
+def _read_header(path: str) -> Tuple[Dict[str, Any], int]:
+    """The header of a ``.safetensors`` file, and where the tensors begin."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > os.path.getsize(path):
+            raise ValueError(f"{path}: a header longer than the file")
+        return json.loads(file.read(length)), 8 + length
+
+
+def _checksum_of_weights(path: str, header: Dict[str, Any], data_at: int) -> str:
+    """The checksum of the tensors and of what the header says of them."""
+    described = {name: value for name, value in header.items() if name != "__metadata__"}
+    with open(path, "rb") as file:
+        file.seek(data_at)
+        return checksum(file, zlib.crc32(json.dumps(described, sort_keys=True).encode()))
