@@ -29,7 +29,7 @@ MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "hardware": set(),
+    "hardware": {"errors"},
     "byte_codec": {"errors"},
     "option_fields": {"errors"},
     "drawing": {"errors", "files"},
@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "modules": {"errors", "option_fields", "ops"},
     "streams": BASE | MATHEMATICS,
     "streams.fairseq": BASE | MATHEMATICS | {"streams"},
-    "patches": {"command_line", "errors", "files", "literals", "streams", "tensor_files"},
+    "patches": {"command_line", "errors", "files", "hardware", "literals", "streams", "tensor_files"},
     "criterions": BASE | MATHEMATICS | {"streams"},
     "optim": BASE | MATHEMATICS | {"streams"},
     "models": BASE | MATHEMATICS | {"optim", "patches", "streams"},

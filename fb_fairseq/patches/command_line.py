@@ -9,6 +9,7 @@ import torch
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.help_text import HELP, show_help
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -36,7 +37,10 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "relu_dropout"], PROBABILITY),
     **dict.fromkeys(["encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "momentum"], PROBABILITY),
     "temperature": (1e-6, INFINITY),
+    "seed": (0, 2**32 - 1),  # numpy's
+    **dict.fromkeys(["fp16_init_scale", "fp16_scale_window"], AT_LEAST_1),
 }
+PAIRS = ("adam_betas",)  # options of two numbers
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
 # Options that hold names of files and folders.
 PATHS = ("data", "save_dir", "path", "restore_file", "results_path")
@@ -65,6 +69,10 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         show_help(original, parser, words, **kwargs)
     try:
         parsed = original(parser, input_args, parse_known, **kwargs)
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        parser.error("--task is missing; give one, such as --task streaming_lm (--help lists all)")
     except RuntimeError as error:
         if str(error):
             raise
@@ -75,6 +83,11 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         return any(word == flag(name) or word.startswith(f"{flag(name)}=") for word in words)
 
     check_values(vars(args))
+    if getattr(args, "combine_valid_subsets", False) and "," in (args.valid_subset or ""):
+        raise UserError(
+            f"--valid-subset {args.valid_subset}: --combine-valid-subsets reads valid, valid1, … as one split; give "
+            "one name, or leave --combine-valid-subsets out"
+        )
     for name in PATHS:
         if "${" in str(getattr(args, name, "")):
             raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give a name without it")
@@ -121,16 +134,31 @@ def check_values(values: Mapping[str, Any]) -> None:
     """Check numbers, also those in lists.
 
     Raises:
-        UserError: one of them is not a number (NaN), or outside of ``LIMITS``.
+        UserError: one of them is not a number (NaN), or outside of ``LIMITS``; or one is missing.
     """
     for name, value in values.items():
+        if name in LIMITS and isinstance(value, Sequence) and not isinstance(value, str) and not len(value):
+            raise UserError(f"{flag(name)}: is empty; give a number")
+        if name in PAIRS:
+            _check_pair(name, value)
         lowest, highest = LIMITS.get(name, (-INFINITY, INFINITY))
         for number in _numbers(value, name in LIMITS):
             if math.isnan(number) or name in LIMITS and math.isinf(number) and name not in MAY_BE_INFINITE:
                 raise UserError(f"{flag(name)} {value}: must be a finite number")
             if not lowest <= number <= highest:
-                bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:g}"
+                bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:.10g}"
                 raise UserError(f"{flag(name)} {value}: must be {bounds}")
+
+
+def _check_pair(name: str, value: Any) -> None:
+    """fairseq reads such an option as a Python expression, in hydra's configurations also as a list."""
+    try:
+        pair = parse_literal(value) if isinstance(value, str) else value
+    except UserError:
+        pair = None
+    is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+    if not is_pair or not all(isinstance(number, (int, float)) for number in pair):
+        raise UserError(f"{flag(name)} {value}: must be two numbers in parentheses, such as (0.9, 0.98)")
 
 
 def _numbers(value: Any, from_text: bool) -> Iterator[float]:

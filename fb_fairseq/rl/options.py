@@ -1,12 +1,15 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
+import math
 from dataclasses import dataclass
 from typing import Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.hardware import check_layers_fit
 
 AGENTS = ("feedback", "transformer", "lstm")
 OPTIMIZERS = ("adam", "rmsprop")
+LONGEST_BLOCK = 1_000_000  # steps, over which gradients are propagated
 
 
 def check_minimum(name: str, value: int, minimum: int) -> None:
@@ -64,6 +67,8 @@ class AgentOptions:
             raise UserError(f"--ffn-width {self.ffn_width}: give 1 or more, or 0 for four times the width")
         if self.width % self.heads:
             raise UserError(f"--heads {self.heads}: does not divide --width {self.width}")
+        units = 0 if self.agent == "lstm" else self.ffn_width or 4 * self.width
+        check_layers_fit({"layers": self.layers, "width": self.width, "ffn_width": units})
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,12 @@ class TrainingOptions:
     def __post_init__(self):
         for name in ("frames", "environments", "block"):
             check_minimum(name, getattr(self, name), 1)
+        if self.block > LONGEST_BLOCK:
+            raise UserError(f"--block {self.block}: give {LONGEST_BLOCK} or less")
         check_minimum("seed", self.seed, 0)
+        for name in ("lr", "rmsprop_eps", "clip_norm", "discount", "entropy_cost", "value_cost"):
+            if not math.isfinite(getattr(self, name)):
+                raise UserError(f"{flag(name)} {getattr(self, name)}: must be a finite number")
         for name in ("lr", "rmsprop_eps", "clip_norm"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{flag(name)} {getattr(self, name)}: must be greater than 0")

@@ -1,14 +1,15 @@
 """Runs fairseq's commands and this package's as a user would, each in a process of its own, but forked from one that
 has imported everything: fairseq takes 5 s to import.
 
-The program reads one JSON line per command: ``{"argv": [...], "files": [OUT, ERR], "limit": BYTES, "folder": PATH}``,
-and prints its exit status. What the command prints goes to these files.
+The program reads one JSON line per command: ``{"argv": [...], "files": [OUT, ERR], "limit": BYTES, "seconds": S,
+"folder": PATH}``, and prints its exit status. What the command prints goes to these files.
 """
 
 import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from typing import List, NamedTuple, Optional
 
 from tests.conftest import REPOSITORY
 
-COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive")
+COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "hydra_train")
+OWN_COMMANDS = "fb-fairseq"
 
 
 class Result(NamedTuple):
@@ -50,17 +52,19 @@ class CommandServer:
         self.process.kill()
         self.process.communicate()
 
-    def run(self, *argv, limit: Optional[int] = None, folder: str = ".") -> Result:
+    def run(self, *argv, limit: Optional[int] = None, seconds: int = 0, folder: str = ".") -> Result:
         """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
 
         Args:
             argv: ``fairseq-train``, …, or ``fb-fairseq``, and the arguments.
             limit: the size in bytes that no file may exceed, as on a full disk.
+            seconds: after which the command is ended, with status ``-SIGALRM``; 0: never.
             folder: working directory.
         """
         with tempfile.TemporaryDirectory() as printed:
             files = [os.path.join(printed, name) for name in ("out", "err")]
-            job = {"argv": list(map(str, argv)), "files": files, "limit": limit, "folder": str(folder)}
+            job = {"argv": list(map(str, argv)), "files": files, "limit": limit, "seconds": seconds}
+            job["folder"] = str(folder)
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
             status = int(self.process.stdout.readline())
@@ -106,7 +110,7 @@ def serve() -> None:
 
     for command in OWN.values():
         importlib.import_module(command.module)
-    programs["fb-fairseq"] = main
+    programs[OWN_COMMANDS] = main
     for line in sys.stdin:
         job = json.loads(line)
         child = os.fork()
@@ -117,6 +121,9 @@ def serve() -> None:
             os.chdir(job["folder"])
             if job["limit"] is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
+            signal.alarm(job["seconds"])
+            if job["argv"][0] == OWN_COMMANDS:
+                sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
             run_as_main(programs[job["argv"][0]], job["argv"])
         status = os.waitpid(child, 0)[1]
         print(os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status), file=statuses, flush=True)
