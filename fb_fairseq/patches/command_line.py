@@ -40,6 +40,7 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     "seed": (0, 2**32 - 1),  # numpy's
     **dict.fromkeys(["fp16_init_scale", "fp16_scale_window"], AT_LEAST_1),
 }
+TOO_LARGE = 2**63  # for PyTorch's whole numbers
 PAIRS = ("adam_betas",)  # options of two numbers
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
 # Options that hold names of files and folders.
@@ -145,6 +146,8 @@ def check_values(values: Mapping[str, Any]) -> None:
         for number in _numbers(value, name in LIMITS):
             if math.isnan(number) or name in LIMITS and math.isinf(number) and name not in MAY_BE_INFINITE:
                 raise UserError(f"{flag(name)} {value}: must be a finite number")
+            if name not in LIMITS and isinstance(value, int) and abs(value) >= TOO_LARGE:
+                raise UserError(f"{flag(name)} {value}: is too large")
             if not lowest <= number <= highest:
                 bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:.10g}"
                 raise UserError(f"{flag(name)} {value}: must be {bounds}")

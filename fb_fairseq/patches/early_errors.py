@@ -1,5 +1,6 @@
 """One line about an error before the first update: hardly ever a fault in the program, and soon repeated."""
 
+import argparse
 import linecache
 import os
 import re
@@ -15,6 +16,7 @@ COMMANDS = "fairseq_cli"
 LONGEST = 300  # characters of a message
 LINES_BEFORE = 3  # what a statement begins with, or its condition, may stand so many lines above
 SHORTEST = 5  # letters of an option's name that is looked for in messages: "data" and "lr" are words like others
+CONVERSION = "_override_attr"  # of fairseq.dataclass.utils: converts the options of a group, named k, one by one
 # The options that choose a class of these packages of fairseq.
 PARTS = {"criterions": "criterion", "optim.lr_scheduler": "lr_scheduler", "optim": "optimizer", "scoring": "scoring"}
 # Kinds of errors whose message says it all; of the others, the kind is a part of what is said.
@@ -53,7 +55,7 @@ def given_options() -> Dict[str, str]:
     options: Dict[str, str] = {}
     words = sys.argv[1:]
     for word, following in zip(words, [*words[1:], "--"]):
-        name, has_value, _ = word.partition("=")
+        name, has_value, _ = word.lstrip("+").partition("=")
         if name.startswith("--"):
             alone = has_value or following.startswith("--")
             options[name[2:].replace("-", "_")] = single_line(word if alone else f"{word} {following or repr('')}")
@@ -65,15 +67,21 @@ def given_options() -> Dict[str, str]:
 def option_at_fault(error: BaseException, traceback) -> Optional[str]:
     """The given option that an error comes from.
 
-    That is: the one whose key a configuration's error names; the one that the code reads where the error was raised,
-    or, called from there, a few lines above; the one that chose the class which raised it; or the one that the message
-    mentions.
+    That is: the one that is being parsed, or whose key a configuration's error names; the one that the code reads where
+    the error was raised or, called from there, a few lines above; the one that chose the class which raised it; or the
+    one that the message mentions.
     """
     options = given_options()
+    frames = list(walk_tb(traceback))[::-1]
     key = (getattr(error, "full_key", None) or "").partition("[")[0].rpartition(".")[2]
+    for frame, _ in frames:
+        variables = frame.f_locals
+        if isinstance(variables.get("action"), argparse.Action) and "arg_string" in variables:
+            return f"{variables['action'].option_strings[-1]} {variables['arg_string']}"
+        if frame.f_code.co_name == CONVERSION:
+            key = key or variables.get("k", "")
     if key:
         return options.get(key, flag(key))
-    frames = list(walk_tb(traceback))[::-1]
     for before in (0, LINES_BEFORE):
         for frame, line in frames:
             for number in range(line, max(line - before, frame.f_code.co_firstlineno) - 1, -1):

@@ -65,7 +65,8 @@ REMEDIES = (
 
 
 def remedy(error: BaseException, traceback=None) -> Optional[str]:
-    """The line of the first entry that applies; None if none does."""
+    """The line of the first entry that applies to an error, or to one in whose handling it was raised; None if none
+    does. (After NaN gradients, fairseq repeats the update to log where they come from, and may fail in that.)"""
     text = f"{type(error).__name__}: {error}"
     for entry in REMEDIES:
         found = re.search(entry.pattern, text, re.DOTALL)
@@ -73,4 +74,5 @@ def remedy(error: BaseException, traceback=None) -> Optional[str]:
             values = {"option": option_at_fault(error, traceback), "update": updates_done(traceback) + 1}
             line = entry.line if values["option"] else entry.line.replace("{option}: ", "")
             return line.format(found[0], *found.groups(), **values)
-    return None
+    before = error.__context__
+    return None if before is None else remedy(before, before.__traceback__)

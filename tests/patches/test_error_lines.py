@@ -1,7 +1,7 @@
 """Errors of fairseq and PyTorch: what the user reads of them, and the option that is named."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -30,13 +30,13 @@ def raised_by(function, *arguments):
 
 
 def test_given_options(command_line):
-    command_line("data", "--lr", "", "--cpu", "--max-update=3", "--seed", "-1", "model.attention_span=abc", "a b=c")
+    command_line("data", "--lr", "", "--cpu", "--max-update=3", "--seed", "-1", "+model.attention_span=abc", "a b=c")
     assert given_options() == {
         "lr": "--lr ''",
         "cpu": "--cpu",
         "max_update": "--max-update=3",
         "seed": "--seed -1",
-        "attention_span": "model.attention_span=abc",
+        "attention_span": "+model.attention_span=abc",
     }
 
 
@@ -93,6 +93,22 @@ def test_the_key_of_a_configuration_error(command_line):
     assert option_at_fault(error, traceback) == "--batch-size"
 
 
+def test_an_option_that_cannot_be_converted(command_line):
+    """argparse itself reports ValueErrors only."""
+    parser = ArgumentParser()
+    parser.add_argument("-m", "--maximum", type=lambda text: compile(text, "x", "eval"))
+    error, traceback = raised_by(parser.parse_args, ["--maximum", "%s"])
+    assert isinstance(error, SyntaxError) and option_at_fault(error, traceback) == "--maximum %s"
+
+
+def test_an_option_that_fairseq_cannot_convert(command_line):
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    command_line("--update-epoch-batch-itr=%s")
+    error, traceback = raised_by(convert_namespace_to_omegaconf, Namespace(update_epoch_batch_itr="%s"))
+    assert option_at_fault(error, traceback) == "--update-epoch-batch-itr=%s"
+
+
 def test_errors_in_the_users_own_code_keep_their_traceback(monkeypatch):
     error, traceback = raised_by(anywhere, None)
     assert early_line(error, traceback) is None and one_line(error, traceback) is None
@@ -117,6 +133,9 @@ def test_errors_after_the_first_update_keep_their_traceback(monkeypatch):
     assert updates_done(traceback) == 3 and one_line(error, traceback) is None
     error, traceback = raised_by(step, trainer, FloatingPointError("gradients are Nan/Inf"))
     assert "NaN or infinite at update 4; try a lower --lr" in one_line(error, traceback)
+    later = StopIteration()
+    later.__context__ = error  # raised while fairseq looks where the NaN comes from
+    assert one_line(later, None) == one_line(error, traceback)
 
 
 @pytest.mark.parametrize("entry", REMEDIES, ids=lambda entry: entry.pattern[:30])
@@ -182,6 +201,7 @@ def test_values(command_line):
         ("update_freq", [], "--update-freq: is empty"),
         ("seed", 2**32, "--seed 4294967296: must be from 0 to 4294967295"),
         ("seed", -1, "--seed -1"),
+        ("attention_span", 10**20, "--attention-span 100000000000000000000: is too large"),
         ("fp16_init_scale", 0, "--fp16-init-scale 0"),
     ):
         with pytest.raises(UserError, match=message):
