@@ -1,13 +1,15 @@
 """The command lines of ``python -m fb_fairseq``: help texts, and mistakes reported in one line."""
 
 import argparse
+import math
 import sys
 from contextlib import contextmanager
 from typing import Iterator, Optional
 
-from fb_fairseq.errors import STATUS, debugging, explain, single_line
+from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
 
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
+LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -21,6 +23,18 @@ class CommandParser(argparse.ArgumentParser):
         if command is not None:
             kwargs["prog"] = f"python -m fb_fairseq {command}"
         super().__init__(**kwargs)
+
+    def parse_args(self, args=None, namespace=None):
+        """Parse the options, and refuse numbers that nothing can be done with: NaN, infinity, and whole numbers of more
+        than 64 bits."""
+        parsed = super().parse_args(args, namespace)
+        for name, value in vars(parsed).items():
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, float) and not math.isfinite(number):
+                    self.error(f"{flag(name)} {number}: must be a finite number")
+                if isinstance(number, int) and abs(number) > LARGEST:
+                    self.error(f"{flag(name)} {number}: is too large; give {LARGEST} or less")
+        return parsed
 
     def error(self, message: str) -> None:
         """Print the message and exit with status 2."""

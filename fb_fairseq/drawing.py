@@ -37,6 +37,11 @@ def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[fl
     return means, [down, up]
 
 
+def plain(text: str) -> str:
+    """The text for matplotlib, which otherwise reads $…$ as mathematics."""
+    return text.replace("$", r"\$")
+
+
 def check_figure(option: str, path: str) -> None:
     """Check that a figure can be written to a file, before the work of drawing it.
 

@@ -1,12 +1,14 @@
 """Errors that the user can fix, and how any error is told in one line."""
 
 import errno
+import importlib.util
 import os
 import re
 import sys
 from typing import Optional
 
 STATUS = 2  # the exit status after a user's mistake, as argparse's
+OUTPUT_CLOSED_STATUS = 141  # as shells report a program whose output nobody reads any more (``| head``)
 DEBUG_VARIABLE = "FB_FAIRSEQ_DEBUG"  # set it to 1 to see tracebacks
 
 # Optional packages, and the extra of setup.py that installs them.
@@ -28,6 +30,20 @@ EXTRAS = {
 FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 FAIRSEQ_VERSIONS = ((3, 8), (3, 9), (3, 10), (3, 12))
 
+# Packages that pip knows by another name, or not at all.
+HOW_TO_INSTALL = {
+    "yaml": "pip install pyyaml",
+    "sklearn": "pip install scikit-learn",
+    "apex": "see https://github.com/NVIDIA/apex",
+    "torch_xla": "see https://github.com/pytorch/xla",
+}
+
+# What PyTorch says of tensors that do not fit into the CPU's memory.
+TOO_LARGE = re.compile(
+    r"tried to allocate (\d+) bytes|Storage size calculation overflowed|integer multiplication overflow"
+)
+
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # in the messages of safetensors and tokenizers
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors in writing, which come without the file's name
 
 
@@ -69,6 +85,41 @@ def without_fairseq() -> str:
     return f"needs fairseq, which is not installed; pip install {package}"
 
 
+def missing_package(error: ImportError) -> Optional[str]:
+    """What to install; None if the package is there, so that something else is wrong with it.
+
+    fairseq raises errors without the package's name, which say to install it, but not always how.
+    """
+    if error.name is None:
+        text = " ".join(str(error).split())
+        named = re.search(r"install (?:the )?([\w-]+)", text)
+        if not named:
+            return None
+        package = named[1]
+        says_how = re.search("pip install|git submodule", text)
+        return text if says_how else f"{text}: {HOW_TO_INSTALL.get(package, f'pip install {package}')}"
+    if error.name in EXTRAS:
+        return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
+    if error.name in FAIRSEQ_PACKAGES:
+        return without_fairseq()
+    package = error.name.partition(".")[0]
+    if importlib.util.find_spec(package) is not None:
+        return None
+    return f"{package} is not installed; {HOW_TO_INSTALL.get(package, f'pip install {package}')}"
+
+
+def no_space(error: BaseException) -> Optional[int]:
+    """The operating system's number of an error that a full disk, a quota or a limit has caused; None of others."""
+    from_rust = RUST_ERROR.search(str(error))
+    number = int(from_rust[1]) if from_rust else getattr(error, "errno", None)
+    return number if number in NO_SPACE else None
+
+
+def forget_output() -> None:
+    """Throw away what is still to be printed, after nobody reads it any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def explain(error: BaseException) -> Optional[str]:
     """One line about an error that input, options or the machine have caused; None if it is a fault in the program."""
     if isinstance(error, UserError):
@@ -77,14 +128,15 @@ def explain(error: BaseException) -> Optional[str]:
         path = error.filename2 or error.filename
         if isinstance(path, (str, bytes)):
             return single_line(f"{os.fsdecode(path)}: {error.strerror}")
-        return error.strerror if error.errno in NO_SPACE else None
+        return error.strerror if no_space(error) else None
     if isinstance(error, UnicodeDecodeError):
         return f"the input is not UTF-8 text ({error.reason}); convert it"
-    if isinstance(error, ImportError) and error.name in EXTRAS:
-        return f"{error.name} is not installed; pip install 'fb_fairseq[{EXTRAS[error.name]}]'"
-    if isinstance(error, ImportError) and error.name in FAIRSEQ_PACKAGES:
-        return without_fairseq()
-    torchs = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a GPU, on a CPU
-    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and torchs:
+    if isinstance(error, ImportError):
+        return missing_package(error)
+    if isinstance(error, RuntimeError) and TOO_LARGE.search(str(error)):
+        needed = TOO_LARGE.search(str(error))[1]
+        size = f"{int(needed) / 1e9:,.0f} GB" if needed else "more than any machine has"
+        return f"out of memory: a single tensor needs {size}; use smaller sizes"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
         return "out of memory; use smaller sizes"
     return None

@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager
 from typing import IO, Dict, Iterator, Tuple
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, no_space
 
 try:
     import fcntl
@@ -90,6 +90,7 @@ def atomic_write(path: str) -> Iterator[str]:
             os.remove(temporary)
         if isinstance(error, OSError) and str(error.filename).startswith(start):
             error.filename, error.filename2 = path, None  # the name that the user knows
+        _name_full_disk(error, path)
         raise
     finally:
         if descriptor is not None:
@@ -146,8 +147,22 @@ def atomic_folder(path: str) -> Iterator[str]:
             os.makedirs(target, exist_ok=True)
             for name in names:
                 os.replace(os.path.join(folder, name), os.path.join(target, name))
+    except Exception as error:
+        _name_full_disk(error, path)
+        raise
     finally:
         shutil.rmtree(temporary)
+
+
+def _name_full_disk(error: BaseException, path: str) -> None:
+    """Raise an error that a full disk has caused with the name that the user knows: most come without any.
+
+    Raises:
+        OSError: it is such an error.
+    """
+    number = no_space(error)
+    if number:
+        raise OSError(number, os.strerror(number), path) from None
 
 
 _locks: Dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path

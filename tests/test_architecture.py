@@ -31,7 +31,7 @@ MATHEMATICS = {"modules", "ops"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "hardware": set(),
+    "hardware": {"errors"},
     "checkpoint_contents": {"errors"},
     "checksums": {"errors", "files"},
     "byte_codec": {"errors"},
@@ -51,6 +51,7 @@ MAY_IMPORT = {
         "command_line",
         "errors",
         "files",
+        "hardware",
         "literals",
         "streams",
         "tensor_files",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, explain
 from fb_fairseq.files import atomic_folder, atomic_write, check_output_file, lock_folder, open_text
 from fb_fairseq.tensor_files import load_file
 from tests.conftest import REPOSITORY
@@ -31,6 +31,15 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
             file.write("ha")
         raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), RuntimeError("I/O error: full (os error 28)")])
+def test_a_full_disk_is_reported_with_the_file(tmp_path, error):
+    """Python's errors in writing have no name; those of safetensors, which is written in Rust, are no OSErrors."""
+    for write in (atomic_write, atomic_folder):
+        with pytest.raises(OSError) as found, write(str(tmp_path / "name")):
+            raise error
+        assert explain(found.value) == f"{tmp_path / 'name'}: No space left on device"
 
 
 def test_a_folder_gets_all_files_or_none(tmp_path):

@@ -13,10 +13,15 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
 arguments=()
-while [ $# -gt 0 ]; do # paths are the caller's
+while [ $# -gt 0 ]; do # before anything is installed
     case $1 in
-        --out) out=${2:?--out needs a value}; absolute out; arguments+=(--out "$out"); shift 2 ;;
-        *) arguments+=("$1"); shift ;;
+        --out) out=${2:-}; [ -n "$out" ] || fail "--out needs a value"
+            absolute out; arguments+=(--out "$out"); shift 2 ;; # paths are the caller's
+        --minutes) [[ ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes ${2:-}: give a number"
+            arguments+=("$1" "$2"); shift 2 ;;
+        --cpu) arguments+=("$1"); shift ;;
+        -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;;
+        *) fail "$1: unknown option; give --minutes N, --out DIR or --cpu" ;;
     esac
 done
 make_environment test

@@ -11,7 +11,7 @@ from fb_fairseq.benchmark.options import add_dtype, add_machine, add_model_optio
 from fb_fairseq.benchmark.table5 import command as table5
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
-from fb_fairseq.hardware import hardware
+from fb_fairseq.hardware import MOST_THREADS, check_layers_fit, hardware
 
 COMMANDS = {
     "train": train,
@@ -42,6 +42,8 @@ def parse(argv=None) -> argparse.Namespace:
                 parser.error(f"{flag(name)} {number}: give 1 or more")
     if "heads" in args and args.embed_dim % args.heads:
         parser.error(f"--heads {args.heads}: does not divide --embed-dim {args.embed_dim}; give a number that does")
+    if args.threads > MOST_THREADS:
+        parser.error(f"--threads {args.threads}: give {MOST_THREADS} or less")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
         parser.error(f"--device {args.device}: unknown; give cpu or cuda")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
@@ -52,6 +54,8 @@ def parse(argv=None) -> argparse.Namespace:
 def main(argv=None) -> None:
     """Run ``python -m fb_fairseq benchmark``."""
     args = parse(argv)
+    with CommandParser("benchmark").one_line_errors():
+        check_layers_fit({name: getattr(args, name, None) for name in ("layers", "embed_dim", "ffn_dim")})
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     with CommandParser("benchmark").one_line_errors():

@@ -1,6 +1,7 @@
 """Functions that measure the time and memory of a call, and print the results."""
 
 import os
+import sys
 import time
 from typing import Callable, List, Sequence, Union
 
@@ -24,14 +25,27 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - start
 
 
+def progress(text: str = "") -> None:
+    """Say on standard error what is measured now; on a terminal in a line that the next text overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(text, file=sys.stderr, flush=True)
+
+
 def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> List[float]:
     """Median time of each function in seconds, after a first call that is not counted.
 
     The functions take turns, so that other load on the machine slows down all of them alike.
     """
-    for function in functions:
+    for number, function in enumerate(functions, 1):
+        progress(f"first call, {number} of {len(functions)}")
         function()
-    times = [[seconds(function, device) for function in functions] for _ in range(repeats)]
+    times = []
+    for number in range(1, repeats + 1):
+        progress(f"timed run {number} of {repeats}")
+        times.append([seconds(function, device) for function in functions])
+    progress()
     return [sorted(column)[repeats // 2] for column in zip(*times)]
 
 

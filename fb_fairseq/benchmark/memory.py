@@ -7,7 +7,7 @@ a full memory too.
 
 import argparse
 
-from fb_fairseq.benchmark.measure import peak_bytes, table
+from fb_fairseq.benchmark.measure import peak_bytes, progress, table
 from fb_fairseq.benchmark.models import Case
 from fb_fairseq.benchmark.options import add_block, add_only
 from fb_fairseq.benchmark.train import cases_on, only, training_step
@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> dict:
         UserError: ``--only`` names something else.
     """
     peaks = {}
-    for name, case in only({**cases_on(args.device), "transformer, recomputing": RECOMPUTING}, args).items():
+    cases = only({**cases_on(args.device), "transformer, recomputing": RECOMPUTING}, args)
+    for number, (name, case) in enumerate(cases.items(), 1):
+        progress(f"{name}, {number} of {len(cases)}")
         step = training_step(case, args)
         if args.device.startswith("cuda"):
             loop = case.options.get("step_loop")
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> dict:
             step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)
         del step  # frees its memory before the next model is built
+    progress()
     relative = {name: peak / peaks["transformer"] for name, peak in peaks.items()}
     table(["", "MB", "relative to the Transformer"], [[name, peaks[name] / 1e6, relative[name]] for name in peaks])
     ratios = {

@@ -23,7 +23,7 @@ import importlib
 import sys
 from typing import List, NamedTuple, Optional
 
-from fb_fairseq.errors import STATUS, debugging, explain
+from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
 
 
 class Command(NamedTuple):
@@ -84,13 +84,31 @@ def main(argv: Optional[List[str]] = None) -> Optional[int]:
         argv: the command and its options; the program's own arguments by default.
 
     Returns:
-        The exit status: None or 0 on success; 2 if no command or an unknown one is given, or a package is missing that
-        the command needs.
+        The exit status: None or 0 on success; 2 if no command or an unknown one is given, a package is missing that
+        the command needs, or the output cannot be written; 141 if nobody reads it any more, as behind ``| head``.
 
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
     """
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            return run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # rather than when Python ends, where errors cannot be caught
+    except BrokenPipeError:
+        forget_output()
+        return OUTPUT_CLOSED_STATUS
+    except OSError as error:
+        line = explain(error)
+        if line is None or debugging():
+            raise
+        forget_output()
+        print(f"python -m fb_fairseq: error: standard output: {line}", file=sys.stderr)
+        return STATUS
+
+
+def run(argv: List[str]) -> Optional[int]:
+    """Run a command; see ``main``."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else STATUS

@@ -198,7 +198,7 @@ def load_and_evaluate(args) -> Accuracy:
         raise UserError(f"--model-overrides {args.model_overrides}: not a dictionary such as {{'attention_span': 900}}")
     overrides["data"] = args.data
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
-    if not getattr(task.args, "labels", False):  # other tasks do not have the option
+    if not getattr(getattr(task, "args", None), "labels", False):  # other tasks do not have the option
         raise UserError(f"--path {args.path}: was not trained with --labels; use fairseq-eval-lm")
     task.load_dataset(args.gen_subset)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")

@@ -18,6 +18,8 @@ from fb_fairseq import byte_codec
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
 
+LOWEST_TEMPERATURE = 1e-30  # logits that are divided by less overflow
+
 
 def build_parser() -> CommandParser:
     """The command's options."""
@@ -117,7 +119,7 @@ def sample(model, dictionary, prompt: List[int], length: int, temperature: float
 
     Args:
         prompt: the symbols to continue.
-        temperature: the logits are divided by it; 0: the likeliest symbol.
+        temperature: the logits are divided by it; 0, or too small to divide by: the likeliest symbol.
         topk: the number of symbols to choose from; 0: all.
     """
     import torch
@@ -130,7 +132,7 @@ def sample(model, dictionary, prompt: List[int], length: int, temperature: float
             out, extra = model.decoder(tokens, incremental_state=state)
             lprobs = model.get_normalized_probs((out[:, -1:], extra), log_probs=True)[0, -1].float()
             lprobs[never] = -float("inf")
-            if temperature == 0:
+            if temperature < LOWEST_TEMPERATURE:
                 chosen = lprobs.argmax()
             else:
                 best, symbols = lprobs.topk(min(topk or len(lprobs), len(lprobs)))

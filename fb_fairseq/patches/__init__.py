@@ -23,12 +23,14 @@ Needed, all or in part:
 For comfort:
 
     warning_filters.py      warnings that a user cannot act on
-    error_lines.py          one line for a mistake
+    error_lines.py          one line for a mistake; error_remedies.py: what to do about fairseq's and PyTorch's own
+                            errors; early_errors.py: any error before the first update, and the option at fault
     help_text.py            --help with the options of the chosen task and architecture (for command_line.py)
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
     ignored_options.py      options that fairseq ignores (for command_line.py)
     best_metric.py          an unknown --best-checkpoint-metric
+    model_size.py           models that are larger than the memory
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
@@ -68,6 +70,7 @@ from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
 from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading, patch_model_overrides
+from fb_fairseq.patches.model_size import patch_model_size
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -87,6 +90,7 @@ COMFORT = (
     patch_search_values,
     patch_model_loading,
     patch_model_overrides,
+    patch_model_size,
     patch_load_errors,
     patch_checkpoint_writing,
     patch_restore_file,

@@ -46,12 +46,16 @@ LIMITS: Dict[str, Tuple[float, float]] = {
     "ema_decay": PROBABILITY,
     "sampling_topp": (1e-6, 1),
     "temperature": (1e-6, INFINITY),
+    "seed": (0, 2**32 - 1),  # numpy's
+    **dict.fromkeys(["fp16_init_scale", "fp16_scale_window"], AT_LEAST_1),
 }
 OFF = -1  # the default of these, which turns them off
 MAY_BE_OFF = (
     *("warmup_init_lr", "lr_period_updates", "patience"),
     *("diversity_rate", "sampling_topk", "sampling_topp", "diverse_beam_groups"),
 )
+TOO_LARGE = 2**63  # for PyTorch's whole numbers
+PAIRS = ("adam_betas",)  # options of two numbers
 MAY_BE_INFINITE = ("clip_norm", "max_epoch", "max_update", "stop_time_hours")
 BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 # Options that hold names of files and folders.
@@ -91,14 +95,14 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
         show_help(original, parser, words, **kwargs)
     try:
         parsed = original(parser, input_args, parse_known, **kwargs)
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        parser.error("--task is missing; give one, such as --task streaming_lm (--help lists all)")
     except RuntimeError as error:
         if str(error):
             raise
         parser.error("--arch is missing; give one, such as --arch feedback_transformer_lm (--help lists all)")
-    except KeyError as error:
-        if error.args != (None,):
-            raise
-        parser.error("--task is missing; give the one of training, such as --task streaming_lm (--help lists all)")
     args = parsed[0] if parse_known else parsed
 
     def given(name: str) -> bool:
@@ -108,6 +112,11 @@ def _parse(original, parser, input_args=None, parse_known=False, **kwargs):
     check_training(vars(args))
     if hasattr(args, "beam"):
         check_generation(args, given)
+    if getattr(args, "combine_valid_subsets", False) and "," in (args.valid_subset or ""):
+        raise UserError(
+            f"--valid-subset {args.valid_subset}: --combine-valid-subsets reads valid, valid1, … as one split; give "
+            "one name, or leave --combine-valid-subsets out"
+        )
     for name in PATHS:
         if "${" in str(getattr(args, name, "")):
             raise UserError(f"{getattr(args, name)}: fairseq replaces ${{…}} in names; give a name without it")
@@ -164,9 +173,13 @@ def check_values(values: Mapping[str, Any]) -> None:
     """Check numbers, also those in lists.
 
     Raises:
-        UserError: one of them is not a number (NaN), or outside of ``LIMITS``.
+        UserError: one of them is not a number (NaN), or outside of ``LIMITS``; or one is missing.
     """
     for name, value in values.items():
+        if name in LIMITS and isinstance(value, Sequence) and not isinstance(value, str) and not len(value):
+            raise UserError(f"{flag(name)}: is empty; give a number")
+        if name in PAIRS:
+            _check_pair(name, value)
         lowest, highest = LIMITS.get(name, (-INFINITY, INFINITY))
         if name == "adam_betas" and isinstance(value, str):
             value = parse_literal(value)
@@ -175,10 +188,23 @@ def check_values(values: Mapping[str, Any]) -> None:
                 continue
             if math.isnan(number) or name in LIMITS and math.isinf(number) and name not in MAY_BE_INFINITE:
                 raise UserError(f"{flag(name)} {value}: must be a finite number")
+            if name not in LIMITS and isinstance(value, int) and abs(value) >= TOO_LARGE:
+                raise UserError(f"{flag(name)} {value}: is too large")
             if not lowest <= number <= highest:
-                bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:g}"
+                bounds = f"{lowest:g} or more" if highest == INFINITY else f"from {lowest:g} to {highest:.10g}"
                 off = f", or {OFF} (off)" if name in MAY_BE_OFF else ""
                 raise UserError(f"{flag(name)} {value}: must be {bounds}{off}")
+
+
+def _check_pair(name: str, value: Any) -> None:
+    """fairseq reads such an option as a Python expression, in hydra's configurations also as a list."""
+    try:
+        pair = parse_literal(value) if isinstance(value, str) else value
+    except UserError:
+        pair = None
+    is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+    if not is_pair or not all(isinstance(number, (int, float)) for number in pair):
+        raise UserError(f"{flag(name)} {value}: must be two numbers in parentheses, such as (0.9, 0.98)")
 
 
 def _numbers(value: Any, from_text: bool) -> Iterator[float]:

@@ -6,7 +6,17 @@ import sys
 from functools import partial
 from typing import Callable, Optional
 
-from fb_fairseq.errors import STATUS, UserError, debugging, explain, names_an_option
+from fb_fairseq.errors import (
+    OUTPUT_CLOSED_STATUS,
+    STATUS,
+    UserError,
+    debugging,
+    explain,
+    forget_output,
+    names_an_option,
+)
+from fb_fairseq.patches.early_errors import early_line
+from fb_fairseq.patches.error_remedies import remedy
 
 HYDRA_COMMAND = "fairseq_cli.hydra_train"
 # In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
@@ -31,23 +41,31 @@ def patch_error_lines() -> None:
 
 def report(original: Callable, kind, error, traceback) -> None:
     """An ``excepthook``: one line for a user's mistake, the original hook's report for everything else."""
-    line = one_line(error)
+    if isinstance(error, BrokenPipeError):
+        forget_output()
+        raise SystemExit(OUTPUT_CLOSED_STATUS)
+    line = one_line(error, traceback)
     if line is None or debugging() or hasattr(sys, "ps1"):  # interactive
         original(kind, error, traceback)
         return
     sys.stdout.flush()
     # Not sys.stderr: torch.distributed wraps this hook, and keeps what it writes until the hook returns.
     print(f"{os.path.basename(sys.argv[0])}: error: {line}", file=sys.__stderr__, flush=True)
+    sys.unraisablehook = lambda unraisable: None  # errors of objects that were half built say nothing more
     raise SystemExit(STATUS)  # Python exits with this status
 
 
-def one_line(error: BaseException) -> Optional[str]:
-    """What ``explain`` says, also of an error in a process that ``torch.multiprocessing`` has started; and fairseq's
-    own messages if they are one line that names an option."""
+def one_line(error: BaseException, traceback=None) -> Optional[str]:
+    """What ``explain`` says, also of an error in a process that ``torch.multiprocessing`` has started; what
+    ``error_remedies.py`` knows; fairseq's own messages if they are one line that names an option; and, given the
+    traceback, ``early_line``."""
     line = explain(error)
     if line is not None:
         return line
     from_process = FROM_SPAWNED_PROCESS.findall(str(error))
     if from_process:
         return from_process[-1]
-    return str(error) if names_an_option(error) else None
+    line = remedy(error, traceback)
+    if line is not None:
+        return line
+    return str(error) if names_an_option(error) else early_line(error, traceback)

@@ -95,6 +95,10 @@ def _load_models(original, filenames, *args, **kwargs):
                 f"--path {paths}: the parameters do not fit the model; check --model-overrides: "
                 f"{single_line(problems[0])}{more}"
             ) from None
+        except Exception as error:
+            if type(error) is not Exception:  # fairseq raises these with a message for users
+                raise
+            raise UserError(f"--path {paths}: {single_line(str(error))}") from None
     trained = cfg.task._name if cfg is not None and cfg.task is not None else None
     if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
         logger.warning(

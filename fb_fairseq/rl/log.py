@@ -5,7 +5,7 @@ import os
 from typing import List, Tuple
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import atomic_write, open_text
 
 LOG_FILE = "log.jsonl"
 Curve = List[Tuple[int, float]]  # (frames, value)
@@ -18,12 +18,21 @@ def append_entry(path: str, entry: dict) -> None:
 
 
 def read_entries(path: str) -> List[dict]:
-    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
+    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped.
+
+    Raises:
+        UserError: another line is damaged.
+    """
     entries = []
-    with open(path) as file:
-        for line in file:
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
             if line.endswith("\n"):
-                entries.append(json.loads(line))
+                try:
+                    entry = json.loads(line)
+                    [value + 0.0 for value in entry.values()]  # all are numbers
+                    entries.append({"frames": entry["frames"], **entry})
+                except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+                    raise UserError(f"{path}: line {number} is damaged; remove it") from None
     return entries
 
 

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.hardware import check_layers_fit
 
 AGENTS = ("feedback", "transformer", "lstm")
 OPTIMIZERS = ("adam", "rmsprop")
@@ -86,6 +87,8 @@ class AgentOptions:
         check_range("ffn_width", self.ffn_width, 0)
         if self.width % self.heads:
             raise UserError(f"--heads {self.heads}: does not divide --width {self.width}")
+        units = 0 if self.agent == "lstm" else self.ffn_width or 4 * self.width
+        check_layers_fit({"layers": self.layers, "width": self.width, "ffn_width": units})
 
 
 @dataclass(frozen=True)

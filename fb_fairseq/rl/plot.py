@@ -3,7 +3,7 @@
 import os
 from typing import Dict, List
 
-from fb_fairseq.drawing import draw_band, save_figure
+from fb_fairseq.drawing import draw_band, plain, save_figure
 from fb_fairseq.errors import UserError
 from fb_fairseq.rl.log import Curve, read_curve
 
@@ -61,11 +61,15 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
                 "--log-interval"
             )
         draw_band(
-            axes, frames, [[curve[frame] for curve in values] for frame in frames], label=name, color=f"C{i % 10}"
+            axes,
+            frames,
+            [[curve[frame] for curve in values] for frame in frames],
+            label=plain(name),
+            color=f"C{i % 10}",
         )
     axes.set_xlabel("frames")
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
-    axes.set_title(title)
+    axes.set_title(plain(title))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     save_figure(figure, out)

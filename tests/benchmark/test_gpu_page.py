@@ -91,6 +91,18 @@ def test_bad_options(arguments, message):
     assert done.returncode == 2 and message in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments,message", [(["--nosuch"], "--nosuch: unknown option"), (["--minutes", "x"], "give a")]
+)
+def test_bad_options_of_the_script(arguments, message, tmp_path):
+    """Before it installs anything."""
+    environment = {**os.environ, "FB_FAIRSEQ_VENV": str(tmp_path / "venv")}
+    command = ["bash", str(SCRIPT.with_name("gpu.sh")), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode and message in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not done.stdout and not (tmp_path / "venv").exists()
+
+
 @pytest.mark.slow
 def test_on_the_cpu(tmp_path):
     """The whole script, as a user would try it."""

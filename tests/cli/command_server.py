@@ -17,7 +17,8 @@ from typing import List, NamedTuple, Optional
 
 from tests.conftest import REPOSITORY
 
-COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive")
+COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "hydra_train")
+OWN_COMMANDS = "fb-fairseq"
 
 
 class Result(NamedTuple):
@@ -58,7 +59,7 @@ class CommandServer:
             argv: ``fairseq-train``, …, or ``fb-fairseq``, and the arguments.
             limit: the size in bytes that no file may exceed, as on a full disk.
             folder: working directory.
-            seconds: how long it may run until a signal ends it; 0: as long as it takes.
+            seconds: after which the command is ended, with status ``-SIGALRM``; 0: never.
         """
         with tempfile.TemporaryDirectory() as printed:
             files = [os.path.join(printed, name) for name in ("out", "err")]
@@ -109,7 +110,7 @@ def serve() -> None:
 
     for command in OWN.values():
         importlib.import_module(command.module)
-    programs["fb-fairseq"] = main
+    programs[OWN_COMMANDS] = main
     for line in sys.stdin:
         job = json.loads(line)
         child = os.fork()
@@ -121,6 +122,8 @@ def serve() -> None:
             signal.alarm(job["seconds"])
             if job["limit"] is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
+            if job["argv"][0] == OWN_COMMANDS:
+                sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
             run_as_main(programs[job["argv"][0]], job["argv"])
         status = os.waitpid(child, 0)[1]
         print(os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status), file=statuses, flush=True)

@@ -1,6 +1,7 @@
 """``python -m fb_fairseq compare``: means and spreads over seeds, in the papers' tables and in one of all results."""
 
 import json
+import math
 import re
 
 import pytest
@@ -131,3 +132,29 @@ def test_papers_tables_are_well_formed():
                 assert key not in row or "model" in row[key], row
     names = [(table["table"], table["title"], table["recipe"]) for table in load("results")]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "3", "null", "[" * 5000, '{"all": 3}', '{"a": []}', '{"a": {"recipe": [1], "model": "x"}}', '{"a": {}}'],
+)
+def test_damaged_results(tmp_path, content, capsys):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and str(tmp_path) in line
+
+
+def test_odd_measurements(tmp_path, capsys):
+    """Of runs that diverged: NaN is not left out of a mean. Text where a number belongs is."""
+    runs = [ptb("a", seed, bits) for seed, bits in enumerate((1.0, math.nan, 2.0))]
+    runs += [
+        ptb("b", 1, 1e300),
+        ptb("b", 2, 1, test_bits_per_token=10**400),
+        ptb("c", 1, 1.5, num_updates=math.inf, seconds="long"),
+    ]
+    write(tmp_path, *runs, hardware=3)
+    text = compared(capsys, tmp_path)
+    assert cells(text, "a, fine-tuned")[1:3] == ["nan", "nan"] and cells(text, "b, fine-tuned")[1:3] == ["nan", "nan"]
+    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Trained on 3." in text

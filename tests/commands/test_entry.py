@@ -1,11 +1,13 @@
 """``python -m fb_fairseq``: the list of commands, their names, and that each can be run."""
 
 import importlib
+import os
 import subprocess
 import sys
 
 import pytest
 
+from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands import COMMANDS, main
 from tests.conftest import REPOSITORY
 
@@ -127,3 +129,32 @@ def test_what_to_do_where_fairseq_is_missing(version, message, capsys, monkeypat
     monkeypatch.setattr("fb_fairseq.commands.importlib.import_module", import_module)
     assert main(["evaluate_labels"]) == 2
     assert capsys.readouterr().err == f"python -m fb_fairseq evaluate-labels: error: {message}\n"
+
+
+@pytest.mark.not_fast
+@pytest.mark.parametrize("arguments", [[], ["env"], ["generate", "--help"]])
+def test_output_that_cannot_be_written(arguments):
+    """Behind ``| head`` nothing more is said; on a full disk one line."""
+    command = [sys.executable, "-m", "fb_fairseq", *arguments]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() == 141
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE, text=True)
+        message = "python -m fb_fairseq: error: standard output: No space left on device\n"
+        assert done.returncode == 2 and done.stderr == message
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
+def test_numbers_that_nothing_can_be_done_with(value, capsys):
+    parser = CommandParser("x")
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--seeds", type=int, nargs="*")
+    parser.add_argument("--path")
+    assert parser.parse_args(["--rate", "0.5", "--seeds", str(2**63 - 1), f"--path={value}"]).path == value
+    for option, given in (("--rate", value), ("--seeds", str(2**63))):
+        with pytest.raises(SystemExit) as stop:
+            parser.parse_args([f"{option}={given}"])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert stop.value.code == 2 and f"error: {option} " in line

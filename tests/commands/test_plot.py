@@ -30,6 +30,25 @@ def test_json_log(tmp_path, log):
     assert read_log(str(path), "accuracy") == {}
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    ['{"loss": "x", "num_updates": "30"}', '{"loss": [], "num_updates": "30"}', '{"loss": "3", "num_updates": "nan"}']
+    + ['{"loss": "3", "num_updates": {}}', '{"wall": "x", "loss": "3", "num_updates": "30"}', '{"a":' * 5000, "\0{"],
+)
+def test_damaged_lines_are_left_out(tmp_path, damaged):
+    path = tmp_path / "train.log"
+    path.write_text(damaged + "\n" + LOG + damaged + "\n")
+    assert read_log(str(path), "loss") == {"train_inner": [(10, 7.5), (20, 5.5)], "valid": [(20, 6)]}
+
+
+def test_dollars_are_text(tmp_path):
+    """matplotlib reads mathematics between them, and refuses this."""
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    main(["--curves", f"a$^$={path}", "--title", r"$\x^$", "--out", str(tmp_path / "x.svg")])
+    assert (tmp_path / "x.svg").stat().st_size
+
+
 def test_hours_of_training(tmp_path):
     """The seconds since the start, summed up over restarts."""
     lines = [

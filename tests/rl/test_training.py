@@ -11,10 +11,12 @@ import torch
 
 pytest.importorskip("gymnasium")
 
+from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.rl.a2c import a2c_loss, discounted_returns  # noqa: E402
 from fb_fairseq.rl.agent import Agent, AgentMemory, ages  # noqa: E402
 from fb_fairseq.rl.checkpoint import load_checkpoint  # noqa: E402
 from fb_fairseq.rl.command import build_parser, main, options_from_args  # noqa: E402
+from fb_fairseq.rl.log import LOG_FILE, read_curve  # noqa: E402
 from fb_fairseq.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
 from fb_fairseq.rl.presets import FULL  # noqa: E402
 from fb_fairseq.rl.trainer import Trainer  # noqa: E402
@@ -313,3 +315,28 @@ def test_numpy_observations():
         torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
     )
     assert logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["lr", "rmsprop_eps", "clip_norm", "discount", "entropy_cost", "value_cost"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_hyperparameters_are_finite(name, value):
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} .*: must be a finite number"):
+        TrainingOptions(**{name: value})
+
+
+def test_sizes_that_no_machine_has():
+    for sizes in (dict(layers=10**9), dict(width=10**9), dict(ffn_width=10**12), dict(agent="lstm", layers=10**9)):
+        with pytest.raises(UserError, match="the model needs .* GB or more, and this machine has"):
+            AgentOptions(**sizes)
+    with pytest.raises(UserError, match="--block 10000000: give 1000000 or less"):
+        TrainingOptions(block=10**7)
+
+
+@pytest.mark.parametrize("line", ["{", "3", '{"fps": 1}', '{"frames": "1"}', '{"frames": 1, "reward": []}', "\0"])
+def test_damaged_log(tmp_path, line):
+    path = tmp_path / LOG_FILE
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
+    with pytest.raises(UserError, match=f"{LOG_FILE}: line 2 is damaged"):
+        read_curve(str(tmp_path), "reward")
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
+    assert read_curve(str(tmp_path), "reward") == [(1, 0.5)], "an incomplete last line"

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import math
 import os
 import re
 import statistics
@@ -23,6 +24,7 @@ IDENTITY = (
     "updates",
 )
 
+LARGEST = 1e100  # of a measurement: a standard deviation squares it
 UPDATES = re.compile(r'"num_updates": "(\d+)"')
 
 
@@ -38,9 +40,9 @@ class Group(NamedTuple):
     runs: List[dict]
 
     def values(self, metric: str) -> List[float]:
-        """The measurements of a metric; empty if no run has it."""
+        """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
         found = [run.get(metric) for run in self.runs]
-        return [value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        return [as_float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
     def matches(self, wanted: Dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
@@ -71,7 +73,8 @@ def read_runs(out: str) -> List[dict]:
                 results = json.load(file)
             found = results["all"] if "all" in results else list(results.values())
             runs += [{**run, "model": run.get("model", run.get("agent"))} for run in found]
-        except (OSError, ValueError, AttributeError, TypeError):
+            hash(tuple(run.get(name) for run in runs for name in (*IDENTITY, "hardware")))  # no lists, no dictionaries
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or run["model"] is None for run in runs):
         raise UserError(
@@ -107,15 +110,23 @@ def grouped(runs: List[dict]) -> List[Group]:
     return list(groups.values())
 
 
+def as_float(value: float) -> float:
+    """The number; infinity if it is too large to compute with, which JSON allows."""
+    return float(value) if abs(value) < LARGEST or value != value else math.inf
+
+
 def digits_after_point(metric: str) -> int:
     """How many are printed."""
     return 3 if "bits" in metric or "nll" in metric else 2
 
 
 def spread(values: List[float], metric: str) -> str:
-    """The mean, with ± the sample standard deviation if there are several values; a dash without any."""
+    """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
+    of them is not finite."""
     if not values:
         return "–"
+    if not all(map(math.isfinite, values)):
+        return "nan"
     digits = digits_after_point(metric)
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"

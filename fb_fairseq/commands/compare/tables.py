@@ -1,5 +1,6 @@
 """The papers' tables with our results in columns beside theirs, in Markdown."""
 
+import math
 from typing import Dict, List, Sequence
 
 from fb_fairseq.commands.compare.runs import Group, spread
@@ -58,7 +59,7 @@ def seeds_of(groups: Sequence[Group]) -> str:
 
 def updates_of(group: Group) -> str:
     """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
-    updates = [f"{round(number):,}" for number in sorted(set(group.values("num_updates")))]
+    updates = [f"{round(number):,}" for number in sorted(set(filter(math.isfinite, group.values("num_updates"))))]
     return " to ".join(updates[:1] + updates[1:][-1:])
 
 
@@ -108,6 +109,6 @@ def other_table(recipe: str, groups: List[Group]) -> List[str]:
             cells.append(spread([seconds / 3600 for seconds in group.values("seconds")], "hours"))
         rows.append([*cells, seeds_of([group])])
     small = ", small setting" if groups[0].identity.get("small") else ""
-    hardware = dict.fromkeys(run["hardware"] for group in groups for run in group.runs if "hardware" in run)
+    hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
     trained_on = [f"Trained on {'; '.join(hardware)}.", ""] if hardware else []
     return [f"## {recipe}{small}", "", *markdown(columns, rows), "", *trained_on]

@@ -121,8 +121,14 @@ def check_dictionary_file(dictionary: Dictionary, path: str) -> bool:
     """Check that a dictionary's file can be written. Returns whether it is there already.
 
     Raises:
-        UserError: the file is there, with other symbols.
+        UserError: the file is there, with other symbols; or a symbol has a line break in it.
     """
+    broken = [symbol for symbol in dictionary.symbols if "\n" in symbol or "\r" in symbol]
+    if broken:
+        raise UserError(
+            f"{path}: cannot hold the symbol {broken[0]!r}, because fairseq reads one symbol per line; take symbols "
+            "with line breaks out of the tokenizer"
+        )
     if not os.path.exists(path):
         return False
     with open(path, encoding="utf-8", errors="replace") as file:

@@ -25,7 +25,7 @@ from fb_fairseq.commands.generate import no_log
 from fb_fairseq.commands.plot.assemble import Panel, make_panels, measured_on_data
 from fb_fairseq.commands.plot.context import LONGEST
 from fb_fairseq.commands.plot.logs import X_AXES
-from fb_fairseq.drawing import check_figure, save_figure
+from fb_fairseq.drawing import check_figure, plain, save_figure
 from fb_fairseq.errors import flag
 
 PANELS = (
@@ -35,7 +35,8 @@ PANELS = (
 
 
 def named_path(argument: str) -> Tuple[str, str]:
-    """Name and path of an argument ``[NAME=]PATH``; the name may be empty. A path may contain ``=`` too.
+    """Name, as figures show it, and path of an argument ``[NAME=]PATH``; the name may be empty. A path may contain
+    ``=`` too.
 
     Raises:
         argparse.ArgumentTypeError: the path does not exist.
@@ -44,7 +45,7 @@ def named_path(argument: str) -> Tuple[str, str]:
     path = path or name
     if not os.path.exists(path):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
-    return name, path
+    return plain(name), path
 
 
 def build_parser() -> CommandParser:
@@ -164,7 +165,7 @@ def write_figure(panels: List[Panel], title: str, out: str) -> None:
     for axes, panel in zip(all_axes[0], panels):
         panel.draw(axes)
     if title:
-        figure.suptitle(title)
+        figure.suptitle(plain(title))
     save_figure(figure, out)
 
 

@@ -1,6 +1,7 @@
 """Read learning curves from fairseq's logs: JSON (``--log-format json``) or TensorBoard (``--tensorboard-logdir``)."""
 
 import json
+import math
 import os
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -75,7 +76,7 @@ def read_json_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve
     """The curves in a JSON log: the file of ``--log-file``, or saved terminal output.
 
     At the end of an epoch and after a validation fairseq logs its values with the tag as a prefix (``valid_loss``,
-    ``valid_num_updates``); within an epoch (``train_inner``) without a prefix.
+    ``valid_num_updates``); within an epoch (``train_inner``) without a prefix. Damaged lines are left out.
     """
     curves: Dict[str, Curve] = {}
     time = TrainingTime()
@@ -83,15 +84,16 @@ def read_json_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve
         for line in file:
             try:
                 values = json.loads(line[line.index("{") :])
-            except ValueError:
-                continue  # a line without values; the configuration is logged as a Python dict, which is not JSON
-            hours = time.hours(values)
-            for key in values:
-                if key.endswith(UPDATES):
-                    prefix = key[: -len(UPDATES)]
+                hours = time.hours(values)
+                for prefix in (key[: -len(UPDATES)] for key in values if key.endswith(UPDATES)):
                     if prefix + metric in values:
-                        point = hours if x == "hours" else float(values[key]), float(values[prefix + metric])
-                        curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
+                        updates, value = float(values[prefix + UPDATES]), float(values[prefix + metric])
+                        if math.isfinite(updates):
+                            point = hours if x == "hours" else updates, value
+                            curves.setdefault(prefix[:-1] or "train_inner", []).append(point)
+            except (ValueError, TypeError, RecursionError):
+                # Without values, or damaged. (The configuration is logged as a Python dict, which is not JSON.)
+                continue
     return curves
 
 

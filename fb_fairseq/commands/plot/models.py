@@ -7,6 +7,7 @@ import os
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 from fb_fairseq import byte_codec
+from fb_fairseq.drawing import plain
 from fb_fairseq.errors import UserError
 
 CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
@@ -123,7 +124,7 @@ def token_labels(tokens: Iterable[int], dictionary) -> List[str]:
     if byte_codec.is_byte_dictionary(dictionary):
         written = [byte_codec.escape(byte_codec.decode([symbol])) or symbol for symbol in symbols]
         symbols = ["\u2423" if label == " " else label for label in written]
-    return [symbol.replace("$", r"\$") for symbol in symbols]  # matplotlib reads $…$ as mathematics
+    return list(map(plain, symbols))
 
 
 def progress(items: Iterable, loaded: LoadedModel) -> Iterable:
