@@ -137,6 +137,7 @@ def explain(error: BaseException) -> Optional[str]:
         needed = TOO_LARGE.search(str(error))[1]
         size = f"{int(needed) / 1e9:,.0f} GB" if needed else "more than any machine has"
         return f"out of memory: a single tensor needs {size}; use smaller sizes"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
+    torchs = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a GPU, on a CPU
+    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and torchs:
         return "out of memory; use smaller sizes"
     return None

@@ -201,7 +201,7 @@ def test_padding_as_text(commands, byte_data, trained, tmp_path, command, split,
 
 def test_validation_without_task(commands, byte_data, trained):
     arguments = ["--user-dir", PLUGIN, "--path", trained / "checkpoint_last.pt"]
-    refused(commands.run("fairseq-validate", byte_data, *arguments), "--task is missing; give the one of training")
+    refused(commands.run("fairseq-validate", byte_data, *arguments), "--task is missing; give one")
 
 
 def test_evaluation_without_its_task(commands, byte_data, trained):

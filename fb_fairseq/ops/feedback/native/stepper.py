@@ -151,5 +151,6 @@ def checksums(parameters: Sequence[Tensor]) -> List[Tensor]:
     for parameter in parameters:
         bits = parameter.reshape(-1).view(torch.int32)
         whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
-        found += [whole.sum(0), whole.sum(1), bits[2 * whole.numel() :].clone()]
+        found += [whole.sum(0), whole.sum(1)] if len(whole) else []
+        found.append(bits[2 * whole.numel() :].clone())
     return found
