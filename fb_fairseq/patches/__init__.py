@@ -30,6 +30,7 @@ For comfort:
     data_files.py           damaged data, and data that do not fit the dictionary
     ignored_options.py      options that fairseq ignores (for command_line.py)
     best_metric.py          an unknown --best-checkpoint-metric
+    hub.py                  mistakes with from_pretrained
     model_size.py           models that are larger than the memory
     criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
@@ -65,6 +66,7 @@ from fb_fairseq.patches.generation import (
     patch_ngram_blocking,
     patch_search_values,
 )
+from fb_fairseq.patches.hub import patch_hub
 from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
@@ -91,6 +93,7 @@ COMFORT = (
     patch_model_loading,
     patch_model_overrides,
     patch_model_size,
+    patch_hub,
     patch_load_errors,
     patch_checkpoint_writing,
     patch_restore_file,

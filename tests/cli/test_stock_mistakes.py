@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import torch
 
-from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options
+from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.cli.parallel_text import TINY, preprocess
 from tests.cli.parallel_text import train as train_translation
 from tests.cli.test_bad_commands import refused
@@ -121,3 +121,18 @@ def test_generation(commands, translation, arguments, message):
 def test_validation_without_a_task(commands, byte_data):
     arguments = [byte_data, "--user-dir", PLUGIN, "--path", "nowhere.pt"]
     refused(commands.run("fairseq-validate", *arguments), "--task is missing; give one")
+
+
+def test_labels_of_a_translation_model(commands, translation):
+    """Whether or not fairseq finds a language pair in the folder."""
+    data, model = translation
+    for folder, message in ((data, "was not trained with --labels"), (model.parent, "Could not infer language pair")):
+        result = commands.run("fb-fairseq", "evaluate-labels", folder, "--path", model)
+        refused(result, f"--path {model}: {message}")
+
+
+def test_export_on_a_full_disk(commands, byte_data, tmp_path):
+    train(byte_data, tmp_path, max_update=1)
+    exported = ["fb-fairseq", "export", tmp_path / "checkpoint_last.pt", "--to", tmp_path / "out"]
+    refused(commands.run(*exported, limit=5000), f"{tmp_path}/out: File too large")
+    assert not list(tmp_path.glob("out/*"))

@@ -85,4 +85,5 @@ def test_bad_input(capsys, folder, arguments, message):
 
 def test_topk_one_is_greedy(capsys, folder):
     greedy = text_of(capsys, folder, "--prompt", "a", "--length", 9, "--temperature", 0)
-    assert greedy == text_of(capsys, folder, "--prompt", "a", "--length", 9, "--sampling-topk", 1)
+    for option in (["--sampling-topk", 1], ["--temperature", 1e-320]):
+        assert greedy == text_of(capsys, folder, "--prompt", "a", "--length", 9, *option)

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.commands.import_original.command import main
+from fb_fairseq.commands.import_original.symbols import write_dictionary
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
@@ -363,3 +365,15 @@ def test_missing_and_broken_files(tmp_path, capsys):
         "is the dictionary of another model; give an --out in another folder"
         in capsys.readouterr().err.splitlines()[-1]
     )
+
+
+@pytest.mark.parametrize("symbol", ["a\nb", "a\r", "\n"])
+def test_symbols_that_a_dictionary_file_cannot_hold(tmp_path, symbol):
+    """As a tokenizer of transformers may have them."""
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    dictionary.add_symbol(symbol)
+    with pytest.raises(UserError, match="dict.txt: cannot hold the symbol"):
+        write_dictionary(dictionary, str(tmp_path / "dict.txt"))
+    assert not list(tmp_path.iterdir())
