@@ -74,7 +74,7 @@ from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_ste
 from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading, patch_model_overrides
 from fb_fairseq.patches.model_size import patch_model_size
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
-from fb_fairseq.patches.safe_globals import patch_safe_globals, patch_weights_only
+from fb_fairseq.patches.safe_globals import patch_foreign_numpy, patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
 from fb_fairseq.patches.torchrun import patch_ddp_on_cpu, patch_torchrun
 from fb_fairseq.patches.warning_filters import patch_warning_filters
@@ -108,6 +108,7 @@ COMFORT = (
 NEEDED = (
     patch_command_line,
     patch_safe_globals,
+    patch_foreign_numpy,
     patch_weights_only,
     patch_literal_values,
     patch_hub_addresses,
