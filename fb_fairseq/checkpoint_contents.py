@@ -90,10 +90,8 @@ def check_parameters(path: str, parameters: Any) -> None:
         fault = fault_of_tensor(value)
         if fault:
             raise unusable(path, f"{name_of(('model', name))} is {fault}, not a tensor of numbers")
-    _largest_read.update(
-        tensors=max(0, len(parameters) - _largest_read["tensors"]),
-        numbers=max(0, sum(value.numel() for value in parameters.values()) - _largest_read["numbers"]),
-    )
+    for what, read in (("tensors", len(parameters)), ("numbers", sum(value.numel() for value in parameters.values()))):
+        _largest_read[what] = max(_largest_read[what], read)
 
 
 def fault_of_tensor(value: Any) -> Optional[str]:

@@ -5,7 +5,7 @@ quantised layer, one with hooks) is asked for its matrix, by what it makes of th
 because it rounds its input or drops some of it, or somebody watches its calls, the reference loop calls it.
 """
 
-from typing import Dict, TypeVar, Union
+from typing import Dict, Optional, TypeVar, Union
 from weakref import WeakKeyDictionary
 
 import torch
@@ -81,15 +81,15 @@ def warn_of_hooks(*modules: nn.Module) -> None:
             )
 
 
-def with_matrices(weights: Weights) -> Weights:
-    """Weights with matrices for modules, differentiable; as they are where a module has none, which is logged once."""
+def with_matrices(weights: Weights) -> Optional[Weights]:
+    """Weights with matrices for modules, differentiable; None where a module has no matrix, which is logged once."""
     if not has_modules(weights):
         return weights
     try:
         return pytree.tree_map(lambda x: matrix(x.module) if is_called(x) else x, weights, is_leaf=is_called)
     except NotAffineError as problem:
         log_once(f"step loops: {problem}; the reference loop runs, which is slow")
-        return weights
+        return None
 
 
 def matrix(module: nn.Module) -> Affine:
@@ -130,7 +130,7 @@ def probed(module: nn.Module, check: bool) -> Affine:
         raise NotAffineError(f"a {name} has no in_features, as linear maps have")
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     units = torch.eye(width, dtype=like.dtype, device=like.device)
-    rows = torch.cat([units.new_zeros(1, width), units, test_vectors(units)])
+    rows = torch.cat([units.new_zeros(1, width), units, vectors_to_compare(units)])
     with torch.autocast(like.device.type, enabled=False):
         results = module(rows)
     bias, weight = results[0], (results[1 : 1 + width] - results[0]).t()
@@ -143,7 +143,7 @@ def probed(module: nn.Module, check: bool) -> Affine:
     return Affine(weight, bias)
 
 
-def test_vectors(units: Tensor) -> Tensor:
+def vectors_to_compare(units: Tensor) -> Tensor:
     """Vectors [CHECKED, width] of any signs and sizes; always the same."""
     places = torch.arange(CHECKED * len(units), device=units.device, dtype=torch.float32)
     return (3 * torch.sin(places * places)).view(CHECKED, -1).to(units.dtype)

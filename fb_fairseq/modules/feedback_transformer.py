@@ -18,7 +18,6 @@ from fb_fairseq.ops.feedback.loops import step_loop
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.step_loop import REFERENCE
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
-from fb_fairseq.ops.layers import has_modules
 
 
 class FeedbackTransformer(TransformerStack):
@@ -92,11 +91,11 @@ class FeedbackTransformer(TransformerStack):
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
         loop = self.choice.loop
-        if loop != REFERENCE:
-            weights = with_matrices(weights)
-            loop = REFERENCE if has_modules(weights) else loop
+        matrices = with_matrices(weights) if loop != REFERENCE else None
+        if matrices is None:
+            loop = REFERENCE  # the only one that calls modules
         out_TBD, memory_KTBD, aligned_BTC = step_loop(loop).run_block(
-            x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB
+            x_TBD, memory_KCBD, matrices or weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
 

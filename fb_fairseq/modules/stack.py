@@ -176,7 +176,7 @@ class TransformerStack(Stack, StepModel):
         if ring.weights is not None and not torch.is_grad_enabled():
             return ring.weights
         given = self.loop_weights(device, [ring.span] * len(self.layers))
-        weights = with_matrices(given)
+        weights = with_matrices(given) or given
         if weights is not given and not torch.is_grad_enabled():
             ring.weights = weights
         return weights

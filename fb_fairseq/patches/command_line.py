@@ -179,10 +179,8 @@ def check_values(values: Mapping[str, Any]) -> None:
         if name in LIMITS and isinstance(value, Sequence) and not isinstance(value, str) and not len(value):
             raise UserError(f"{flag(name)}: is empty; give a number")
         if name in PAIRS:
-            _check_pair(name, value)
+            value = _pair(name, value)
         lowest, highest = LIMITS.get(name, (-INFINITY, INFINITY))
-        if name == "adam_betas" and isinstance(value, str):
-            value = parse_literal(value)
         for number in _numbers(value, name in LIMITS):
             if number == OFF and name in MAY_BE_OFF:
                 continue
@@ -196,8 +194,8 @@ def check_values(values: Mapping[str, Any]) -> None:
                 raise UserError(f"{flag(name)} {value}: must be {bounds}{off}")
 
 
-def _check_pair(name: str, value: Any) -> None:
-    """fairseq reads such an option as a Python expression, in hydra's configurations also as a list."""
+def _pair(name: str, value: Any) -> Any:
+    """The numbers of an option that fairseq reads as a Python expression, in hydra's configurations also as a list."""
     try:
         pair = parse_literal(value) if isinstance(value, str) else value
     except UserError:
@@ -205,6 +203,7 @@ def _check_pair(name: str, value: Any) -> None:
     is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
     if not is_pair or not all(isinstance(number, (int, float)) for number in pair):
         raise UserError(f"{flag(name)} {value}: must be two numbers in parentheses, such as (0.9, 0.98)")
+    return pair
 
 
 def _numbers(value: Any, from_text: bool) -> Iterator[float]:

@@ -286,10 +286,12 @@ class LanguageModel(MemoryModel):
         if cache is not None:
             cache.note(None if inputs_embeds is not None else input_ids)
         hidden_states: Optional[Tuple[Tensor, ...]] = None
-        asked = [output_hidden_states, output_attentions], ["output_hidden_states", "output_attentions"]
-        show_states, show_attention = (getattr(self.config, n, False) if x is None else x for x, n in zip(*asked))
-        attend = WatchedAttention(self.decoder.stack, cache) if show_attention else None
-        with self.decoder.stack.watching() if show_states else nullcontext() as watched:
+        if output_hidden_states is None:
+            output_hidden_states = getattr(self.config, "output_hidden_states", False)
+        if output_attentions is None:
+            output_attentions = getattr(self.config, "output_attentions", False)
+        attend = WatchedAttention(self.decoder.stack, cache) if output_attentions else None
+        with self.decoder.stack.watching() if output_hidden_states else nullcontext() as watched:
             features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
         if watched:
             hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))

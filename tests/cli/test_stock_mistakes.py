@@ -30,7 +30,10 @@ LANGUAGE_MODELS = [
     (["--lr", "1e10"], "the gradients are NaN or infinite at update [23]; try a lower --lr"),
     (["--distributed-world-size", "9"], "--distributed-world-size 9: .*torchrun --nproc-per-node 9"),
     (["--tpu"], "--tpu: torch_xla is not installed"),
-    (["--optimizer", "composite"], f"--(optimizer composite: Parameter groups|default: ConfigKeyError:) .*{SHOWS_WHERE}"),
+    (
+        ["--optimizer", "composite"],
+        f"--(optimizer composite: Parameter groups|default: ConfigKeyError:) .*{SHOWS_WHERE}",
+    ),
     (
         ["--optimizer", "adafactor", "--relative-step"],
         "--relative-step: fairseq always gives adafactor a learning rate",
