@@ -57,6 +57,7 @@ COMMANDS = {
         "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),
     "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
+    "recipe": Command("fb_fairseq.recipes.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
     "rl": Command("fb_fairseq.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }

@@ -1,17 +1,16 @@
-"""Keep the options of a training beside it, and refuse to go on with others. (The recipes call this.)
+"""The options that a run was trained with are kept beside it, RUN.setting, and others are refused.
 
-    python examples/setting.py RUN OUT PROCESSES OPTIONS…
-
-RUN.setting has the options of fairseq-train that decide what is trained, one per line. If RUN/ has checkpoints that
-were trained with others, the differences are printed in one line, and the exit status is 1. Options about logging,
-saving, devices and the number of updates may change. The number of processes may too, if --batch-size or --max-tokens,
-times --update-freq, makes up for it.
+The file has the options of ``fairseq-train`` that decide what is trained, one per line. Options about logging, saving,
+devices and the number of updates may change. The number of processes may too, if ``--batch-size`` or ``--max-tokens``,
+times ``--update-freq``, makes up for it.
 """
 
 import re
-import sys
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence
+
+from fb_fairseq.errors import UserError
 
 OPTION = re.compile(r"--[A-Za-z]")
 MAY_CHANGE = re.compile(
@@ -22,7 +21,7 @@ PER_PROCESS = "--batch-size", "--max-tokens"
 SHOWN = 3  # differences in the message
 
 
-def options(words: List[str], out: str, processes: int) -> Dict[str, str]:
+def options(words: Sequence[str], out: str, processes: int) -> Dict[str, str]:
     """The options that decide what is trained. The last one counts where one is given twice, as for fairseq.
 
     Args:
@@ -61,26 +60,38 @@ def differences(new: List[str], old: List[str]) -> List[str]:
             found.append(f"{name} {now[name]}".strip() + " is new")
         elif name not in now:
             found.append(f"{name} {then[name]}".strip() + " is missing")
-        elif now[name] != then[name]:
+        elif not same(now[name], then[name]):
             found.append(f"{name} {now[name]} instead of {then[name]}")
     return found
 
 
-def main(run: str, out: str, processes: str, *words: str) -> int:
-    """Compare or write the setting. Returns the exit status."""
-    file, setting = Path(f"{run}.setting"), lines(options(list(words), out, int(processes)))
+def same(first: str, second: str) -> bool:
+    """Whether two values are the same, as text or as a number: 2.5e-05 is 0.000025."""
+    try:
+        return first == second or Decimal(first) == Decimal(second)
+    except InvalidOperation:
+        return False
+
+
+def keep(run: str, out: str, processes: int, words: Sequence[str]) -> None:
+    """Write RUN.setting.
+
+    Args:
+        run: the run's folder.
+        out: the recipe's folder.
+        processes: that train, on all machines.
+        words: of the command line.
+
+    Raises:
+        UserError: RUN/ has checkpoints that were trained with other options; the message names the differences.
+    """
+    file, setting = Path(f"{run}.setting"), lines(options(words, out, processes))
     if file.exists() and any(Path(run).glob("*.pt")):
         found = differences(setting, file.read_text(encoding="utf-8").splitlines())
         if found:
             more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-            print(
+            raise UserError(
                 f"{run}: was trained with other options: {', '.join(found[:SHOWN])}{more}; "
                 "choose another --out, or delete this folder"
             )
-            return 1
     file.write_text("\n".join(setting) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

@@ -1,21 +1,18 @@
-"""Write the results of a run, RUN.json, from the logs of its evaluation and training. (The recipes call this.)
-
-    python examples/language_modeling/result.py RUN --recipe NAME --small yes|no --model NAME --layers N --seed N \
-        --streams N --parameters N
+"""The results of a language model, RUN.json, from the logs of its evaluation and training.
 
 RUN.valid.eval and RUN.eval are the outputs of fairseq-eval-lm on the validation and the test split, RUN.seconds and
 RUN.hardware the time of training and what it ran on.
 """
 
-import argparse
 import json
 import os
 import re
-import sys
 from typing import Dict, Tuple
 
-from fb_fairseq.commands.compare.runs import training_cost
-from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.results import training_cost
+from fb_fairseq.recipes.shell import Shell
+from fb_fairseq.recipes.training import parameters_of
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -23,12 +20,16 @@ FINETUNED = "-finetuned"
 
 
 def read_evaluation(path: str) -> Tuple[float, int]:
-    """Bits per token, and the number of tokens, in the output of fairseq-eval-lm."""
+    """Bits per token, and the number of tokens, in the output of fairseq-eval-lm.
+
+    Raises:
+        UserError: there are none.
+    """
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     bits, tokens = BITS.findall(text), TOKENS.findall(text)
     if not bits or not tokens:
-        sys.exit(f"{path}: has no result; run step evaluate again")
+        raise UserError(f"{path}: has no result; run step evaluate again")
     return float(bits[-1]), int(tokens[-1].replace(",", ""))
 
 
@@ -44,43 +45,36 @@ def available_context(tokens: int, streams: int, span: int) -> float:
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
-def main(argv=None) -> None:
-    """Write the file, and print its results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run")
-    for name in ("recipe", "small", "model", "layers"):
-        parser.add_argument(f"--{name}", required=True)
-    for name in ("seed", "streams", "parameters"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    args = parser.parse_args(argv)
-    run = args.run
-    result: Dict[str, object] = {
-        "recipe": args.recipe,
-        "small": args.small == "yes",
-        "model": args.model,
-        "layers": int(args.layers) if args.layers.isdecimal() else None,
-        "seed": args.seed,
-        "finetuned": run.endswith(FINETUNED),
-    }
+def write_results(shell: Shell, run: str, identity: Dict[str, object], streams: int) -> None:
+    """Write RUN.json, and say what is in it.
+
+    Args:
+        shell: of the run.
+        run: the folder of its checkpoints.
+        identity: which run it is: the recipe, the model, its number of layers and seed, ….
+        streams: those of the evaluation.
+
+    Raises:
+        UserError: the evaluation has left no result.
+    """
+    from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options  # imports torch
+
+    result: Dict[str, object] = {**identity, "finetuned": run.endswith(FINETUNED)}
     for name, path in (("dev", f"{run}.valid.eval"), ("test", f"{run}.eval")):
         bits, tokens = read_evaluation(path)
         result.update({f"{name}_bits_per_token": bits, f"{name}_perplexity": round(2**bits, 3)})
     span = model_options(load_checkpoint(f"{run}/checkpoint_best.pt")).get("attention_span")
     if span:
-        result["test_context"] = round(available_context(tokens, args.streams, span), 1)
-    result["parameters"] = args.parameters
+        result["test_context"] = round(available_context(tokens, streams, span), 1)
+    result["parameters"] = parameters_of(run)
     result.update(training_cost(run))
     if "seconds" in result:
         result["training_days"] = result["seconds"] / 86400
-    with open(f"{run}.json", "w") as file:
+    with open(f"{run}.json", "w", encoding="utf-8") as file:
         json.dump(result, file)
     context = f", with {result['test_context']} % of the attention span on average" if span else ""
-    print(
+    shell.say(
         f"== {os.path.basename(run)}: {result['dev_bits_per_token']} bits per token on the validation split, "
-        f"{result['test_bits_per_token']} on the test split{context}; {args.parameters:,} parameters, "
+        f"{result['test_bits_per_token']} on the test split{context}; {result['parameters']:,} parameters, "
         f"{result.get('seconds')} s"
     )
-
-
-if __name__ == "__main__":
-    main()

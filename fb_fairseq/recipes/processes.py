@@ -1,0 +1,106 @@
+"""The processes that a recipe starts, and how Ctrl-C reaches all of them."""
+
+import os
+import signal
+import subprocess
+import threading
+from contextlib import contextmanager
+from typing import Iterator, List
+
+from fb_fairseq.errors import UserError
+
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]  # Windows has no SIGHUP
+
+
+class Interrupted(UserError):
+    """The recipe was interrupted. Run it again to resume."""
+
+
+class Processes:
+    """Starts processes, each in a group of its own, and interrupts them all together.
+
+    Attributes:
+        interrupted: whether the recipe is to stop.
+    """
+
+    def __init__(self):
+        self.interrupted = False
+        self._running: List[subprocess.Popen] = []
+        self._lock = threading.RLock()  # re-entrant, as a signal may arrive while it is held
+
+    @contextmanager
+    def start(self, words: List[str], **options) -> Iterator[subprocess.Popen]:
+        """Start a process, and wait for it at the end of the block.
+
+        Args:
+            words: the command.
+            options: of ``subprocess.Popen``.
+
+        Raises:
+            Interrupted: before the process has started, or after it has ended.
+            UserError: there is no such program.
+        """
+        self.check()
+        try:
+            with self._lock:
+                process = subprocess.Popen(words, start_new_session=True, **options)
+                self._running.append(process)
+        except FileNotFoundError:
+            raise UserError(
+                f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
+                "pip install 'fb_fairseq[plot,translation,rl]'"
+            ) from None
+        try:
+            if self.interrupted:  # between the check and the start
+                self._interrupt(process)
+            yield process
+            process.wait()
+        finally:
+            if process.poll() is None:
+                self._interrupt(process)
+                process.wait()
+            with self._lock:
+                self._running.remove(process)
+
+    def check(self) -> None:
+        """Raise ``Interrupted`` if the recipe is to stop."""
+        if self.interrupted:
+            raise Interrupted("interrupted; run the same command again to resume")
+
+    @staticmethod
+    def _interrupt(process: subprocess.Popen) -> None:
+        try:
+            os.killpg(process.pid, signal.SIGINT)
+        except ProcessLookupError:
+            pass
+
+    @contextmanager
+    def forwarding_signals(self) -> Iterator[None]:
+        """Within the block, Ctrl-C, SIGTERM and SIGHUP interrupt all processes; without any, this one.
+
+        A second Ctrl-C ends at once what is still running.
+        """
+
+        def stop(number, frame):
+            again, self.interrupted = self.interrupted, True
+            with self._lock:
+                running = [process for process in self._running if process.poll() is None]
+            for process in running:
+                if again:
+                    os.killpg(process.pid, signal.SIGTERM)
+                else:
+                    self._interrupt(process)
+            if not running:
+                raise KeyboardInterrupt
+
+        before = {number: signal.signal(number, stop) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+RUNNING = Processes()  # those of this program

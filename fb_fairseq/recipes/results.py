@@ -1,0 +1,132 @@
+"""Read the results that recipes write, and summarise runs that differ only in their seed."""
+
+import glob
+import json
+import math
+import os
+import re
+import statistics
+from typing import Dict, List, NamedTuple, Tuple
+
+from fb_fairseq.errors import UserError
+
+# What identifies a run, but for its seed; everything else in its results is a measurement.
+IDENTITY = (
+    "recipe",
+    "small",
+    "model",
+    "layers",
+    "finetuned",
+    "projections",
+    "data",
+    "attention_span",
+    "span",
+    "updates",
+)
+
+LARGEST = 1e100  # of a measurement: a standard deviation squares it
+UPDATES = re.compile(r'"num_updates": "(\d+)"')
+
+
+class Group(NamedTuple):
+    """Runs of the same setting with different seeds.
+
+    Attributes:
+        identity: the values of ``IDENTITY`` that the results have.
+        runs: the results of each seed.
+    """
+
+    identity: Dict[str, object]
+    runs: List[dict]
+
+    def values(self, metric: str) -> List[float]:
+        """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
+        found = [run.get(metric) for run in self.runs]
+        return [as_float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+    def matches(self, wanted: Dict[str, object]) -> bool:
+        """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
+        for name, value in wanted.items():
+            own = self.identity.get(name)
+            if name == "data":
+                if f" {value} " not in f" {own} ":
+                    return False
+            elif own != value:
+                return False
+        return True
+
+
+def read_runs(out: str) -> List[dict]:
+    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say).
+
+    Raises:
+        UserError: the folder has none, or they are of an earlier version of the recipes.
+    """
+    own = os.path.join(out, "results.json")
+    paths = [own] if os.path.exists(own) else sorted(glob.glob(os.path.join(glob.escape(out), "*", "results.json")))
+    if not paths:
+        raise UserError(f"{out}: has no results.json; give the output folder of a recipe whose models are evaluated")
+    runs: List[dict] = []
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                results = json.load(file)
+            found = results["all"] if "all" in results else list(results.values())
+            runs += [{**run, "model": run.get("model", run.get("agent"))} for run in found]
+            hash(tuple(run.get(name) for run in runs for name in (*IDENTITY, "hardware")))  # no lists, no dictionaries
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+            raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
+    if not runs or any("recipe" not in run or run["model"] is None for run in runs):
+        raise UserError(
+            f"{out}: its results do not name their recipe; run the recipe again, which repeats its last step"
+        )
+    return runs
+
+
+def training_cost(run: str) -> Dict[str, object]:
+    """What the recipes record beside a run, as far as it exists: ``seconds`` of training (RUN.seconds), the
+    ``hardware`` (RUN.hardware), and ``num_updates``, after which training ended (RUN.log)."""
+    cost: Dict[str, object] = {}
+    for name, kind in (("seconds", int), ("hardware", str)):
+        if os.path.exists(f"{run}.{name}"):
+            with open(f"{run}.{name}", encoding="utf-8") as file:
+                cost[name] = kind(file.read().strip())
+    if os.path.exists(f"{run}.log"):
+        with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
+            updates = UPDATES.findall(file.read())
+        if updates:
+            cost["num_updates"] = int(updates[-1])
+    return cost
+
+
+def grouped(runs: List[dict]) -> List[Group]:
+    """The runs by setting, in their order; a seed counts once."""
+    groups: Dict[Tuple, Group] = {}
+    for run in runs:
+        identity = {name: run[name] for name in IDENTITY if run.get(name) is not None}
+        group = groups.setdefault(tuple(sorted(identity.items(), key=str)), Group(identity, []))
+        if run.get("seed") not in [other.get("seed") for other in group.runs]:
+            group.runs.append(run)
+    return list(groups.values())
+
+
+def as_float(value: float) -> float:
+    """The number; infinity if it is too large to compute with, which JSON allows."""
+    return float(value) if abs(value) < LARGEST or value != value else math.inf
+
+
+def digits_after_point(metric: str) -> int:
+    """How many are printed."""
+    return 3 if "bits" in metric or "nll" in metric else 2
+
+
+def spread(values: List[float], metric: str) -> str:
+    """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
+    of them is not finite."""
+    if not values:
+        return "–"
+    if not all(map(math.isfinite, values)):
+        return "nan"
+    digits = digits_after_point(metric)
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"

@@ -1,0 +1,83 @@
+"""One call of a recipe: where it runs, where it writes, and what ``--print`` says first."""
+
+import os
+import shlex
+import sysconfig
+from contextlib import contextmanager
+from typing import Iterator
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.shell import Shell
+
+ROOT_VARIABLE = "FB_FAIRSEQ_ROOT"  # set by the scripts in examples/: the clone
+
+
+def new_shell(printing: bool) -> Shell:
+    """A shell in the clone whose script was called, or in the current folder."""
+    return Shell(os.path.abspath(os.environ.get(ROOT_VARIABLE) or os.getcwd()), printing)
+
+
+@contextmanager
+def output(shell: Shell, name: str, out: str) -> Iterator[None]:
+    """Create the output folder, or print how to do so. It is removed at the end if nothing was written.
+
+    Args:
+        shell: of the recipe.
+        name: of the recipe.
+        out: the folder.
+
+    Raises:
+        UserError: the folder cannot be created or written to.
+    """
+    if shell.printing:
+        if not shell.introduced:
+            print_header(shell, name)
+        shell.introduced = True
+        shell.run("mkdir", "-p", out)
+        yield
+        return
+    was_there = os.path.isdir(out)
+    try:
+        os.makedirs(out, exist_ok=True)
+        writable = os.access(out, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise UserError(f"--out {out}: cannot create this folder or write to it; choose another")
+    try:
+        yield
+    finally:
+        if not was_there and not os.listdir(out):
+            os.rmdir(out)
+
+
+def print_header(shell: Shell, name: str) -> None:
+    """Print what comes before the recipe's own commands."""
+    print(f"# What the recipe {name} runs,")
+    print("# without its checks of the data, and without collecting the results in results.json.")
+    print(shell.line(["cd", shell.root], folder="/dev/null"))
+    if not os.environ.get(ROOT_VARIABLE):
+        print(f'export PATH={shlex.quote(sysconfig.get_path("scripts"))}:"$PATH"')
+        return
+    venv = os.path.abspath(os.environ.get("FB_FAIRSEQ_VENV") or os.path.join(shell.root, ".venv"))
+    programs = os.path.join(venv, "bin")
+    quoted = shell.quoted(programs)
+    if not programs.startswith(f"{shell.root}/"):
+        print(f'export PATH={quoted}:"$PATH" PYTHONPATH="$PWD"')
+    else:
+        print(f'export PATH="$PWD"/{quoted}:"$PATH" PYTHONPATH="$PWD"')
+    if not os.path.exists(os.path.join(programs, "python")):
+        print("# (This environment does not exist yet. Without --print, the script creates it.)")
+
+
+def find_data(shell: Shell, data: str, needed: bool, what: str = "DATA") -> str:
+    """The absolute path of DATA; with ``--print``, the word DATA stands for it where it is missing.
+
+    Raises:
+        UserError: it is missing, and needed.
+    """
+    if data is None and shell.printing:
+        return os.path.join(shell.root, "DATA")
+    if data is None and needed:
+        raise UserError(f"{what} is missing; give it, or --help for what it is")
+    return os.path.abspath(data) if data else ""
