@@ -10,9 +10,9 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import Group, grouped, read_runs
-from fb_fairseq.commands.compare.tables import HEADINGS
 from fb_fairseq.drawing import mean_and_range, save_figure
+from fb_fairseq.reproduction.compare.runs import Group, grouped, read_runs
+from fb_fairseq.reproduction.compare.tables import HEADINGS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -14,8 +14,8 @@ import re
 import sys
 from typing import Dict, Tuple
 
-from fb_fairseq.commands.compare.runs import training_cost
 from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options
+from fb_fairseq.reproduction.compare.runs import training_cost
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")

@@ -11,8 +11,8 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import grouped, read_runs
 from fb_fairseq.drawing import mean_and_range, save_figure
+from fb_fairseq.reproduction.compare.runs import grouped, read_runs
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -20,10 +20,10 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import spread, training_cost
 from fb_fairseq.drawing import mean_and_range, save_figure
-from fb_fairseq.rl.log import read_curve, training_seconds
-from fb_fairseq.rl.plot import draw_curves
+from fb_fairseq.reproduction.compare.runs import spread, training_cost
+from fb_fairseq.reproduction.rl.log import read_curve, training_seconds
+from fb_fairseq.reproduction.rl.plot import draw_curves
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

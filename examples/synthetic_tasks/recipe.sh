@@ -171,7 +171,7 @@ train_and_evaluate() {
     python - "$run" "$task" "$scale" "${sizes[*]}${curriculum:+ --curriculum ${curriculum// /,}}" \
         "$(parameters_of "$run")" "$updates" "$span" "$seed" "$depth" ${stages[@]+"${stages[@]}"} <<'PY'
 import json, os, re, sys
-from fb_fairseq.commands.compare.runs import training_cost
+from fb_fairseq.reproduction.compare.runs import training_cost
 run, task, scale, sizes = sys.argv[1:5]
 parameters, updates, span, seed, layers = map(int, sys.argv[5:10])
 data = dict(re.findall(r"(--\S+) ?((?!--)\S*)", sizes))  # the last one counts where an option is given twice

@@ -14,9 +14,9 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import spread
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
+from fb_fairseq.reproduction.compare.runs import spread
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -14,7 +14,7 @@ import os
 import re
 from typing import Dict
 
-from fb_fairseq.commands.compare.runs import training_cost
+from fb_fairseq.reproduction.compare.runs import training_cost
 
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
