@@ -1,5 +1,5 @@
-# Sourced by printing.sh and tests/run.sh. make_environment creates a Python environment with fb_fairseq and its
-# dependencies, or reuses an existing one, and activates it.
+# Sourced by the scripts. make_environment creates a Python environment with fb_fairseq and its dependencies, or reuses an
+# existing one, and activates it; recipe runs a recipe in it.
 #
 #   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
@@ -8,6 +8,7 @@
 #   FB_FAIRSEQ_VERSIONS=newest   install the newest releases that setup.py allows, instead of those that the tests last
 #                            passed with (examples/constraints/; an environment of your own keeps what it has)
 
+set -euo pipefail
 unset CDPATH # with it, cd may go elsewhere, and prints where
 repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
 
@@ -18,12 +19,7 @@ fail() {
     exit 1
 }
 
-# If run instead of sourced, these files would do nothing, and say nothing.
-case ${0##*/} in
-    environment.sh | printing.sh | options.sh | jobs.sh | steps.sh | recipe.sh | bytes.sh | words.sh | multi30k.sh)
-        fail "$0: not a script of its own; run a recipe, for example bash examples/quickstart.sh"
-        ;;
-esac
+[ "${0##*/}" != environment.sh ] || fail "$0: not a script of its own; run a recipe, such as bash examples/quickstart.sh"
 
 # show_help: print the comment at the top of the script that runs.
 show_help() {
@@ -34,7 +30,7 @@ show_help() {
 for argument in "$@"; do
     case $argument in
         --) break ;;
-        -h | --help) [ ! -f "$0" ] || { show_help; exit 0; } ;;
+        -h | --help) [ ! -f "$0" ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; } ;;
     esac
 done
 
@@ -189,4 +185,27 @@ make_environment() {
     export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
     # fairseq raises these warnings before it loads any plugin.
     export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore::FutureWarning,ignore::SyntaxWarning,ignore::DeprecationWarning}"
+}
+
+# recipe NAME ARGUMENTS…: run python -m fb_fairseq recipe in the environment, which is created if needed.
+recipe() {
+    local python=${FB_FAIRSEQ_VENV:-$repository/.venv}/bin/python checked=no word
+    export FB_FAIRSEQ_ROOT=$repository FB_FAIRSEQ_CALLER=$PWD PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}"
+    absolute python
+    # Any Python reads the command line and prints the commands: nothing is installed for that, nor before a mistake.
+    if [ -x "$python" ]; then checked=yes; else python=python3; fi
+    cd "$repository" # Python's modules are not those of the caller's folder
+    for word in "$@"; do
+        case $word in
+            --) break ;;
+            --print) exec "$python" -m fb_fairseq recipe "$@" ;;
+        esac
+    done
+    if [ $checked = no ] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+        python3 -m fb_fairseq recipe "$1" --print "${@:2}" >/dev/null || exit
+    fi
+    cd "$FB_FAIRSEQ_CALLER"
+    make_environment
+    cd "$repository"
+    exec python -m fb_fairseq recipe "$@"
 }

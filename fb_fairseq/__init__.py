@@ -11,8 +11,8 @@ The folders, of which ``docs/development.md`` says more:
     models/, criterions/, optim/        fairseq's side of the models
     tasks/, patches/                    --task streaming_lm; what is patched in fairseq
     transformers/                       the models in Hugging Face transformers
-    commands/, benchmark/, papers/      what ``python -m fb_fairseq`` runs, and the papers' results
-    rl/, synthetic_tasks/               reinforcement learning; the papers' toy tasks
+    commands/, benchmark/               what ``python -m fb_fairseq`` runs
+    reproduction/, papers/              what only repeats the papers' results, and these results as data
 
 Modules beside them:
 

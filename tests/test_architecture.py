@@ -13,7 +13,14 @@ from tests.conftest import REPOSITORY
 
 # A room is a folder or a file directly in fb_fairseq/, or one of SUBFOLDERS, and holds all modules that are in no other
 # room. It may import itself and the rooms listed here. Lowest first.
-SUBFOLDERS = ("streams.fairseq",)
+SUBFOLDERS = (
+    "streams.fairseq",
+    "reproduction.compare",
+    "reproduction.import_original",
+    "reproduction.rl",
+    "reproduction.synthetic_tasks",
+    "reproduction.table5",
+)
 BASE = {
     "byte_codec",
     "checkpoint_contents",
@@ -63,15 +70,23 @@ MAY_IMPORT = {
     "tasks": BASE | MATHEMATICS | {"criterions", "patches", "streams", "streams.fairseq"},
     "commands": BASE
     | MATHEMATICS
-    | {"criterions", "models", "optim", "papers", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
-    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "rl", "streams", "tasks"},
-    "rl": BASE | MATHEMATICS,
-    "synthetic_tasks": BASE,
+    | {"criterions", "models", "optim", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
+    "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "transformers": BASE | MATHEMATICS | {"streams"},
+    "reproduction": set(),
+    "reproduction.synthetic_tasks": BASE,
+    "reproduction.rl": BASE | MATHEMATICS,
+    "reproduction.table5": BASE | MATHEMATICS | {"benchmark", "models", "reproduction.rl"},
+    "reproduction.compare": BASE | {"papers"},
+    "reproduction.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
     "__init__": set(),
 }
-WITHOUT_FAIRSEQ = (*sorted(BASE), "ops", "modules", "streams", "rl", "synthetic_tasks", "transformers")
+REPRODUCTION = "fb_fairseq.reproduction"
+WITHOUT_FAIRSEQ = (
+    *(*sorted(BASE), "ops", "modules", "streams", "transformers"),
+    *("reproduction.compare", "reproduction.rl", "reproduction.synthetic_tasks"),
+)
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 
 # Overrides that need no docstring of their own: the base class in torch, fairseq or gymnasium documents them.
@@ -165,6 +180,18 @@ def test_arrows_point_down(room):
     assert not wrong, "\n".join(wrong)
 
 
+def test_reproduction_stays_apart():
+    """Nothing else imports it: the lists of commands name its modules as strings, and import what runs."""
+    wrong = [
+        f"{module.name}:{line} imports {name}"
+        for module in package().values()
+        if not f"{module.name}.".startswith(f"{REPRODUCTION}.")
+        for name, line in imported_names(module)
+        if f"{name}.".startswith(f"{REPRODUCTION}.")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_module_imports_itself_through_others():
     edges = {name: {target for target, _ in imported_names(module)} for name, module in package().items()}
     finished: Set[str] = set()
@@ -214,6 +241,7 @@ class Refuse:
             raise ImportError(f"{name} was imported")
 sys.meta_path.insert(0, Refuse())
 import torch, fb_fairseq, fb_fairseq.ops, fb_fairseq.modules, fb_fairseq.benchmark.command
+import fb_fairseq.reproduction.table5.command
 import fb_fairseq.streams.memory_files, fb_fairseq.streams.resume
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, TransformerOptions
 options = TransformerOptions(decoder_layers=1, decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)

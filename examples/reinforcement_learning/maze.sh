@@ -3,9 +3,5 @@
 # 100 steps.
 #   bash examples/reinforcement_learning/maze.sh [--small|--full] [--seed N] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
-
-environment=maze
-
-run_agents "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
+recipe maze "$@"

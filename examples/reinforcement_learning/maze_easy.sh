@@ -2,9 +2,5 @@
 # Easy maze navigation: four moves, no orientation (v3 §7.2); --small: 7 x 7 cells, 100 steps.
 #   bash examples/reinforcement_learning/maze_easy.sh [--small|--full] [--seed N] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
-
-environment=maze_easy
-
-run_agents "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
+recipe maze_easy "$@"

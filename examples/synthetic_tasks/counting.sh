@@ -3,17 +3,5 @@
 # of a Transformer do not reach back to the first A's.
 #   bash examples/synthetic_tasks/counting.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
-
-task=counting graded=longest
-
-small_setting() {
-    sizes=(--longest 20 --train 20000 --valid 200 --test 500) updates=2000
-}
-
-full_setting() {
-    sizes=(--longest 50 --train 100000 --valid 1000 --test 1000) span=128
-}
-
-run_task "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
+recipe counting "$@"

@@ -2,17 +2,5 @@
 # Random walk: the position on a grid of 8 x 8 cells after steps and turns (v3 §4.1.2, §7.1). Small: 4 x 4 cells.
 #   bash examples/synthetic_tasks/random_walk.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
-
-task=random_walk
-
-small_setting() {
-    sizes=(--size 4 --train 10000 --valid 200 --test 500) updates=6000
-}
-
-full_setting() {
-    sizes=(--size 8 --train 10000 --valid 1000 --test 1000)
-}
-
-run_task "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
+recipe random_walk "$@"

@@ -3,17 +3,5 @@
 # and a span of 4 steps, with which two layers of a Transformer do not reach back to all digits.
 #   bash examples/synthetic_tasks/reverse.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
 # --print: print the commands without running them. Options: README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/recipe.sh"
-
-task=reverse graded=length
-
-small_setting() {
-    sizes=(--length 8 --train 20000 --valid 200 --test 500) span=4 updates=1000
-}
-
-full_setting() {
-    sizes=(--length 40 --test-length 400 --train 100000 --valid 1000 --test 1000) span=1000
-}
-
-run_task "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
+recipe reverse "$@"

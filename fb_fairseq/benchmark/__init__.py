@@ -1,6 +1,6 @@
-"""``python -m fb_fairseq benchmark``: time and memory of training and decoding. Needs torch only, except ``table5``.
+"""``python -m fb_fairseq benchmark``: time and memory of training and decoding. Needs torch only.
 
-Each of ``COMMANDS`` in ``command.py`` is a module whose docstring is its help text, with two functions:
+Each of ``all_commands`` in ``command.py`` is a module whose docstring is its help text, with two functions:
 ``add_arguments(parser)`` adds its own options; ``run(args)`` measures, prints a table, and returns the results that are
 printed as JSON.
 
@@ -10,8 +10,9 @@ printed as JSON.
     memory.py          peak memory of a block
     attention.py       one step's attention, and the fastest that this machine can do
     span.py, bptt.py   what spans and blocks of other lengths cost
-    table5/            v3 Table 5
     models.py          the models that are measured; stock.py: fairseq's own; random_models.py: translation models
     measure.py         times, memory, tables
     options.py         options that several benchmarks have
+
+``benchmark table5`` (v3 Table 5) is in ``fb_fairseq/reproduction``, and needs fairseq for two of its tasks.
 """

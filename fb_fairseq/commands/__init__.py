@@ -8,14 +8,13 @@ that commands which need torch alone also run without fairseq.
     evaluate_labels.py      accuracy of a model that was trained with --labels
     score.py                BLEU and ROUGE of generated text
     average_checkpoints.py  averages the last checkpoints of a run
-    import_original/        reads checkpoints of the papers' original programs
     export/                 writes models for transformers; import_transformers.py reads them
+    imported.py             models from elsewhere as checkpoints of fairseq
     quiet_transformers.py   transformers without its progress bars
-    compare/                results beside the papers' tables
     plot/                   figures from logs and checkpoints
     env.py                  versions, devices, threads, and which step loop runs
 
-Other commands are in the folder that they belong to: ``benchmark``, ``rl`` and ``synthetic_tasks``.
+The other commands are in ``benchmark``, and in ``reproduction`` those that only repeat the papers' results.
 """
 
 import difflib
@@ -40,26 +39,28 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
-    "synthetic-tasks": Command("fb_fairseq.synthetic_tasks.command", "generate the data of the papers' toy tasks"),
+    "synthetic-tasks": Command(
+        "fb_fairseq.reproduction.synthetic_tasks.command", "generate the data of the papers' toy tasks"
+    ),
     "generate": Command("fb_fairseq.commands.generate", "continue a text, printed as it is generated"),
     "evaluate-labels": Command("fb_fairseq.commands.evaluate_labels", "accuracy of a model trained with --labels"),
     "average-checkpoints": Command("fb_fairseq.commands.average_checkpoints", "average the last checkpoints of a run"),
     "import-original": Command(
-        "fb_fairseq.commands.import_original.command", "convert checkpoints of the papers' original code"
+        "fb_fairseq.reproduction.import_original.command", "convert checkpoints of the papers' original code"
     ),
     "export": Command("fb_fairseq.commands.export.command", "write a model for Hugging Face transformers"),
     "import-transformers": Command(
         "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
     ),
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
-    "compare": Command("fb_fairseq.commands.compare.command", "results of recipes beside the papers' tables"),
+    "compare": Command("fb_fairseq.reproduction.compare.command", "results of recipes beside the papers' tables"),
     "plot": Command(
         "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),
     "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
     "recipe": Command("fb_fairseq.recipes.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
-    "rl": Command("fb_fairseq.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
+    "rl": Command("fb_fairseq.reproduction.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 
 

@@ -143,9 +143,14 @@ def convert(folder: str, out: str) -> None:
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split
-    from fb_fairseq.commands.import_original.command import LANGUAGE_MODEL, build_checkpoint, command_line
-    from fb_fairseq.commands.import_original.source import Imported
-    from fb_fairseq.commands.import_original.symbols import check_dictionary_file, write_dictionary
+    from fb_fairseq.commands.imported import (
+        LANGUAGE_MODEL,
+        Imported,
+        build_checkpoint,
+        check_dictionary_file,
+        command_line,
+        write_dictionary,
+    )
     from fb_fairseq.tensor_files import save_file
 
     check_output_file("--out", out)

@@ -20,6 +20,7 @@ from typing import Dict, List, Optional
 from fb_fairseq.command_line import INTERRUPTED_STATUS
 from fb_fairseq.errors import UserError, debugging, explain, single_line
 from fb_fairseq.recipes.processes import RUNNING, Interrupted
+from fb_fairseq.recipes.session import CALLER_VARIABLE
 
 EXPERIMENTS = "fb_fairseq.reproduction.experiments"
 # Modules and objects, imported when a recipe runs or the list is shown.
@@ -100,6 +101,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(listing())
         return 0
+    if CALLER_VARIABLE in os.environ:
+        os.chdir(os.environ[CALLER_VARIABLE])
     try:
         with RUNNING.forwarding_signals():
             find(argv[0]).main(argv[1:])

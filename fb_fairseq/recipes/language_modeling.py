@@ -363,7 +363,8 @@ class Call:
             shell.run(*command, what="evaluation", log=log)
         if not shell.printing:
             identity = {"recipe": self.recipe.name, "small": self.small, "model": run.model, "layers": run.layers}
-            write_results(shell, path, {**identity, "seed": run.seed}, run.training.test_streams)
+            identity.update(seed=run.seed, lr=run.training.lr)
+            write_results(shell, path, identity, run.training.test_streams)
 
     def generate(self, shell: Shell, run: Run) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""

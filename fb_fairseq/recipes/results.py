@@ -24,6 +24,29 @@ IDENTITY = (
     "updates",
 )
 
+# Measurements, in the order of the columns.
+HEADINGS = {
+    "dev_bits_per_token": "dev bits per token",
+    "test_bits_per_token": "test bits per token",
+    "dev_perplexity": "dev perplexity",
+    "test_perplexity": "test perplexity",
+    "test_context": "test context, % of the span",
+    "dev_accuracy": "dev labels right, %",
+    "accuracy": "labels right, %",
+    "sequence_accuracy": "sequences right, %",
+    "sacrebleu": "sacreBLEU",
+    "tokenized_bleu": "tokenised BLEU",
+    "compound_split_bleu": "compound-split BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "dev_nll": "dev nll, bits",
+    "dev_score": "dev score",
+    "decoded_tokens_per_second": "tokens/s",
+    "success": "success, %",
+    "reward": "reward",
+}
+
 LARGEST = 1e100  # of a measurement: a standard deviation squares it
 UPDATES = re.compile(r'"num_updates": "(\d+)"')
 

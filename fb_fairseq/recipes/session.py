@@ -9,7 +9,8 @@ from typing import Iterator
 from fb_fairseq.errors import UserError
 from fb_fairseq.recipes.shell import Shell
 
-ROOT_VARIABLE = "FB_FAIRSEQ_ROOT"  # set by the scripts in examples/: the clone
+# Set by the scripts in examples/: the clone, and the folder in which they were called, where relative paths start.
+ROOT_VARIABLE, CALLER_VARIABLE = "FB_FAIRSEQ_ROOT", "FB_FAIRSEQ_CALLER"
 
 
 def new_shell(printing: bool) -> Shell:

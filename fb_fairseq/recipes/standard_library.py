@@ -1,4 +1,4 @@
-"""Binarise the source code of the Python standard library as bytes: ``standard_library.py DESTDIR``.
+"""Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``.
 
 A module is a document. Of every 20 modules, one is for validation and one for testing.
 """
@@ -22,5 +22,5 @@ def options(folder: pathlib.Path) -> List[str]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("give one folder: standard_library.py DESTDIR")
+        sys.exit("give one folder: standard_library DESTDIR")
     preprocess_bytes.main([*options(pathlib.Path(sysconfig.get_paths()["stdlib"])), "--destdir", sys.argv[1]])

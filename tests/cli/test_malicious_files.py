@@ -77,13 +77,13 @@ def memory(path):
 
 
 def original(path):
-    from fb_fairseq.commands.import_original.command import read
+    from fb_fairseq.reproduction.import_original.command import read
 
     return read(str(path))
 
 
 def agent(path):
-    from fb_fairseq.rl.checkpoint import load_checkpoint
+    from fb_fairseq.reproduction.rl.checkpoint import load_checkpoint
 
     return load_checkpoint(str(path))
 

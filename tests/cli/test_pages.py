@@ -87,7 +87,7 @@ def language_model(folder):
 @pytest.mark.parametrize("page", ["faq", "generation", "initialisation", "streams"])
 def test_language_modelling(language_model, page):
     for language, text in blocks(f"docs/{page}.md"):
-        if not text.startswith("mkdir imported"):  # tests/cli/test_import_original.py has such checkpoints
+        if not text.startswith("mkdir imported"):  # tests/reproduction/import_original has such checkpoints
             run(language_model, language, small(text))
 
 

@@ -6,29 +6,5 @@
 # Models: without-eos (trained, fine-tuned and evaluated without end-of-line symbols) and with-eos (the last one,
 # fine-tuned further and evaluated on text with them). A perplexity is per token, and end-of-line symbols are tokens.
 # --print: print the commands without running them. Options and steps: ../README.md.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/words.sh"
-
-corpus=wikitext103_end_of_line
-full_models="without-eos with-eos"
-small_models=$full_models
-
-# describe MODEL: a model is one of the two stages.
-describe() {
-    model_options=(--arch feedback_transformer_lm)
-    [ $small = yes ] || model_options[1]+=_wikitext103_small
-    case $1 in
-        without-eos) variant=(--omit-eos) evaluation=(--omit-eos) ;;
-        with-eos) start=without-eos ;;
-        *) fail "--models $1: unknown; choose from $full_models" ;;
-    esac
-}
-
-# adjust_setting: the second stage is trained as models are fine-tuned, and for as long.
-adjust_setting() {
-    if [ "$model" = with-eos ]; then
-        updates=$finetune_updates finetune_updates=0 warmup=() bptt_warmup=() lr=$(awk "BEGIN {print $lr / 10}")
-    fi
-}
-
-run_recipe "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
+recipe wikitext103_end_of_line "$@"

@@ -1,6 +1,6 @@
 """Convert a Wikipedia dump (enwik8, enwik9) to the form of text8: words of the letters a to z between single spaces.
 
-    python examples/language_modeling/text8/clean_wikipedia.py DUMP OUT [--bytes 100000000]
+    python -m fb_fairseq.reproduction.experiments.corpora.clean_wikipedia DUMP OUT [--bytes 100000000]
 
 The rules are those of Matt Mahoney, the author of text8 (http://mattmahoney.net/dc/textdata.html, public domain). They
 keep the text that a reader of the page sees, including link texts and captions, and remove tables, references and

@@ -1,6 +1,6 @@
-"""Draw a comparison of memory compositions to OUT/composition.png: ``draw.py OUT LAYERS``.
+"""Draw a comparison of memory compositions to OUT/composition.png: ``memory_composition OUT LAYERS``.
 
-OUT is the output folder of ``run.sh``; runs with another number of layers are left out.
+OUT is the output folder of the recipe; runs with another number of layers are left out.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Dict, List
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import grouped, read_runs
 from fb_fairseq.drawing import mean_and_range, save_figure
+from fb_fairseq.recipes.results import grouped, read_runs
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -70,7 +70,7 @@ def main(out: str, layers: int) -> None:
     ]
     panels = [(values, label) for values, label in panels if values]
     if not panels:
-        sys.exit(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the --out of run.sh")
+        sys.exit(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the recipe's --out")
     figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
     for axes, (values, label) in zip(all_axes[0], panels):
         draw_bars(axes, values, label)
@@ -86,5 +86,5 @@ def main(out: str, layers: int) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or not sys.argv[2].isdigit():
-        sys.exit("give one folder and the number of layers: draw.py OUT LAYERS")
+        sys.exit("give one folder and the number of layers: memory_composition OUT LAYERS")
     main(sys.argv[1], int(sys.argv[2]))

@@ -1,4 +1,5 @@
-"""Draw both panels of All-attention Figure 2 (§5.3) from the logs of ``run.sh`` to OUT/figure2.png: ``draw.py OUT``.
+"""Draw both panels of All-attention Figure 2 (§5.3) from the logs of a recipe to OUT/figure2.png:
+``persistent_memory OUT``.
 
 Both panels show the best validation bits per byte, after fine-tuning if there was any (mean and range over seeds): left
 by the number of persistent vectors, right by the variant of attention on them.
@@ -82,5 +83,5 @@ def vectors_of(out: str, model: str) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("give one folder: draw.py OUT")
+        sys.exit("give one folder: persistent_memory OUT")
     draw(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Summarise the runs of one environment: ``summary.py OUT ENVIRONMENT small|full``.
+"""Summarise the runs of one environment: ``reinforcement_learning OUT ENVIRONMENT small|full``.
 
 Reads the results OUT/*.json, the logs OUT/*/log.jsonl and OUT/*.hardware, and writes
 
@@ -20,10 +20,10 @@ from typing import Dict, List, Optional, Tuple
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import spread, training_cost
 from fb_fairseq.drawing import mean_and_range, save_figure
-from fb_fairseq.rl.log import read_curve, training_seconds
-from fb_fairseq.rl.plot import draw_curves
+from fb_fairseq.recipes.results import spread, training_cost
+from fb_fairseq.reproduction.rl.log import read_curve, training_seconds
+from fb_fairseq.reproduction.rl.plot import draw_curves
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -150,5 +150,5 @@ def main(out: str, environment: str, scale: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
-        sys.exit("give one folder, its environment and its scale: summary.py OUT ENVIRONMENT small|full")
+        sys.exit("give one folder, its environment and its scale: reinforcement_learning OUT ENVIRONMENT small|full")
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Summarise the runs of a task, OUT/*/results.json and their logs, in a table and figures: ``summary.py OUT``.
+"""Summarise the runs of a task, OUT/*/results.json and their logs, in a table and figures: ``synthetic_tasks OUT``.
 
 OUT/summary.md has means and standard deviations over the seeds, OUT/summary.json the results of every run.
 OUT/summary.png shows the accuracy by updates, depth and attention span: the mean, and the range from the lowest to the
@@ -14,9 +14,9 @@ from typing import Dict, List, NamedTuple, Optional
 
 import matplotlib
 
-from fb_fairseq.commands.compare.runs import spread
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
+from fb_fairseq.recipes.results import spread
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -153,5 +153,5 @@ def main(out: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("give one folder: summary.py OUT")
+        sys.exit("give one folder: synthetic_tasks OUT")
     main(sys.argv[1])

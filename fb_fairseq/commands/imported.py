@@ -1,0 +1,154 @@
+"""A model from elsewhere as a checkpoint of fairseq, with its dictionary."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Dict, List, Sequence
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_write
+
+LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
+
+
+@dataclass
+class Imported:
+    """A part of a model, as this package has it.
+
+    Attributes:
+        options: options of fairseq-train by Python name (``decoder_layers``); for layers with ``arch``.
+        parameters: tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``).
+    """
+
+    options: Dict[str, object]
+    parameters: Dict[str, Tensor]
+
+    def update(self, other: "Imported") -> None:
+        """Add another part's options and parameters."""
+        self.options.update(other.options)
+        self.parameters.update(other.parameters)
+
+
+def command_line(options: Dict[str, object]) -> List[str]:
+    """A model's options as arguments of fairseq-train."""
+    line = []
+    for name, value in options.items():
+        if value is not False:
+            line += [flag(name)] + ([] if value is True else [str(value)])
+    return line
+
+
+def build_model(path: str, imported: Imported, cfg, source, target, remedy: str) -> torch.nn.Module:
+    """Build the fairseq model that ``cfg`` describes, with the imported parameters.
+
+    Args:
+        source, target: the dictionaries; those of a language model are the same.
+        remedy: what to give, if the parameters are not those of this model.
+
+    Raises:
+        UserError: the parameters' names or shapes are not the model's.
+    """
+    from fairseq import models
+
+    from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
+
+    model = models.build_model(cfg.model, argparse.Namespace(source_dictionary=source, target_dictionary=target))
+    found = imported.parameters
+    expected = {name: x for name, x in model.named_parameters() if not NO_PARAMETERS.match(name)}
+    misfits = [name for name in expected if name not in found or found[name].shape != expected[name].shape]
+    misfits += [name for name in found if name not in expected]
+    if misfits:
+        raise UserError(
+            f"{path}: the sizes of its parameters contradict each other ({', '.join(misfits[:3])}); give {remedy}"
+        )
+    with torch.no_grad():
+        for name, parameter in expected.items():
+            parameter.copy_(found[name])
+    return model
+
+
+def build_checkpoint(
+    path: str,
+    imported: Imported,
+    source,
+    target=None,
+    *,
+    remedy: str,
+    training: Sequence[str] = LANGUAGE_MODEL,
+) -> Dict[str, object]:
+    """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
+
+    Args:
+        source: the dictionary.
+        target: that of a translation model's target language.
+        remedy: what to give, if the parameters contradict each other.
+        training: task and criterion, as arguments of fairseq-train.
+
+    Raises:
+        UserError: the parameters' sizes contradict each other.
+    """
+    from fairseq import options
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands
+    import fb_fairseq.tasks  # noqa: F401
+
+    line = ["", *training, "--optimizer", "adam", *command_line(imported.options)]  # "" is the data folder
+    args = options.parse_args_and_arch(options.get_training_parser(), line)
+    cfg = convert_namespace_to_omegaconf(args)
+    model = build_model(path, imported, cfg, source, target or source, remedy)
+    history = {
+        "criterion_name": CRITERION_REGISTRY[cfg.criterion._name].__name__,
+        "optimizer_name": "FairseqAdam",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        "criterion": {},
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"metrics": [], "previous_training_time": 0},
+    }
+
+
+def check_dictionary_file(dictionary, path: str) -> bool:
+    """Check that a dictionary's file can be written. Returns whether it is there already.
+
+    Raises:
+        UserError: the file is there, with other symbols; or a symbol has a line break in it.
+    """
+    broken = [symbol for symbol in dictionary.symbols if "\n" in symbol or "\r" in symbol]
+    if broken:
+        raise UserError(
+            f"{path}: cannot hold the symbol {broken[0]!r}, because fairseq reads one symbol per line; take symbols "
+            "with line breaks out of the tokenizer"
+        )
+    if not os.path.exists(path):
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        present = [line.rpartition(" ")[0] or line.strip() for line in file]
+    if present != dictionary.symbols[dictionary.nspecial :]:
+        raise UserError(f"{path}: is the dictionary of another model; give an --out in another folder")
+    return True
+
+
+def write_dictionary(dictionary, path: str) -> None:
+    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
+
+    Raises:
+        UserError: the file is there, with other symbols.
+    """
+    if check_dictionary_file(dictionary, path):
+        return
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        special = dictionary.nspecial
+        for symbol, count in zip(dictionary.symbols[special:], dictionary.count[special:]):
+            file.write(f"{symbol} {count}\n")

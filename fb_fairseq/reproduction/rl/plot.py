@@ -1,0 +1,75 @@
+"""Learning curves of agents."""
+
+import os
+from typing import Dict, List
+
+from fb_fairseq.drawing import draw_band, plain, save_figure
+from fb_fairseq.errors import UserError
+from fb_fairseq.reproduction.rl.log import Curve, read_curve
+
+METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}
+
+
+def group_by_name(runs: List[str]) -> Dict[str, List[str]]:
+    """Group runs of the form NAME=FOLDER by their names. A folder without a name gets its own."""
+    groups: Dict[str, List[str]] = {}
+    for run in runs:
+        name, equals, folder = run.partition("=")
+        if not equals or os.path.isdir(run):
+            name, folder = os.path.basename(os.path.normpath(run)), run
+        groups.setdefault(name, []).append(folder)
+    return groups
+
+
+def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
+    """The curves of a metric by name, for runs of the form NAME=FOLDER.
+
+    Raises:
+        UserError: a folder contains no log, or the log does not contain the metric.
+    """
+    curves = {name: [read_curve(folder, metric) for folder in folders] for name, folders in group_by_name(runs).items()}
+    for name, seeds in curves.items():
+        if not all(seeds):
+            raise UserError(f"{name}: the log contains no {metric}; choose another --metric")
+    return curves
+
+
+def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: str = "") -> None:
+    """Draw the mean and range of the curves of each name, at the frames that all of them contain.
+
+    Args:
+        curves: curves of the seeds, by name.
+        metric: name of the metric.
+        out: file to write.
+        title: title of the figure.
+
+    Raises:
+        UserError: the curves of a name have no frames in common.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    for i, (name, seeds) in enumerate(curves.items()):
+        values = [dict(curve) for curve in seeds]
+        frames = sorted(set.intersection(*map(set, values)))
+        if not frames:
+            raise UserError(
+                f"{name}: the logs have no frames in common; train all runs with the same --environments, --block and "
+                "--log-interval"
+            )
+        draw_band(
+            axes,
+            frames,
+            [[curve[frame] for curve in values] for frame in frames],
+            label=plain(name),
+            color=f"C{i % 10}",
+        )
+    axes.set_xlabel("frames")
+    axes.set_ylabel(METRIC_LABELS.get(metric, metric))
+    axes.set_title(plain(title))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    save_figure(figure, out)
