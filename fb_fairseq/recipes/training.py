@@ -97,7 +97,7 @@ class Trainer:
             print(shell.line(command, redirection=f"2>&1 | tee -a {shell.quoted(log)}"))
             self.logs.append(f"{run}.log")
             return
-        if first and not renewed:
+        if first:
             trained_options.keep(run, self.out, self.machines.processes, command[command.index(data) :])
         # (All machines decide the same way: this file is removed only when fine-tuning starts over.)
         if not renewed and self.finished(run) == updates:

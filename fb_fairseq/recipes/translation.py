@@ -1,7 +1,7 @@
 """Recipes that train translation and summarization models: a vanilla Transformer, and feedback decoders.
 
-The steps are prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score (both
-on the test set). Run a recipe again to resume; finished steps are skipped.
+The steps are prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score
+(both on the test set). Run a recipe again to resume; finished steps are skipped.
 """
 
 import argparse

@@ -65,7 +65,8 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """text8, or with ``small`` the bytes of any text."""
     if not given(shell, source):
         raise UserError(
-            f"DATA {source}: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT"
+            f"DATA {source}: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or "
+            "--small TEXT"
         )
     text = os.path.join(folder, "text")
     unpack(shell, source, text, "text8")

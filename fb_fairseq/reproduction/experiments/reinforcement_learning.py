@@ -1,5 +1,5 @@
-"""Agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1 §4.4). The papers' hyperparameters are
-presets of ``python -m fb_fairseq rl``.
+"""Agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1 §4.4). The papers' hyperparameters
+are presets of ``python -m fb_fairseq rl``.
 
 Each run is written to OUT/<agent>[-span<S>]-seed<N>, the results of all to OUT/results.json.
 """

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.recipes import data as prepared

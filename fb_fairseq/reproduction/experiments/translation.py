@@ -28,8 +28,8 @@ IWSLT14 = Scale(
     decoding=dict(beam=5),
 )
 WMT14 = Scale(
-    source='v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We average '
-    'the last 10 checkpoints and apply compound splitting and compute tokenized BLEU"',
+    source='v3 §4.2.1, §6.2 and Table 8: "generate with beam size 5, tuning a length penalty on the dev set. We '
+    'average the last 10 checkpoints and apply compound splitting and compute tokenized BLEU"',
     transformer="transformer_wmt_en_de_big",
     feedback="feedback_decoder_wmt_en_de_big",
     updates=100_000,

@@ -1,6 +1,6 @@
 """Convert CNN/DailyMail from CSV (columns article and highlights) to two files of tokens, one text per line.
 
-    python -m fb_fairseq.reproduction.experiments.corpora.read_csv CSV… --source FILE --target FILE [--skip N] [--take N] [--words 400]
+    read_csv CSV… --source FILE --target FILE [--skip N] [--take N] [--words 400]
 
 Articles are cut to their first 400 words (v3 §6.3, after See et al. 2017); both sides are tokenised with Moses' rules.
 A summary is the highlights of an article, with missing full stops added so that ROUGE-Lsum can split it into sentences.
