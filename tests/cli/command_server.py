@@ -1,24 +1,35 @@
-"""Runs fairseq's commands and this package's as a user would, each in a process of its own, but forked from one that
-has imported everything: fairseq takes 5 s to import.
+"""Runs fairseq's commands, this package's and other programs in Python as a user would, each in a process of its own,
+but forked from one that has imported everything: fairseq takes 5 s to import.
 
-The program reads one JSON line per command: ``{"argv": [...], "files": [OUT, ERR], "limit": BYTES, "folder": PATH,
-"seconds": N}``, and prints its exit status. What the command prints goes to these files.
+The server listens on a Unix socket. A connection is one command: it brings a line of JSON, ``{"argv": [...],
+"folder": PATH, "environment": {...}, "limit": BYTES, "seconds": N}``, and the command's standard streams as file
+descriptors, and gets two lines, the command's process and its exit status. ``programs`` is a folder of such clients
+with the names of the commands, for scripts.
 """
 
+import array
+import contextlib
+import gc
+import importlib
 import json
 import os
 import pathlib
+import re
 import resource
+import runpy
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 from tests.conftest import REPOSITORY
 
-COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "hydra_train")
+COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
+READY = b"ready"
 
 
 class Result(NamedTuple):
@@ -29,30 +40,82 @@ class Result(NamedTuple):
     errors: List[str]
 
 
+class Running:
+    """A command that runs: the number of its process, and what it has printed so far, on both streams, to a file."""
+
+    def __init__(self, connection: socket.socket, printed: pathlib.Path):
+        self._answers = connection.makefile("r")
+        self.pid, self.printed = int(self._answers.readline()), printed
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Its exit status, minus the number of the signal that ended it."""
+        return int(self._answers.readline())
+
+    def lines(self) -> List[str]:
+        """What it has printed so far."""
+        return self.printed.read_text(errors="replace").splitlines()
+
+
 class CommandServer:
-    """Starts the program; use it as a context manager."""
+    """Starts the server; use it as a context manager."""
 
     def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.socket, self.programs = self.folder / "socket", self.folder / "bin"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment.pop("FB_FAIRSEQ_DEBUG", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.command_server"],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-m", "tests.cli.command_server", str(self.socket)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
             env=environment,
             cwd=REPOSITORY,
         )
+        self._write_programs()
 
     def __enter__(self):
+        assert self.process.stdout.readline().strip() == READY
         return self
 
     def __exit__(self, *unused):
         self.process.kill()
         self.process.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, *argv, limit: Optional[int] = None, folder: str = ".", seconds: int = 0) -> Result:
+    def _write_programs(self) -> None:
+        self.programs.mkdir()
+        for name in ["python", *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
+            path = self.programs / name
+            path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
+            path.chmod(0o755)
+
+    def _connect(self, streams: List[int], **job) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.socket))
+        line = (json.dumps(job) + "\n").encode()
+        connection.sendmsg([line[:1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
+        connection.sendall(line[1:])
+        return connection
+
+    def start(self, *argv, printed: pathlib.Path, environment: Optional[Dict[str, str]] = None) -> Running:
+        """Start a command, which writes what it prints on both streams to a file."""
+        with open(os.devnull) as nothing, open(printed, "wb") as file:
+            streams = [nothing.fileno(), file.fileno(), file.fileno()]
+            job = {"argv": list(map(str, argv)), "folder": os.getcwd(), "environment": environment or {}}
+            return Running(self._connect(streams, **job), pathlib.Path(printed))
+
+    def run(
+        self,
+        *argv,
+        limit: Optional[int] = None,
+        folder: str = ".",
+        seconds: int = 0,
+        environment: Optional[Dict[str, str]] = None,
+    ) -> Result:
         """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
 
         Args:
@@ -60,15 +123,39 @@ class CommandServer:
             limit: the size in bytes that no file may exceed, as on a full disk.
             folder: working directory.
             seconds: after which the command is ended, with status ``-SIGALRM``; 0: never.
+            environment: variables that are set, or changed.
         """
-        with tempfile.TemporaryDirectory() as printed:
-            files = [os.path.join(printed, name) for name in ("out", "err")]
-            job = {"argv": list(map(str, argv)), "files": files, "limit": limit, "folder": str(folder)}
-            job["seconds"] = seconds
-            self.process.stdin.write(json.dumps(job) + "\n")
-            self.process.stdin.flush()
-            status = int(self.process.stdout.readline())
-            return Result(status, *(pathlib.Path(name).read_text(errors="replace").splitlines() for name in files))
+        with tempfile.TemporaryDirectory() as printed, contextlib.ExitStack() as files:
+            names = [os.devnull, *(os.path.join(printed, name) for name in ("out", "err"))]
+            streams = [files.enter_context(open(name, mode)).fileno() for name, mode in zip(names, ("rb", "wb", "wb"))]
+            job = dict(folder=os.path.abspath(folder), limit=limit, seconds=seconds, environment=environment)
+            answers = self._connect(streams, argv=list(map(str, argv)), **job).makefile("r")
+            _, status = answers.readline(), int(answers.readline())
+            return Result(status, *(pathlib.Path(name).read_text(errors="replace").splitlines() for name in names[1:]))
+
+
+CLIENT = """import array, json, os, signal, socket, sys
+job = dict(argv=[os.path.basename(sys.argv[0]), *sys.argv[1:]], folder=os.getcwd(), environment=dict(os.environ))
+line = (json.dumps(job) + "\\n").encode()
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({socket!r})
+connection.sendmsg([line[:1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+connection.sendall(line[1:])
+answers = connection.makefile("r")
+answers.readline()
+status = int(answers.readline())
+if status < 0:
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
+
+
+def refused(result: Result, message: str) -> None:
+    """Assert that a command ended with this one line, which names the option or file."""
+    assert result.status == 2, (result.out + result.errors)[-30:]
+    (line,) = result.errors  # (the log goes to standard output)
+    assert re.search(message, line), line
+    assert re.match(r"(fairseq-[a-z-]+|python -m fb_fairseq [a-z -]+): error: ", line), line
 
 
 def run_as_main(program, argv: List[str]) -> None:
@@ -93,16 +180,58 @@ def run_as_main(program, argv: List[str]) -> None:
         os._exit(status)
 
 
-def serve() -> None:
-    """Read commands from standard input until it ends."""
-    import importlib
+def python(*argv: str) -> None:
+    """Run ``python -m MODULE``, ``python -c CODE`` or ``python SCRIPT`` with its arguments, as the main program."""
+    kind, rest = (argv[0], argv[2:]) if argv[0] in ("-m", "-c") else ("", argv[1:])
+    name = argv[1] if kind else argv[0]
+    sys.argv = [name if kind == "" else kind, *rest]
+    sys.path[0] = os.path.dirname(os.path.abspath(name)) if kind == "" else ""
+    if kind == "-m":
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        exec(compile(name, "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_path(name, run_name="__main__")
 
-    statuses = os.fdopen(os.dup(1), "w")
+
+def receive(connection: socket.socket):
+    """A command as it came in: what it is, and its standard streams."""
+    streams = array.array("i")
+    line, ancillary, *_ = connection.recvmsg(1, socket.CMSG_SPACE(3 * streams.itemsize))
+    streams.frombytes(ancillary[0][2])
+    while not line.endswith(b"\n"):
+        line += connection.recv(1 << 16)
+    return json.loads(line), list(streams)
+
+
+def run_command(job: dict, streams: List[int], programs: dict) -> None:
+    """Become the command."""
+    for stream, given in enumerate(streams):
+        os.dup2(given, stream)
+    os.chdir(job["folder"])
+    os.environ.update(job.get("environment") or {})
+    signal.alarm(job.get("seconds") or 0)
+    if job.get("limit") is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
+    name, *rest = job["argv"]
+    if not name.startswith("fairseq-"):
+        sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
+    run_as_main(programs.get(name) or (lambda: python(*rest)), job["argv"])
+
+
+def serve(path: str) -> None:
+    """Run commands that come in at this socket."""
+    ready = os.dup(1)
     os.dup2(2, 1)  # what modules print when they are imported
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
     programs = {
         f"fairseq-{name.replace('_', '-')}": importlib.import_module(f"fairseq_cli.{name}").cli_main
         for name in COMMANDS
     }
+    import torch._dynamo  # noqa: F401  when the first optimizer is made
+
     import fb_fairseq.models  # noqa: F401  forked processes find it imported
     import fb_fairseq.tasks  # noqa: F401
     from fb_fairseq.commands import COMMANDS as OWN
@@ -111,23 +240,32 @@ def serve() -> None:
     for command in OWN.values():
         importlib.import_module(command.module)
     programs[OWN_COMMANDS] = main
-    for line in sys.stdin:
-        job = json.loads(line)
+    gc.collect()
+    gc.freeze()  # a garbage collection in a command takes a third of a second otherwise
+    os.write(ready, READY + b"\n")
+    os.close(ready)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
+    while True:
+        connection, _ = listener.accept()
+        if os.fork():
+            connection.close()
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        job, streams = receive(connection)
         child = os.fork()
         if not child:
-            for stream, name in enumerate(job["files"], 1):
-                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), stream)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.chdir(job["folder"])
-            signal.alarm(job["seconds"])
-            if job["limit"] is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
-            if job["argv"][0] == OWN_COMMANDS:
-                sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
-            run_as_main(programs[job["argv"][0]], job["argv"])
+            connection.close()
+            listener.close()
+            run_command(job, streams, programs)
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(f"{child}\n".encode())
         status = os.waitpid(child, 0)[1]
-        print(os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status), file=statuses, flush=True)
+        status = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall(f"{status}\n".encode())
+        os._exit(0)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

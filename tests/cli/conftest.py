@@ -6,6 +6,7 @@ import pytest
 
 from fb_fairseq.commands import preprocess_bytes
 from tests.cli.command_server import CommandServer
+from tests.cli.words import write_word_data
 
 
 def made_up_text(length: int, seed: int) -> bytes:
@@ -40,3 +41,11 @@ def byte_data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bytes")
     write_byte_data(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def word_data(tmp_path_factory):
+    """Data of ``write_word_data``."""
+    folder = tmp_path_factory.mktemp("words")
+    write_word_data(folder)
+    return folder / "bin"

@@ -1,6 +1,7 @@
 """A made-up language pair: the target is the source's words, translated one by one, in reverse order."""
 
 import random
+import re
 
 from tests.cli.fairseq_commands import options, run
 
@@ -68,3 +69,17 @@ TINY = dict(
 
 def train(data, save_dir, **changes):
     return run("train", data, "--save-dir", save_dir, *options({**TINY, **changes}))
+
+
+def hypotheses(log):
+    """Sentence number to its best hypothesis."""
+    return {int(n): text for n, text in re.findall(r"^H-(\d+)\t[-\d.einf]+\t(.*)$", log, re.M)}
+
+
+def generate(data, path, command="generate", **changes):
+    values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
+    return run(command, data, *options({**values, **changes}))
+
+
+def bleu(log):
+    return float(re.search(r"BLEU4? = ([\d.]+)", log)[1])

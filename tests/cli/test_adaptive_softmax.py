@@ -1,50 +1,15 @@
 """Adaptive input and softmax through fairseq: trained, evaluated, generated from; contradictions are refused."""
 
 import math
-import random
 import re
 
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from tests.cli.checkpoints import load
 from tests.cli.fairseq_commands import json_logs, run, train
-from tests.cli.test_training import load
-
-ADAPTIVE = dict(
-    adaptive_input=True,
-    adaptive_input_cutoff="20,50",
-    adaptive_softmax_cutoff="20,50",
-    tie_adaptive_weights=True,
-    tie_adaptive_proj=True,
-    no_epoch_checkpoints=True,
-)
-
-
-@pytest.fixture(scope="module")
-def word_data(tmp_path_factory):
-    """Lines of words, binarised by fairseq-preprocess: about 100 of them, the frequent ones first."""
-    folder = tmp_path_factory.mktemp("words")
-    draw = random.Random(1)
-    words = [f"w{i}" for i in range(100)]
-    shares = [1 / (i + 1) for i in range(100)]
-    for split, lines in (("train", 300), ("valid", 30)):
-        with open(folder / split, "w") as file:
-            for _ in range(lines):
-                file.write(" ".join(draw.choices(words, shares, k=draw.randint(3, 12))) + "\n")
-    run(
-        "preprocess",
-        "--only-source",
-        "--trainpref",
-        folder / "train",
-        "--validpref",
-        folder / "valid",
-        "--destdir",
-        folder / "bin",
-        "--workers",
-        1,
-    )
-    return folder / "bin"
+from tests.cli.words import ADAPTIVE
 
 
 @pytest.mark.parametrize(

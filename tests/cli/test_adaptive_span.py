@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
+from tests.cli.checkpoints import loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train
-from tests.cli.test_training import loss_by_hand
 
 SPANS = dict(
     attention_span=60,

@@ -10,8 +10,8 @@ from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.models import load_corpus, load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
+from tests.cli.checkpoints import loss_by_hand
 from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
-from tests.cli.test_training import loss_by_hand
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(

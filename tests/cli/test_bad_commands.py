@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq.data import indexed_dataset
 
+from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.conftest import REPOSITORY
 
@@ -20,13 +21,6 @@ def trained(byte_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     train(byte_data, folder, max_update=4)
     return folder
-
-
-def refused(result, message):
-    assert result.status == 2, (result.out + result.errors)[-30:]
-    (line,) = result.errors  # (the log goes to standard output)
-    assert re.search(message, line), line
-    assert re.match(r"(fairseq-[a-z-]+|python -m fb_fairseq [a-z -]+): error: ", line), line
 
 
 TRAIN = [

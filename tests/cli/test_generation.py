@@ -11,6 +11,7 @@ import torch
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import preprocess_bytes
 from fb_fairseq.errors import UserError
+from tests.cli.checkpoints import interactive
 from tests.cli.fairseq_commands import run, train
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
@@ -25,24 +26,6 @@ def checkpoints(byte_data, tmp_path_factory):
         train(byte_data, folder, arch=arch, max_update=60, disable_validation=True, no_epoch_checkpoints=True)
         result[arch] = folder / "checkpoint_last.pt"
     return result
-
-
-def interactive(data, checkpoint, folder, prompts, *options):
-    """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
-    (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
-    log = run(
-        "interactive",
-        data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        checkpoint,
-        "--cpu",
-        "--input",
-        folder / "prompts",
-        *options,
-    )
-    return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]
 
 
 def hub(checkpoint, data):
@@ -98,7 +81,7 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
-    from tests.cli.test_training import load
+    from tests.cli.checkpoints import load
 
     dictionary = Dictionary()
     for symbol in "abc":

@@ -5,8 +5,8 @@ import gzip
 import pytest
 
 from fb_fairseq.commands import preprocess_bytes
+from tests.cli.checkpoints import loss_by_hand
 from tests.cli.fairseq_commands import json_logs, train
-from tests.cli.test_training import loss_by_hand
 
 
 @pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.fairseq_commands import assert_same_parameters, json_logs, start, train, training_arguments
+from tests.cli.command_server import refused
+from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, train, training_arguments
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(
-    max_update=250,
+    max_update=100,
     save_interval_updates=3,
     keep_interval_updates=2,
     no_epoch_checkpoints=True,
@@ -34,31 +35,20 @@ def uninterrupted(byte_data, tmp_path_factory):
     return folder
 
 
-def kill_and_resume(byte_data, folder, uninterrupted, seed):
-    """Kill a run at a random moment after its first checkpoint; let another one finish."""
-    draw = random.Random(seed)
-    arguments = training_arguments(byte_data, folder, **RUN)
-    process = start("train", *arguments)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 120))])
+def test_killed_and_resumed(commands, byte_data, tmp_path, uninterrupted, seed):
+    """Killed at a random moment after the first checkpoint."""
+    arguments = [*training_arguments(byte_data, tmp_path, **RUN), "--user-dir", PLUGIN]
+    process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
     deadline = time.time() + 240
-    while not (folder / "checkpoint_last.pt").exists() and time.time() < deadline and process.poll() is None:
+    while not (tmp_path / "checkpoint_last.pt").exists() and time.time() < deadline:
         time.sleep(0.005)
-    time.sleep(draw.uniform(0, 1.0))
-    process.kill()
+    time.sleep(random.Random(seed).uniform(0, 0.5))
+    process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was still running"
-    log = train(byte_data, folder, **RUN)
+    log = train(byte_data, tmp_path, **RUN)
     assert "Loaded checkpoint" in log and "no memory of the streams" not in log
-    assert_same_parameters(folder / "checkpoint_last.pt", uninterrupted / "checkpoint_last.pt")
-
-
-@pytest.mark.parametrize("seed", range(1))
-def test_killed_and_resumed(byte_data, tmp_path, uninterrupted, seed):
-    kill_and_resume(byte_data, tmp_path, uninterrupted, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 120))
-def test_killed_and_resumed_many(byte_data, tmp_path, uninterrupted, seed):
-    kill_and_resume(byte_data, tmp_path, uninterrupted, seed)
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", uninterrupted / "checkpoint_last.pt")
 
 
 def test_killed_while_checkpoint_last_is_copied(byte_data, tmp_path, monkeypatch):
@@ -231,18 +221,13 @@ def test_broken_checkpoint_names_an_earlier_good_one(byte_data, tmp_path, damage
     assert "no memory" not in train(byte_data, tmp_path, **RESUMED, restore_file=tmp_path / "checkpoint_1_15.pt")
 
 
-def test_the_last_line_of_a_refused_command(byte_data, tmp_path, monkeypatch):
+def test_the_last_line_of_a_refused_command(commands, byte_data, tmp_path):
     """What a user sees: exit status 2 and, last, one line that says it all; with FB_FAIRSEQ_DEBUG=1 the traceback."""
     train(byte_data, tmp_path, **STOPPED)
-    arguments = training_arguments(byte_data, tmp_path, **RESUMED, batch_size=3)
-    process = start("train", *arguments)
-    lines = process.communicate(timeout=120)[0].strip().splitlines()
-    assert process.returncode == 2 and lines[-1].startswith("fairseq-train: error: --batch-size x processes")
-    assert not any("Traceback" in line for line in lines)
-    monkeypatch.setenv("FB_FAIRSEQ_DEBUG", "1")
-    process = start("train", *arguments)
-    lines = process.communicate(timeout=120)[0].strip().splitlines()
-    assert process.returncode == 1 and "Traceback (most recent call last):" in lines
+    arguments = [*training_arguments(byte_data, tmp_path, **RESUMED, batch_size=3), "--user-dir", PLUGIN]
+    refused(commands.run("fairseq-train", *arguments), "--batch-size x processes")
+    result = commands.run("fairseq-train", *arguments, environment={"FB_FAIRSEQ_DEBUG": "1"})
+    assert result.status == 1 and "Traceback (most recent call last):" in result.errors
 
 
 INTERRUPTED = dict(no_epoch_checkpoints=True, max_update=60, log_interval=1, validate_interval_updates=30)
@@ -255,16 +240,15 @@ def never_interrupted(byte_data, tmp_path_factory):
     return folder
 
 
-def test_interrupted_and_continued(byte_data, tmp_path, never_interrupted):
+def test_interrupted_and_continued(commands, byte_data, tmp_path, never_interrupted):
     """Ctrl-C: one line, a checkpoint, status 130; the same command continues, and equals a run without interruption."""
-    arguments = training_arguments(byte_data, tmp_path, **INTERRUPTED)
-    process = start("train", *arguments)
-    for line in process.stdout:
-        if '"num_updates": "7"' in line:
-            process.send_signal(signal.SIGINT)
-            break
-    lines = process.communicate(timeout=120)[0].strip().splitlines()
-    assert process.returncode == 130
+    arguments = [*training_arguments(byte_data, tmp_path, **INTERRUPTED), "--user-dir", PLUGIN]
+    process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
+    while not any('"num_updates": "7"' in line for line in process.lines()):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    lines = process.lines()
     found = re.fullmatch(
         r"fairseq-train: interrupted at update (\d+) of 60; run the same command again to resume", lines[-1]
     )

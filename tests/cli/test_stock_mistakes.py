@@ -5,10 +5,10 @@ import importlib.util
 import pytest
 import torch
 
+from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.cli.parallel_text import TINY, preprocess
 from tests.cli.parallel_text import train as train_translation
-from tests.cli.test_bad_commands import refused
 
 SHOWS_WHERE = "FB_FAIRSEQ_DEBUG=1 shows where$"
 

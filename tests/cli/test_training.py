@@ -1,13 +1,12 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
-import math
-
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.loops import step_loop
+from tests.cli.checkpoints import load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
@@ -21,30 +20,6 @@ from tests.cli.fairseq_commands import (
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
-
-
-def load(checkpoint, data):
-    """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
-    from fairseq import checkpoint_utils
-
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(checkpoint)], arg_overrides={"data": str(data)}
-    )
-    return models[0].eval(), task
-
-
-def loss_by_hand(checkpoint, data, split, streams):
-    """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
-    model, task = load(checkpoint, data)
-    model.double()
-    task.load_dataset(split)
-    corpus = task.dataset(split).corpus
-    bits, n = 0.0, len(corpus)
-    for b in range(streams):
-        tokens = corpus[b * n // streams - 1 : (b + 1) * n // streams]
-        logits = model(tokens[None, :-1])[0]
-        bits -= logits.log_softmax(-1)[0].gather(1, tokens[1:, None]).sum().item() / math.log(2)
-    return bits, n
 
 
 @pytest.mark.parametrize("arch", MODELS)

@@ -22,10 +22,10 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
+from tests.cli.checkpoints import interactive, load  # noqa: E402
 from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
-from tests.cli.test_adaptive_softmax import ADAPTIVE, word_data  # noqa: E402, F401  the fixture
-from tests.cli.test_generation import interactive  # noqa: E402
-from tests.cli.test_training import load  # noqa: E402
+from tests.cli.own_commands import one_line  # noqa: E402
+from tests.cli.words import ADAPTIVE  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
 ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
@@ -156,7 +156,6 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
     import_transformers([str(tmp_path / "split"), "--out", str(tmp_path / "back.pt")])
     before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
     assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
-    capsys.readouterr()
     lost = next((tmp_path / "split").glob("model-00002-*.safetensors"))
     lost.unlink()
     line = one_line(capsys, import_transformers, tmp_path / "split", "--out", tmp_path / "again.pt")
@@ -164,7 +163,7 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_words(word_data, tmp_path, tied):  # noqa: F811
+def test_words(word_data, tmp_path, tied):
     """With adaptive input and softmax, and a dictionary of words."""
     options = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
     checkpoint = trained(word_data, tmp_path, "feedback_transformer_lm", adaptive_softmax_bias=not tied, **options)
@@ -208,13 +207,6 @@ def test_files_and_pipeline(exported):
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0 and "def " in done.stdout, done.stderr[-2000:]
-
-
-def one_line(capsys, command, *arguments):
-    with pytest.raises(SystemExit):
-        command([*map(str, arguments)])
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def test_bad_input(exported, byte_data, tmp_path, capsys):

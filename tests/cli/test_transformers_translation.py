@@ -20,10 +20,9 @@ from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
 from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS  # noqa: E402
 from fb_fairseq.ops.adaptive_softmax import adaptive_losses  # noqa: E402
 from tests.cli.fairseq_commands import parameters  # noqa: E402
-from tests.cli.parallel_text import pairs, preprocess, train  # noqa: E402
-from tests.cli.test_transformers import one_line  # noqa: E402
-from tests.cli.test_translation import bleu, generate, hypotheses  # noqa: E402
-from tests.models.test_feedback_decoder import SIZES, batch, build, dictionary  # noqa: E402
+from tests.cli.own_commands import one_line  # noqa: E402
+from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
+from tests.models.decoders import SIZES, batch, build, dictionary  # noqa: E402
 
 PAD, EOS = 1, 2
 SHARED = dict(share_decoder_input_output_embed=True)
@@ -247,14 +246,12 @@ def test_damaged_models_are_not_imported(trained, tmp_path, capsys, file, change
     else:
         (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text()), **change}))
     (tmp_path / "out").mkdir()
-    capsys.readouterr()
     line = one_line(capsys, import_transformers, folder, "--out", tmp_path / "out/back.pt")
     assert message in line and list((tmp_path / "out").iterdir()) == []
 
 
 def test_dictionaries_of_other_models_stay(trained, tmp_path, capsys):
     (tmp_path / "dict.en.txt").write_text("other 1\n")
-    capsys.readouterr()
     line = one_line(capsys, import_transformers, trained[1], "--out", tmp_path / "back.pt")
     assert "dict.en.txt: is the dictionary of another model; give an --out in another folder" in line
     assert [path.name for path in tmp_path.iterdir()] == ["dict.en.txt"]

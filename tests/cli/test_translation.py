@@ -9,7 +9,7 @@ from fairseq.version import __version__
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
-from tests.cli.parallel_text import pairs, preprocess, train, write_pairs
+from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train, write_pairs
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
@@ -31,20 +31,6 @@ def trained(data, tmp_path_factory):
         "vanilla": train(data, folder / "vanilla", arch="transformer", max_update=100, disable_validation=True),
     }
     return folder, logs
-
-
-def hypotheses(log):
-    """Sentence number to its best hypothesis."""
-    return {int(n): text for n, text in re.findall(r"^H-(\d+)\t[-\d.einf]+\t(.*)$", log, re.M)}
-
-
-def generate(data, path, command="generate", **changes):
-    values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
-    return run(command, data, *options({**values, **changes}))
-
-
-def bleu(log):
-    return float(re.search(r"BLEU4? = ([\d.]+)", log)[1])
 
 
 def test_training_with_bleu(trained):

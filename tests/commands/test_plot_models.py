@@ -28,7 +28,7 @@ from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguag
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
 from fb_fairseq.models.streaming_lstm_lm import StreamingLSTMLanguageModel
 from fb_fairseq.streams.fairseq.corpus import Corpus
-from tests.models.test_language_model import MODELS, build, dictionary
+from tests.models.language_models import MODELS, build, dictionary
 from tests.modules.options import randomise
 
 pyplot = pytest.importorskip("matplotlib.pyplot")

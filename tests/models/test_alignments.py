@@ -12,7 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.ops.fallbacks import log_once
-from tests.models.test_feedback_decoder import PAD, batch, build, dictionary
+from tests.models.decoders import PAD, batch, build, dictionary
 
 
 def aligning(**changes):

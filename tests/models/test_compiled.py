@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-from tests.models.test_feedback_decoder import PAD, batch
-from tests.models.test_feedback_decoder import build as build_decoder
-from tests.models.test_language_model import build as build_lm
-from tests.models.test_language_model import tokens
+from tests.models.decoders import PAD, batch
+from tests.models.decoders import build as build_decoder
+from tests.models.language_models import build as build_lm
+from tests.models.language_models import tokens
 
 
 def language_model():

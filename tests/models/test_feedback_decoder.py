@@ -5,53 +5,11 @@ import argparse
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.ops.feedback.graph import steps
+from tests.models.decoders import PAD, batch, build
 from tests.ops.recorded_graph import capture_on_cpu
-
-PAD = 1
-SIZES = dict(
-    encoder_layers=2,
-    encoder_embed_dim=12,
-    encoder_ffn_embed_dim=20,
-    encoder_attention_heads=3,
-    decoder_layers=3,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=18,
-    decoder_attention_heads=2,
-    dropout=0.0,
-    max_source_positions=60,
-    max_target_positions=1100,
-)
-
-
-def dictionary(words):
-    made = Dictionary()
-    for word in range(words):
-        made.add_symbol(f"w{word}")
-    return made
-
-
-def build(model=FeedbackDecoderModel, **changes):
-    task = argparse.Namespace(source_dictionary=dictionary(11), target_dictionary=dictionary(14))
-    args = argparse.Namespace(**{**SIZES, **changes})
-    made = model.build_model(args, task).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():  # layer norms and biases too
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return made
-
-
-def batch(sentences):
-    """Tokens of these lengths, padded on the right."""
-    tokens = torch.full((len(sentences), max(sentences)), PAD)
-    for row, length in enumerate(sentences):
-        tokens[row, :length] = torch.randint(4, 15, (length,))
-    return tokens
-
 
 OPTIONS = [
     dict(),

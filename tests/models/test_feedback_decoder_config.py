@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder_config import GROUPS, UNSUPPORTED
-from tests.models.test_feedback_decoder import build, dictionary
+from tests.models.decoders import build, dictionary
 
 SMALL = dict(layers=2, embed_dim=12, ffn_embed_dim=20, attention_heads=2)
 FLAT = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in SMALL.items()}

@@ -13,8 +13,8 @@ from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguag
 from fb_fairseq.models.initialisation import NO_PARAMETERS, initialise
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
 from fb_fairseq.models.vanilla_checkpoint import VanillaCheckpoint, options_dict
-from tests.models.test_feedback_decoder import PAD, batch, build, dictionary
-from tests.models.test_language_model import build as build_lm
+from tests.models.decoders import PAD, batch, build, dictionary
+from tests.models.language_models import build as build_lm
 
 NORMS = [False, True]
 

@@ -5,55 +5,21 @@ import dataclasses
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel, AllAttentionLMConfig
+from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
 from fb_fairseq.models.feedback_transformer_lm import (
     FeedbackTransformerLanguageModel,
     FeedbackTransformerLMConfig,
 )
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
+from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
 from fb_fairseq.ops import threads as step_loop_threads
 from fb_fairseq.streams.state import StateHandle, StateStore
+from tests.models.language_models import MODELS, SIZES, build, dictionary, tokens
 from tests.modules.options import randomise
 
-MODELS = {
-    FeedbackTransformerLanguageModel: FeedbackTransformerLMConfig,
-    RelativeTransformerLanguageModel: RelativeTransformerLMConfig,
-    AllAttentionLanguageModel: AllAttentionLMConfig,
-}
 VANILLA = list(MODELS)[:2]  # those that have a vanilla Transformer's parameters
-SIZES = dict(
-    decoder_layers=2,
-    decoder_embed_dim=12,
-    decoder_ffn_embed_dim=20,
-    decoder_attention_heads=3,
-    attention_span=5,
-    tokens_per_sample=30,
-)
-
-
-def dictionary(words=20):
-    result = Dictionary()
-    for i in range(words):
-        result.add_symbol(f"word{i}")
-    return result
-
-
-def build(model, task=None, **changes):
-    sizes = {**SIZES, **changes}
-    if model is AllAttentionLanguageModel:
-        sizes = {**sizes, "persistent_memory_size": 7}
-        del sizes["decoder_ffn_embed_dim"]
-    cfg = MODELS[model](**sizes)
-    words = dictionary()
-    return model.build_model(cfg, task or argparse.Namespace(source_dictionary=words, target_dictionary=words))
-
-
-def tokens(batch, steps):
-    return torch.randint(4, 24, (batch, steps))
 
 
 @pytest.mark.parametrize("model", VANILLA)

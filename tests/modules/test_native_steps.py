@@ -13,8 +13,8 @@ from fb_fairseq.ops.feedback.native.step import NativeStep
 from fb_fairseq.ops.feedback.native.stepper import LANES
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
+from tests.ops.feedback.cases import Case
 from tests.ops.feedback.native.built import needs_native_loop
-from tests.ops.feedback.test_fast import Case
 
 pytestmark = needs_native_loop
 

@@ -23,7 +23,7 @@ from fb_fairseq.ops.feedback.graph import steps as graph_steps  # noqa: E402
 from fb_fairseq.ops.feedback.graph.steps import padded_rows, round_up  # noqa: E402
 from fb_fairseq.ops.feedback.step_loop import LoopChoice  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
-from tests.models.test_feedback_decoder import build as build_translation_model  # noqa: E402
+from tests.models.decoders import build as build_translation_model  # noqa: E402
 from tests.modules.options import random_options, randomise  # noqa: E402
 from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu, change_limits  # noqa: E402
 

@@ -125,8 +125,8 @@ def test_language_model_and_criterion(mode):
     from fb_fairseq.criterions import LanguageModelLoss
     from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
     from fb_fairseq.streams.state import StateHandle, StateStore
-    from tests.models.test_language_model import build as build_lm
-    from tests.models.test_language_model import dictionary
+    from tests.models.language_models import build as build_lm
+    from tests.models.language_models import dictionary
 
     sizes = dict(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
     with torch.device("cuda"), default_dtype(mode):
@@ -157,7 +157,7 @@ class NoPadding:
 def test_translation_model(mode, monkeypatch):
     """Without padding. (fairseq's checks for padding wait for the device, once per batch.)"""
     pytest.importorskip("fairseq")
-    from tests.models.test_feedback_decoder import build as build_translation_model
+    from tests.models.decoders import build as build_translation_model
 
     monkeypatch.setattr(torch.Tensor, "any", lambda self, *a, **k: NoPadding())
     with torch.device("cuda"), default_dtype(mode):

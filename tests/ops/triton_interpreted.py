@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import Dropout
 from fb_fairseq.ops.triton_attention import Slots, attend, attend_backward
 from tests.modules.options import random_options, randomise
-from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.feedback.cases import Case, compare
 from tests.ops.recorded_graph import change_limits
 
 

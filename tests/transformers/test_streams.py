@@ -16,7 +16,7 @@ from transformers import Trainer, TrainingArguments  # noqa: E402
 
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.transformers.streams import StreamBlocks, StreamCollator, StreamMemoryCallback  # noqa: E402
-from tests.transformers.test_modeling import V, build  # noqa: E402
+from tests.transformers.models import V, build  # noqa: E402
 
 STREAMS, STEPS = 4, 8
 TEXT = torch.randint(4, V, (STREAMS * 53 + 2,), generator=torch.Generator().manual_seed(1))

@@ -23,7 +23,7 @@ from fb_fairseq import byte_codec  # noqa: E402
 from fb_fairseq.ops.fallbacks import log_once  # noqa: E402
 from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
 from tests.transformers import test_seq2seq  # noqa: E402
-from tests.transformers.test_modeling import V, build  # noqa: E402
+from tests.transformers.models import V, build  # noqa: E402
 
 TEXTS = [torch.randint(4, V, (n,), generator=torch.Generator().manual_seed(n)) for n in (9, 4, 6, 12)]
 KINDS = ["feedback", "transformer", "all-attention", "adaptive", "lstm"]

@@ -7,7 +7,7 @@ pytest.importorskip("transformers")
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.ops.layers import layer_norm  # noqa: E402
-from tests.transformers.test_modeling import KINDS, SPAN, V, build  # noqa: E402
+from tests.transformers.models import KINDS, SPAN, V, build  # noqa: E402
 
 IDS = torch.randint(4, V, (2, 12), generator=torch.Generator().manual_seed(3))
 STACKS = ["feedback", "feedback-per-layer-spans", "feedback-vectors", "transformer", "all-attention"]

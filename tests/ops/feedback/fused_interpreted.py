@@ -19,7 +19,7 @@ from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.feedback.cases import Case, compare
 from tests.ops.recorded_graph import change_limits
 
 SPLIT_SPAN = 70  # slots that several programs share

@@ -3,7 +3,7 @@
 import torch
 
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.ops.feedback.test_fast import Case
+from tests.ops.feedback.cases import Case
 
 VALUES = [float("nan"), float("inf"), -float("inf")]
 

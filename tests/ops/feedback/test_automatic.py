@@ -16,7 +16,7 @@ from fb_fairseq.ops.feedback.graph import blocks
 from fb_fairseq.ops.feedback.graph.blocks import GraphRun
 from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.feedback.cases import Case, compare
 from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu, change_limits
 
 TRY_AT = 3

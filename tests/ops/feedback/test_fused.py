@@ -13,7 +13,7 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.fast.loop import BlockRun
 from fb_fairseq.ops.feedback.fused.loop import FusedLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from tests.ops.feedback.test_fast import Case, compare
+from tests.ops.feedback.cases import Case, compare
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 INTERPRETED = pathlib.Path(__file__).with_name("fused_interpreted.py")

@@ -6,7 +6,7 @@ import torch
 from fb_fairseq.ops.feedback.decoding.window import Window, attend_window
 from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
-from tests.ops.feedback.test_fast import Case
+from tests.ops.feedback.cases import Case
 
 
 def windows(weights, options, memory, order):

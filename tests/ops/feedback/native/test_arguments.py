@@ -10,7 +10,7 @@ from fb_fairseq.ops.feedback.native.arguments import WORKSPACE, WORKSPACE_CROSS
 from fb_fairseq.ops.feedback.native.build import BuildError, build
 from fb_fairseq.ops.feedback.native.structures import STRUCTURES, BlockArgs, LayerArgs, Mask, Norm, check_layout
 from tests.ops.feedback.native.built import needs_native_loop
-from tests.ops.feedback.native.test_loop import feedback_block_native, single
+from tests.ops.feedback.native.single import feedback_block_native, single
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from fb_fairseq.ops.feedback.native import build as module
 from fb_fairseq.ops.feedback.native import library
 from fb_fairseq.ops.feedback.native.build import BuildError, build, find_compiler
 from tests.conftest import REPOSITORY
-from tests.ops.feedback.native.test_loop import feedback_block_native
-from tests.ops.feedback.test_fast import Case
+from tests.ops.feedback.cases import Case
+from tests.ops.feedback.native.single import feedback_block_native
 
 pytestmark = pytest.mark.not_fast
 

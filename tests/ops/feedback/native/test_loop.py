@@ -10,19 +10,14 @@ from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.fast import backward
 from fb_fairseq.ops.feedback.fast.loop import feedback_block_fast
 from fb_fairseq.ops.feedback.native.blocks import NativeBlock
-from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback import spoiled
+from tests.ops.feedback.cases import Case
 from tests.ops.feedback.native.built import needs_native_loop
-from tests.ops.feedback.test_fast import Case
+from tests.ops.feedback.native.single import feedback_block_native, single
 
-feedback_block_native = NativeLoop().run_block
 pytestmark = needs_native_loop
-
-
-def single(seed, **changes) -> Case:
-    return Case(seed, dtype=torch.float32, **changes)
 
 
 def widened(case: Case) -> Case:

@@ -1,0 +1,38 @@
+"""What checkpoints compute: loaded by hand, and through fairseq-interactive."""
+
+import math
+import re
+
+from tests.cli.fairseq_commands import run
+
+
+def load(checkpoint, data):
+    """Model and task of a checkpoint, as fairseq-eval-lm loads them."""
+    from fairseq import checkpoint_utils
+
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": str(data)}
+    )
+    return models[0].eval(), task
+
+
+def loss_by_hand(checkpoint, data, split, streams):
+    """Bits per token of a split cut into streams, one stream after the other in one forward pass, in float64."""
+    model, task = load(checkpoint, data)
+    model.double()
+    task.load_dataset(split)
+    corpus = task.dataset(split).corpus
+    bits, n = 0.0, len(corpus)
+    for b in range(streams):
+        tokens = corpus[b * n // streams - 1 : (b + 1) * n // streams]
+        logits = model(tokens[None, :-1])[0]
+        bits -= logits.log_softmax(-1)[0].gather(1, tokens[1:, None]).sum().item() / math.log(2)
+    return bits, n
+
+
+def interactive(data, checkpoint, folder, prompts, *options):
+    """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
+    (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
+    arguments = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
+    log = run("interactive", data, *arguments, *options)
+    return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]

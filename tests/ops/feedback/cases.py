@@ -1,0 +1,109 @@
+"""Random blocks: a model with inputs, and what a step loop makes of them."""
+
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops.feedback.types import EncoderContext
+from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
+from tests.modules.options import random_options, randomise
+
+
+class Case:
+    """A model with inputs. ``cross``: with attention to an encoder of 5 positions. ``resets``: episodes of 4 steps."""
+
+    def __init__(
+        self, seed, steps=9, streams=3, carried=None, dtype=torch.double, cross=False, resets=False, **changes
+    ):
+        torch.manual_seed(seed)
+        self.options = random_options(
+            seed,
+            **{
+                "attention_dropout": 0.2 * (seed % 3 == 0),
+                "activation_dropout": 0.3 * (seed % 4 == 0),
+                "dropout": 0.1 * (seed % 5 == 0),
+                "decoder_layerdrop": 0.4 * (seed % 7 == 0),
+                **changes,
+            },
+        )
+        o = self.options
+        self.model = FeedbackTransformer(o).to(dtype)
+        randomise(self.model)
+        if o.adaptive_span:
+            for layer in self.model.layers:
+                layer.self_attn.adaptive_span.z.data.uniform_(-0.2, 0.7)  # a mask may be zero everywhere
+        self.reaches = self.model.reaches()
+        D, H, E, L = o.decoder_embed_dim, o.decoder_attention_heads, o.head_dim, o.decoder_layers
+        self.x = torch.randn(steps, streams, D, dtype=dtype, requires_grad=True)
+        carried = [0, 2, 50][seed % 3] if carried is None else carried
+        self.memory = torch.randn(self.model.memory.memories, carried, streams, D, dtype=dtype)[:, -max(self.reaches) :]
+        self.dropouts = self.model.draw_dropouts(self.x, o.attention_span)
+        self.active = self.model.active_layers()
+        self.seed = torch.randn_like(self.x)
+        self.reach_TB = None
+        if resets:
+            starts = torch.randint(4, (streams,))
+            self.reach_TB = (torch.arange(steps)[:, None] + starts) % 4
+            self.reach_TB[0, 0] = 100  # a stream whose episode began long before the block
+        self.learned = dict(self.model.named_parameters(), input=self.x)
+        self.cross, self.encoder = [], []
+        if cross:
+            self.cross = torch.nn.ModuleList(
+                torch.nn.ModuleList([torch.nn.Linear(D, H * E), torch.nn.Linear(H * E, D), torch.nn.LayerNorm(D)])
+                for _ in range(L)
+            ).to(dtype)
+            padding = torch.zeros(streams, 5, dtype=torch.bool)
+            padding[0, 3:] = True
+            self.keys = torch.randn(2, L, 5, streams, H, E, dtype=dtype, requires_grad=True)
+            self.encoder = [EncoderContext(self.keys[0, l], self.keys[1, l], padding) for l in range(L)]
+            self.learned.update(self.cross.named_parameters(prefix="cross"), encoder=self.keys)
+            if self.dropouts.hidden_LTBF is not None:
+                masks = (torch.rand(L, steps, streams, H, 5) > 0.3, torch.rand(L, steps, streams, D) > 0.2)
+                self.dropouts = self.dropouts._replace(
+                    cross_LTBHC=Dropout(masks[0], 1 / 0.7), cross_residual_LTBD=Dropout(masks[1], 1 / 0.8)
+                )
+
+    def weights(self):
+        weights = self.model.loop_weights(self.x.device, self.reaches)
+        if not self.cross:
+            return weights
+        layers = [
+            layer._replace(cross=CrossAttention(*(Affine(part.weight, part.bias) for part in parts)))
+            for layer, parts in zip(weights.layers, self.cross)
+        ]
+        return weights._replace(layers=layers)
+
+    def forward(self, loop, recompute=False, x=None):
+        options = self.model.loop_options(max(self.reaches))._replace(recompute=recompute)
+        return loop(
+            self.x if x is None else x,
+            self.memory,
+            self.weights(),
+            options,
+            self.dropouts,
+            self.active,
+            self.encoder,
+            self.reach_TB,
+        )
+
+    def clear(self):
+        for parameter in self.learned.values():
+            parameter.grad = None
+
+    def gradients(self):
+        return {name: parameter.grad for name, parameter in self.learned.items()}
+
+    def run(self, loop, recompute=False):
+        self.clear()
+        y, memory, _ = self.forward(loop, recompute)
+        (y * self.seed).sum().backward()
+        return {"output": y.detach(), "memory": memory.detach(), **self.gradients()}
+
+
+def compare(ours, plain, tolerance):
+    for name, expected in plain.items():
+        if expected is None:
+            assert ours[name] is None or ours[name].abs().max() == 0, name
+        else:
+            torch.testing.assert_close(
+                ours[name], expected, atol=tolerance, rtol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+            )

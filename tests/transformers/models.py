@@ -1,0 +1,41 @@
+"""Small models of each kind."""
+
+import torch
+
+import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
+from fb_fairseq.transformers.modeling import MODELS  # noqa: E402
+
+V, SPAN = 30, 7
+
+
+SHAPE = dict(decoder_layers=2, decoder_embed_dim=16, decoder_attention_heads=2, decoder_ffn_embed_dim=24)
+
+
+ADAPTIVE = dict(adaptive_input=True, adaptive_input_cutoff="8,16", adaptive_softmax_cutoff="8,16")
+
+
+# The kinds of models, and options that change how they decode.
+KINDS = {
+    "feedback": ("feedback_transformer_lm", {}),
+    "feedback-per-layer-spans": (
+        "feedback_transformer_lm",
+        dict(memory_projections="per-layer", adaptive_span=True, adaptive_span_init=0.5, adaptive_span_ramp=2),
+    ),
+    "feedback-vectors": ("feedback_transformer_lm", dict(memory_storage="vectors", decoder_normalize_before=True)),
+    "transformer": ("relative_transformer_lm", {}),
+    "transformer-absolute": ("relative_transformer_lm", dict(relative_positions="none")),
+    "all-attention": ("all_attention_lm", dict(persistent_memory_size=5)),
+    "tied": ("feedback_transformer_lm", dict(share_decoder_input_output_embed=True)),
+    "adaptive": ("feedback_transformer_lm", dict(**ADAPTIVE, adaptive_softmax_bias=True)),
+    "adaptive-tied": ("feedback_transformer_lm", dict(**ADAPTIVE, tie_adaptive_weights=True, tie_adaptive_proj=True)),
+    "lstm": ("streaming_lstm_lm", {}),
+}
+
+
+def build(kind, **more):
+    torch.manual_seed(1)
+    name, options = KINDS[kind]
+    shape = SHAPE if name != "streaming_lstm_lm" else {n: SHAPE[n] for n in ("decoder_layers", "decoder_embed_dim")}
+    if name != "streaming_lstm_lm":
+        shape = {**shape, "attention_span": SPAN}
+    return MODELS[name](ft.CONFIGS[name](vocab_size=V, **shape, **options, **more)).eval()
