@@ -75,3 +75,35 @@ def test_modules_in_the_current_folder_are_not_run(tmp_path):
 def test_unknown_choice(venv):
     asked, error = make_environment(venv, FB_FAIRSEQ_VERSIONS="old")
     assert asked == "" and error == "error: FB_FAIRSEQ_VERSIONS=old: unknown; give tested or newest\n"
+
+
+TORCH = """
+set -euo pipefail
+. "$1/examples/environment.sh"
+has_nvidia() { [ "$2" = gpu ]; }
+uname() { echo Linux; }
+recorder() { echo "$@" >"$record"; [ -z "${FAILS:-}" ]; }
+record=$3 python=$4
+install_torch "$python" recorder
+"""
+
+
+@pytest.mark.parametrize(
+    "gpu,variables,index,message",
+    [
+        ("none", {}, "https://download.pytorch.org/whl/cpu", ""),
+        ("none", {"FAILS": "yes"}, "https://download.pytorch.org/whl/cpu", "using the usual package index"),
+        ("gpu", {}, None, ""),
+        ("gpu", {"FB_FAIRSEQ_TORCH": "https://a.b/c"}, "https://a.b/c", ""),
+        ("none", {"FB_FAIRSEQ_TORCH": ""}, None, ""),
+    ],
+)
+def test_builds_of_pytorch_without_cuda(tmp_path, gpu, variables, index, message):
+    """Where there is no NVIDIA GPU. Whatever cannot be installed from there comes from the usual index."""
+    environment = {name: value for name, value in os.environ.items() if name != "FB_FAIRSEQ_TORCH"}
+    record = tmp_path / "record"
+    command = ["bash", "-c", TORCH.replace('"$2"', gpu), "recipe", str(REPOSITORY), gpu, str(record), str(tmp_path)]
+    done = subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and message in done.stdout and bool(message) == bool(done.stdout)
+    asked = record.read_text() if record.exists() else ""
+    assert asked == (f"torch>=2.4 torchaudio --index-url {index}\n" if index else "")

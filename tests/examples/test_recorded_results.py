@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq.reproduction.compare.command import main
 from fb_fairseq.recipes.results import grouped, read_runs, spread
+from fb_fairseq.reproduction.compare.command import main
 
 REPOSITORY = Path(__file__).parents[2]
 RECORDED = sorted((REPOSITORY / "examples/results").iterdir())

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from fb_fairseq.papers import load
-from fb_fairseq.reproduction.compare.command import main
 from fb_fairseq.recipes.results import training_cost
+from fb_fairseq.reproduction.compare.command import main
 
 
 def write(folder, *runs, **more):

@@ -1,8 +1,9 @@
 """Draw the results of a recipe against one of their fields: ``against OUT FIELD METRIC…``.
 
 ``python -m fb_fairseq.recipes.figures.against OUT layers test_bits_per_token`` draws v3 Figures 4, 7 and 9.
-OUT/FIELD.png has one panel per metric of OUT/results.json and one line per model: the mean over seeds, and the range from the lowest
-to the highest value. The value of the field at the end of a model's name is left out: lr0.001 and lr0.002 are one line.
+OUT/FIELD.png has one panel per metric of OUT/results.json and one line per model: the mean over seeds, and the range
+from the lowest to the highest value. The value of the field at the end of a model's name is left out: lr0.001 and
+lr0.002 are one line.
 """
 
 import os

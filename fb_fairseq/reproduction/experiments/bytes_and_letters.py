@@ -51,7 +51,7 @@ TEXT8_MD5, ENWIK8_MD5, SIZE = "3bea1919949baf155f99411df5fada7e", "a1fa5ffddb56f
 
 
 def full_training(arch: str) -> Training:
-    """All-attention and its baselines, ``relative_transformer_lm_char_small`` and ``_large``, have their own setting."""
+    """All-attention and its baselines, ``relative_transformer_lm_char_small`` and ``_large``, have their own."""
     own = arch.startswith(("all_attention_lm_", "relative_transformer_lm_char_"))
     return ALL_ATTENTION if own else FEEDBACK
 

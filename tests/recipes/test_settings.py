@@ -5,44 +5,19 @@ import re
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-import fb_fairseq.models  # noqa: F401  registers the architectures
-import fb_fairseq.optim  # noqa: F401
-import fb_fairseq.tasks  # noqa: F401
+from fb_fairseq.errors import UserError
 from fb_fairseq.papers import load
-from tests.cli.recipes import printed_commands, recipe
+from fb_fairseq.recipes.settings import Share, Training, equal_parameters, number, words
 from tests.conftest import REPOSITORY
+from tests.recipes.printed import commands, printed, trainings
 
 TABLES = load("hyperparameters")
 TABLE_9, TABLE_8 = (TABLES[name]["columns"] for name in ("v3 Table 9", "v3 Table 8"))
 ALL_ATTENTION = TABLES["all-attention §5.1"]["columns"]
-LM = "language_modeling"
-WIKITEXT = f"{LM}/wikitext103"
-
-
-@pytest.fixture(autouse=True)
-def no_gpus(monkeypatch):
-    """The settings do not depend on them, and starting torch to count them takes seconds."""
-    monkeypatch.setenv("FB_FAIRSEQ_GPUS", "0")
-
-
-def printed(script, *arguments):
-    done = recipe(script, *arguments, "--print")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def trainings(text):
-    """The options of each printed training, with the values of its architecture."""
-    parsed = []
-    for command in printed_commands(text, "fairseq-train "):
-        words = [word for word in command[1:]]
-        words[words.index("--user-dir") + 1] = str(REPOSITORY / "fb_fairseq")
-        parsed.append(options.parse_args_and_arch(options.get_training_parser(), words))
-    return parsed
+WIKITEXT = "wikitext103"
 
 
 def streams(args):
@@ -51,12 +26,12 @@ def streams(args):
 
 # A column of the papers, the recipe that trains it, and the model if it is not the recipe's default.
 LANGUAGE_MODELS = [
-    ("random walk", "synthetic_tasks/random_walk.sh", ["--full", "--models", "feedback_transformer_lm"]),
-    ("random walk", "synthetic_tasks/algorithmic.sh", ["--full", "--models", "relative_transformer_lm"]),
-    ("char-PTB", f"{LM}/char_ptb", []),
-    ("char-PTB", f"{LM}/char_ptb", ["--models", "relative_transformer_lm_char_ptb"]),
-    ("enwik8", f"{LM}/enwik8", []),
-    ("enwik8", f"{LM}/text8", []),
+    ("random walk", "random_walk", ["--full", "--models", "feedback_transformer_lm"]),
+    ("random walk", "algorithmic", ["--full", "--models", "relative_transformer_lm"]),
+    ("char-PTB", "char_ptb", []),
+    ("char-PTB", "char_ptb", ["--models", "relative_transformer_lm_char_ptb"]),
+    ("enwik8", "enwik8", []),
+    ("enwik8", "text8", []),
     ("WikiText-103 small", WIKITEXT, []),
     ("WikiText-103 large", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large"]),
     ("WikiText-103 large, span 2048", WIKITEXT, ["--models", "feedback_transformer_lm_wikitext103_large_span2048"]),
@@ -104,12 +79,12 @@ def test_language_models(column, script, arguments):
 @pytest.mark.parametrize(
     "column,script,model",
     [
-        ("characters, small", f"{LM}/enwik8", "all_attention_lm_char_small"),
-        ("characters, large", f"{LM}/text8", "all_attention_lm_char_large"),
+        ("characters, small", "enwik8", "all_attention_lm_char_small"),
+        ("characters, large", "text8", "all_attention_lm_char_large"),
         ("WikiText-103", WIKITEXT, "all_attention_lm_wikitext103"),
         ("WikiText-103", WIKITEXT, "all_attention_lm_wikitext103_3clusters"),
-        ("Transformer + adaptive span, small", f"{LM}/enwik8", "relative_transformer_lm_char_small"),
-        ("Transformer + adaptive span, large", f"{LM}/enwik8", "relative_transformer_lm_char_large"),
+        ("Transformer + adaptive span, small", "enwik8", "relative_transformer_lm_char_small"),
+        ("Transformer + adaptive span, large", "enwik8", "relative_transformer_lm_char_large"),
     ],
 )
 def test_all_attention(column, script, model):
@@ -132,9 +107,9 @@ def test_all_attention(column, script, model):
 @pytest.mark.parametrize(
     "column,script,projections",
     [
-        ("Summarization", "summarization/cnn_dm", "per-layer"),
-        ("WMT En-De", "translation/wmt14_en_de", "shared"),  # v3 §4: "in experiments on large datasets"
-        ("IWSLT De-En", "translation/iwslt14_de_en", "per-layer"),
+        ("Summarization", "cnn_dm", "per-layer"),
+        ("WMT En-De", "wmt14_en_de", "shared"),  # v3 §4: "in experiments on large datasets"
+        ("IWSLT De-En", "iwslt14_de_en", "per-layer"),
     ],
 )
 def test_translation(column, script, projections):
@@ -153,17 +128,17 @@ def test_translation(column, script, projections):
 
 def test_deep_encoder():
     """v3 §4.2.1: 12 encoder and 2 decoder layers, with LayerDrop."""
-    (args,) = trainings(printed("translation/wmt14_en_de", "--models", "deep-encoder"))
+    (args,) = trainings(printed("wmt14_en_de", "--models", "deep-encoder"))
     assert (args.encoder_layers, args.decoder_layers, args.memory_projections) == (12, 2, "shared")
     assert args.encoder_layerdrop > 0 and args.encoder_embed_dim == 1024
-    done = recipe("translation/wmt14_en_de", "--models", "deep-encoder", "--layers", 6, "--print")
-    assert done.returncode == 1 and "has 2 decoder layers; give --layers 2" in done.stderr
+    with pytest.raises(UserError, match="has 2 decoder layers; give --layers 2"):
+        printed("wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
 
 
 def test_summaries_are_tuned_in_length():
     """Length penalties first, then longest and shortest outputs."""
-    text = printed("summarization/cnn_dm", "--models", "feedback", "--layers", 1, "--steps", "tune")
-    tried = [command[command.index("--lenpen") + 1 :: 2][:3] for command in printed_commands(text, "fairseq-generate ")]
+    text = printed("cnn_dm", "--models", "feedback", "--layers", 1, "--steps", "tune")
+    tried = [command[command.index("--lenpen") + 1 :: 2][:3] for command in commands(text, "fairseq-generate ")]
     assert [words[0] for words in tried] == ["0.5", "1.0", "1.5", "2.0"] + ["1.0"] * 4
     assert len({tuple(words[1:]) for words in tried}) == 5
 
@@ -182,7 +157,7 @@ ABLATION = {
 
 
 def test_ablation():
-    text = printed(f"{WIKITEXT}/ablation.sh")
+    text = printed(f"{WIKITEXT}_ablation")
     runs = trainings(text)
     assert [run.save_dir.split("/")[-1] for run in runs] == list(ABLATION), "and no fine-tuning"
     rows = next(table for table in load("results") if table["table"] == "v3 Table 6")["rows"]
@@ -196,7 +171,7 @@ def test_ablation():
 
 def test_training_time():
     """v1 Table 6."""
-    runs = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}/training_time.sh"))}
+    runs = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}_training_time"))}
     assert list(runs) == ["transformer", "feedback", "feedback-bptt", "initialised", "initialised-bptt"]
     for name, run in runs.items():
         assert bool(run.bptt_warmup_tokens) == name.endswith("-bptt") and run.decoder_layers == 12
@@ -208,12 +183,12 @@ def test_training_time():
 
 def test_end_of_line():
     """v3 §7.6: trained and fine-tuned without end-of-line symbols, then fine-tuned with them."""
-    text = printed(f"{WIKITEXT}/end_of_line.sh")
+    text = printed(f"{WIKITEXT}_end_of_line")
     first, tuned, last = trainings(text)
     assert first.omit_eos and tuned.omit_eos and not last.omit_eos
     assert last.finetune_from_model == f"{tuned.save_dir}/checkpoint_best.pt"
     assert last.lr == tuned.lr and last.max_update == tuned.max_update == 10_000 and not last.bptt_warmup_tokens
-    evaluations = [("--omit-eos" in command) for command in printed_commands(text, "fairseq-eval-lm ")]
+    evaluations = [("--omit-eos" in command) for command in commands(text, "fairseq-eval-lm ")]
     assert evaluations == [True] * 4 + [False] * 2
 
 
@@ -221,19 +196,19 @@ def test_evaluation_takes_few_streams():
     """Each starts with an empty memory. Both numbers can be chosen."""
     own = ["--models", "all_attention_lm_wikitext103", "--valid-streams", 16, "--test-streams", 2]
     for arguments, validation, evaluation in (([], "64", "8"), (own, "16", "2")):
-        commands = printed_commands(printed(WIKITEXT, *arguments), "fairseq-")
-        given = {c[0]: c[c.index("--valid-streams") + 1] for c in commands if "--valid-streams" in c}
+        found = commands(printed(WIKITEXT, *arguments), "fairseq-")
+        given = {c[0]: c[c.index("--valid-streams") + 1] for c in found if "--valid-streams" in c}
         assert given == {"fairseq-train": validation, "fairseq-eval-lm": evaluation}
 
 
-@pytest.mark.parametrize("script,base", [(f"{LM}/char_ptb", 6), (WIKITEXT, 4)])
+@pytest.mark.parametrize("script,base", [("char_ptb", 6), (WIKITEXT, 4)])
 def test_depth_at_constant_parameters(script, base):
     """v3 Figure 9: head width and feed-forward width are inversely proportional to the depth."""
     runs = trainings(printed(script, "--layers", f"1 2 {base}", "--steps", "train"))
     sizes = {(r.decoder_layers * r.decoder_head_dim, r.decoder_layers * r.decoder_ffn_embed_dim) for r in runs}
     assert [run.decoder_layers for run in runs] == [1, 2, base] and len(sizes) == 1
-    done = recipe(script, "--layers", 7, "--print")
-    assert done.returncode == 1 and "--layers 7: give" in done.stderr and "divide" in done.stderr
+    with pytest.raises(UserError, match="--layers 7: give .*divide"):
+        printed(script, "--layers", 7)
 
 
 @pytest.mark.parametrize("corpus", ["char_ptb", "enwik8", "wikitext103"])
@@ -244,7 +219,7 @@ def test_small_models_have_as_many_parameters(corpus):
     words = Dictionary()
     for word in range(10_000):
         words.add_symbol(str(word))
-    runs = trainings(printed(f"{LM}/{corpus}", "--small", "--layers", "1 2 4", "--steps", "train"))
+    runs = trainings(printed(corpus, "--small", "--layers", "1 2 4", "--steps", "train"))
     sizes = {}
     for run in runs:
         cfg = convert_namespace_to_omegaconf(run)
@@ -266,9 +241,7 @@ def test_seeds():
     assert [run.save_dir.split("/")[-1] for run in runs[::2]] == names
     assert [run.seed for run in runs[::2]] == [1, 1, 2, 2]
     assert runs[6].init_from_transformer.endswith("/relative_transformer_lm-2-seed2/checkpoint_best.pt")
-    text = printed(
-        "translation/iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised"
-    )
+    text = printed("iwslt14_de_en", "--layers", 1, "--seeds", "2 3 2", "--models", "transformer initialised")
     runs = trainings(text)
     assert [run.save_dir.split("/")[-1] for run in runs] == [
         f"{model}-1-seed{seed}" for seed in (2, 3) for model in ("transformer", "initialised")
@@ -278,7 +251,7 @@ def test_seeds():
 
 def test_wikitext103_says_which_row_its_models_are():
     """The figures in the script's help are those of the papers' tables."""
-    text = (REPOSITORY / f"examples/{WIKITEXT}/run.sh").read_text()
+    text = (REPOSITORY / "examples/language_modeling/wikitext103/run.sh").read_text()
     for table in load("results"):
         for row in table["rows"]:
             model = row.get("match", {}).get("model", "")
@@ -286,3 +259,20 @@ def test_wikitext103_says_which_row_its_models_are():
                 (line,) = [line for line in text.splitlines() if re.search(rf"{model}\b(?!_)", line) and line[0] == "#"]
                 assert str(row["test_perplexity"]) in line and table["table"].split()[-1] in line
                 assert row["parameters"] in line
+
+
+def test_options_as_words():
+    """As fairseq spells them; numbers without an exponent."""
+    options = dict(lr=0.0015 / 10, clip_norm=1.0, adam_betas="(0.9, 0.98)", cpu=True, fp16=False, patience=None)
+    assert words(options) == ["--lr", "0.00015", "--clip-norm", "1.0", "--adam-betas", "(0.9, 0.98)", "--cpu"]
+    assert [number(value) for value in (1e-05, 2.5e-05, 0.0007, 2.0)] == ["0.00001", "0.000025", "0.0007", "2.0"]
+
+
+def test_shares_of_the_updates():
+    setting = Training("", updates=7, lr=1, streams=1, tokens_per_sample=1, validate_every=1)
+    assert setting.resolved(dict(a=Share(1, 3), b=Share(1, 3, up=True), c=5)) == dict(a=2, b=3, c=5)
+
+
+def test_feed_forward_sublayers():
+    assert equal_parameters("all_attention_lm", ffn=8, vectors=6) == dict(persistent_memory_size=6)
+    assert words(equal_parameters("relative_transformer_lm", ffn=8)) == ["--decoder-ffn-embed-dim", "8"]

@@ -1,34 +1,23 @@
-"""The scripts with which recipes turn logs into results.json and figures."""
+"""How recipes turn logs into results.json and figures."""
 
 import json
-import runpy
-import sys
 
 import pytest
 import torch
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import training_hardware
-from tests.conftest import REPOSITORY
+from fb_fairseq.recipes import language_model_results, translation_results
+from fb_fairseq.recipes.figures import against
+from fb_fairseq.recipes.results import grouped
+from fb_fairseq.recipes.shell import Shell
 
-EXAMPLES = REPOSITORY / "examples"
+SHELL = Shell("/")
+IDENTITY = {"recipe": "enwik8", "small": True, "model": "m", "layers": 2, "seed": 3}
 EVALUATED = (
     "2026 | INFO | Evaluated {} tokens in 3.2s (3.00 tokens/s)\n2026 | INFO | Loss (base 2): {}, Perplexity: 9\n"
 )
-
-
-def script(path, *arguments):
-    """Run a script of examples/ in this process."""
-    before = sys.argv
-    sys.argv = [path, *map(str, arguments)]
-    try:
-        return runpy.run_path(str(EXAMPLES / path), run_name="__main__")
-    finally:
-        sys.argv = before
-
-
-def identity(**more):
-    given = {"recipe": "enwik8", "small": "yes", "model": "m", "layers": 2, "seed": 3, "parameters": 1000, **more}
-    return [word for name, value in given.items() for word in (f"--{name}", value)]
+PARAMETERS = "2026 | INFO | num. shared model params: 1,000 (num. trained: 1,000)\n"
 
 
 def language_model(folder, span=10):
@@ -37,6 +26,7 @@ def language_model(folder, span=10):
     torch.save({"model": {}, "cfg": {"model": {"attention_span": span}}}, run / "checkpoint_best.pt")
     (folder / "m-2-finetuned.eval").write_text(EVALUATED.format("1,000", "2.5"))
     (folder / "m-2-finetuned.valid.eval").write_text(EVALUATED.format("500", "2.25"))
+    (folder / "m-2-finetuned.log").write_text(PARAMETERS)
     (folder / "m-2-finetuned.seconds").write_text("864\n")
     (folder / "m-2-finetuned.hardware").write_text("NVIDIA H100\n")
     return run
@@ -44,7 +34,7 @@ def language_model(folder, span=10):
 
 def test_results_of_a_language_model(tmp_path, capsys):
     run = language_model(tmp_path)
-    script("language_modeling/result.py", run, *identity(), "--streams", 5)
+    language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
     assert (
         result["finetuned"] and result["small"] and (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
@@ -69,7 +59,7 @@ def test_hardware(monkeypatch):
 
 def test_a_span_longer_than_the_streams(tmp_path):
     run = language_model(tmp_path, span=1000)
-    script("language_modeling/result.py", run, *identity(layers="full"), "--streams", 5)
+    language_model_results.write_results(SHELL, str(run), {**IDENTITY, "layers": None}, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
     assert result["test_context"] == pytest.approx(100 * (199 / 2) / 1000, abs=0.06) and result["layers"] is None
 
@@ -77,15 +67,16 @@ def test_a_span_longer_than_the_streams(tmp_path):
 def test_an_evaluation_without_results(tmp_path):
     run = language_model(tmp_path)
     (tmp_path / "m-2-finetuned.eval").write_text("Killed\n")
-    with pytest.raises(SystemExit, match="m-2-finetuned.eval: has no result; run step evaluate again"):
-        script("language_modeling/result.py", run, *identity(), "--streams", 5)
+    with pytest.raises(UserError, match="m-2-finetuned.eval: has no result; run step evaluate again"):
+        language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5)
 
 
 def test_results_of_a_translation_model(tmp_path):
     run = tmp_path / "m-2"
     (tmp_path / "m-2.score").write_text('{"sacrebleu": 30.5}')
     (tmp_path / "m-2.log").write_text(
-        "".join(
+        PARAMETERS
+        + "".join(
             f'2026-11-24 02:17:43 | INFO | valid | {{"epoch": 1, "valid_loss": "{loss}", "valid_nll_loss": "{nll}"}}\n'
             for loss, nll in (("4.5", "3.0"), ("4.25", "3.25"), ("4.75", "3.5"))
         )
@@ -97,14 +88,13 @@ def test_results_of_a_translation_model(tmp_path):
     (tmp_path / "m-2.test.err").write_text(
         "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
     )
-    script("translation/result.py", run, *identity(projections="shared"))
+    translation_results.write_results(SHELL, str(run), {**IDENTITY, "projections": "shared"})
     result = json.loads((tmp_path / "m-2.json").read_text())
     assert (result["lenpen"], result["max_len_b"], result["min_len"]) == (1.5, 100, 20)
     assert (result["sacrebleu"], result["dev_score"], result["dev_nll"]) == (30.5, 31.5, 3.25)
     assert result["decoded_tokens_per_second"] == 71.5 and result["projections"] == "shared"
     assert (result["seconds"], result["hardware"]) == (90, "NVIDIA H100")
-    script("translation/result.py", run, *identity(projections=""))
-    assert "projections" not in json.loads((tmp_path / "m-2.json").read_text())
+    assert result["parameters"] == 1000
 
 
 def test_figure_against_layers(tmp_path, capsys):
@@ -115,12 +105,22 @@ def test_figure_against_layers(tmp_path, capsys):
         for seed in (1, 2)
     ]
     (tmp_path / "results.json").write_text(json.dumps({str(i): run for i, run in enumerate(runs)}))
-    names = script("layers.py", tmp_path, "sacrebleu", "decoded_tokens_per_second")
+    against.main(str(tmp_path), "layers", "sacrebleu", "decoded_tokens_per_second")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG") and "layers.png" in capsys.readouterr().out
-    groups = names["grouped"](runs)
-    drawn = names["lines"](groups, "sacrebleu")
+    drawn = against.lines(grouped(runs), "layers", "sacrebleu")
     assert list(drawn) == ["feedback", "transformer"]
     assert [group.identity["layers"] for group in drawn["feedback"]] == [1, 2, 4]
     assert drawn["feedback"][0].values("sacrebleu") == [22, 23]
-    with pytest.raises(SystemExit, match="name another metric"):
-        script("layers.py", tmp_path, "rougeL")
+    with pytest.raises(UserError, match="name another metric"):
+        against.main(str(tmp_path), "layers", "rougeL")
+
+
+def test_figure_against_the_learning_rate(tmp_path):
+    """Models whose names end with the value are one line."""
+    runs = [
+        {"recipe": "r", "model": f"feedback-lr{lr}", "lr": lr, "seed": seed, "test_perplexity": 20 + lr}
+        for lr in (0.01, 0.001)
+        for seed in (1, 2)
+    ]
+    (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
+    assert drawn[0] == "feedback" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
