@@ -12,6 +12,7 @@ import contextlib
 import gc
 import importlib
 import json
+import logging
 import os
 import pathlib
 import re
@@ -216,6 +217,7 @@ def run_command(job: dict, streams: List[int], programs: dict) -> None:
     name, *rest = job["argv"]
     if not name.startswith("fairseq-"):
         sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
+        logging.root.handlers.clear()  # fairseq's commands log to standard output
     run_as_main(programs.get(name) or (lambda: python(*rest)), job["argv"])
 
 

@@ -1,55 +1,82 @@
-"""Run the recipes of examples/ as a user would."""
+"""Runs recipes from their data to their results, in this process; their commands are forked from a warm one."""
 
+import contextlib
+import io
 import os
-import pathlib
 import re
-import shlex
-import subprocess
-import sys
+from typing import NamedTuple
 
 import pytest
 
+from fb_fairseq.recipes.command import main
+from fb_fairseq.recipes.processes import RUNNING
+from fb_fairseq.recipes.shell import Shell
+from tests.cli.conftest import made_up_text
 from tests.conftest import REPOSITORY
 
-EXAMPLES = REPOSITORY / "examples"
-# Scripts to run, and parts of scripts (which are sourced, and do not begin with #!), relative to examples/.
-SCRIPTS, PARTS = [], []
-for path in sorted(EXAMPLES.glob("**/*.sh")):
-    (SCRIPTS if path.read_text().startswith("#!") else PARTS).append(str(path.relative_to(EXAMPLES)))
+PNG = b"\x89PNG"
 
 
-def recipe(folder, *arguments):
-    """Run ``examples/<folder>/run.sh``, or a script of ``examples/``, from another working directory."""
-    script = EXAMPLES / folder
-    return subprocess.run(
-        ["bash", str(script if script.suffix else script / "run.sh"), *map(str, arguments)],
-        env={**os.environ, "FB_FAIRSEQ_VENV": sys.prefix, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd="/",
-    )
+class Done(NamedTuple):
+    """How a recipe ended."""
+
+    status: int
+    out: str
+    errors: str
 
 
-def printed_commands(text, start=""):
-    """The words of each printed command that begins so, up to ``2>&1``. (Their names must not hold line breaks.)"""
-    lines = re.sub(r"\\\n +", "", text).splitlines()
-    commands = [shlex.split(line) for line in lines if line.startswith(start) and line and line[0] != "#"]
-    return [command[: (command + ["2>&1"]).index("2>&1")] for command in commands]
+@pytest.fixture
+def recipe(commands, capfd, monkeypatch):
+    """Runs a recipe with the programs of the command server: ``recipe(name, *arguments)``. It has to succeed, unless
+    ``fails=True``."""
+    environment = Shell.environment
+
+    def warm(shell):
+        found = environment(shell)
+        return {**found, "PATH": os.pathsep.join([str(commands.programs), found["PATH"]]), "OMP_NUM_THREADS": "1"}
+
+    monkeypatch.setattr(Shell, "environment", warm)
+    monkeypatch.chdir(REPOSITORY)
+    RUNNING.interrupted = False
+
+    def run(name, *arguments, fails=False):
+        capfd.readouterr()
+        status = main([name, *map(str, arguments)])
+        out, errors = capfd.readouterr()
+        assert (status != 0) == fails, out[-2000:] + errors[-2000:]
+        return Done(status, out, errors)
+
+    return run
 
 
-def assert_prints_training(script, log, *arguments, repository=REPOSITORY):
-    """The training that a script prints is the one that it wrote into its log, which has no paths relative to it."""
-    done = recipe(repository / "examples" / script, *arguments, "--print")
-    assert done.returncode == 0, done.stderr
-    (trained,) = printed_commands(done.stdout, "fairseq-train ")
-    line = log.read_text().splitlines()[0]
-    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True).stdout.split("\0")
-    assert [word.replace(f"{repository}/", "") for word in words[:-1]] == trained
+def printed(name, *arguments):
+    """The trainings that a recipe prints: words of the commands."""
+    from tests.recipes.printed import commands as found
+
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([name, *map(str, arguments), "--print"]) == 0
+    return found(text.getvalue(), "fairseq-train ")
 
 
-@pytest.fixture(autouse=True)
-def environment():
-    """Skip the tests of a module that imports this, unless recipes can reuse the environment that pytest runs in."""
-    if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
-        pytest.skip("this environment was not created by tests/run.sh")
+def made_up_corpus(name, folder):
+    """Write what the recipe takes as DATA, and return its path."""
+    if name in ("enwik8", "text8"):
+        text = made_up_text(20_000, 1)
+        if name == "text8":
+            text = b'<mediawiki>\n<page>\n<text xml:space="preserve">' + text + b"[[link|20 words]]</text>\n</page>"
+        (folder / "text").write_bytes(text)
+        return folder / "text"
+    for split in ("train", "valid", "test"):
+        text = made_up_text(12_000, 1)
+        if name == "char_ptb":
+            text += b"the company\n"
+        else:  # more words than the last cutoff of the adaptive softmax
+            text += b" The " + b" ".join(b"word%d" % i for i in range(8100)) + b"\n"
+        (folder / f"{'ptb.' if name == 'char_ptb' else ''}{split}.txt").write_bytes(text)
+    return folder
+
+
+def comparable(command):
+    """The words of a command, with paths in the repository relative to it."""
+    return [re.sub(rf"{re.escape(str(REPOSITORY))}/", "", word) for word in command]

@@ -5,8 +5,10 @@ import subprocess
 import pytest
 
 from tests.cli.fairseq_commands import PLUGIN
-from tests.cli.recipes import SCRIPTS
 from tests.conftest import REPOSITORY
+
+SCRIPTS = [str(path.relative_to(REPOSITORY)) for path in sorted(REPOSITORY.glob("examples/**/*.sh"))]
+SCRIPTS.remove("examples/environment.sh")
 
 
 def help_of(commands, command, *arguments):
@@ -68,7 +70,7 @@ def test_help_on_what_does_not_exist(commands):
     assert result.status == 2 and "invalid choice: 'nosuch'" in line
 
 
-@pytest.mark.parametrize("script", [*(f"examples/{script}" for script in SCRIPTS), "tests/run.sh"])
+@pytest.mark.parametrize("script", [*SCRIPTS, "tests/run.sh"])
 def test_scripts(script, tmp_path):
     """The comment at their top, which has a line to type; nothing is set up."""
     environment = {"PATH": "/usr/bin:/bin", "FB_FAIRSEQ_VENV": str(tmp_path / "none")}

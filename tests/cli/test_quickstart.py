@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from tests.cli.recipes import assert_prints_training
-from tests.cli.test_recipes import ODD_NAME
+from tests.cli.odd_names import ODD_NAME
+from tests.cli.recipes import recipe  # noqa: F401
 from tests.conftest import REPOSITORY
+from tests.recipes.printed import printed, values
 
 
 def quickstart(*arguments, environment=None, repository=REPOSITORY):
@@ -25,7 +26,7 @@ def quickstart(*arguments, environment=None, repository=REPOSITORY):
     )
 
 
-def test_own_text(tmp_path):
+def test_own_text(tmp_path, recipe):  # noqa: F811
     """With text, output and the repository itself in a folder with an odd name."""
     if not (pathlib.Path(sys.prefix) / ".fb_fairseq").exists():
         pytest.skip("this environment was not created by tests/run.sh")
@@ -43,29 +44,23 @@ def test_own_text(tmp_path):
     assert (out / "quickstart.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "checkpoints/checkpoint_best.pt").exists()
     assert "update 20 of 20, loss " in done.stderr
-    again = quickstart("--text", text, "--updates", 20, repository=folder)
-    assert again.returncode == 0 and "checkpoints: already trained for 20 updates" in again.stdout
-    assert f"Test split: {bits:.3f} bits per byte" in again.stdout and "== prepare: done already" in again.stdout
-    assert "== Sampling from the model\nA line of text, and another one." in again.stdout
-    options = ["--text", text, "--updates", 20]
-    assert_prints_training("quickstart.sh", out / "checkpoints.log", *options, repository=folder)
-    other = quickstart("--text", text, "--updates", 30, repository=folder)
-    (line,) = other.stderr.splitlines()
-    assert other.returncode == 1 and "holds a model with another --text, --minutes or --updates" in line
+    options = ["--text", text, "--out", out]
+    again = recipe("quickstart", *options, "--updates", 20).out
+    assert "checkpoints: already trained for 20 updates" in again and "== prepare: done already" in again
+    assert f"Test split: {bits:.3f} bits per byte" in again
+    assert "== Sampling from the model\nA line of text, and another one." in again
+    other = recipe("quickstart", *options, "--updates", 30, fails=True).errors
+    assert "holds a model with another --text, --minutes or --updates" in other
     assert (out / "checkpoints/checkpoint_best.pt").exists()
 
 
 @pytest.mark.parametrize(
     "arguments,environment,message",
     [
-        (["--text", "/nowhere"], {}, "error: --text /nowhere"),
         (["--text", "/"], {}, "error: --text /: no such file"),
-        (["--text"], {}, "error: --text needs a value"),
         (["--text", "/etc/passwd", "--out", "/etc/passwd/out"], {}, "error: --out /etc/passwd/out: cannot create"),
         ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, 'a:b: PATH is split at ":"'),
         ([], {"FB_FAIRSEQ_VENV": "{}/$(exit)"}, "$(exit): set FB_FAIRSEQ_VENV to a folder without"),
-        (["--updates", "many"], {}, "error: --updates many"),
-        (["--minutes", "5"], {}, "error: --minutes 5: give 2, 10 or 60"),
         (["--epochs", "3"], {}, "error: --epochs"),
         ([], {"PYTHON": "/bin/false", "FB_FAIRSEQ_VENV": "{}/venv"}, "error: PYTHON=/bin/false"),
     ],
@@ -80,12 +75,11 @@ def test_bad_input(tmp_path, arguments, environment, message):
 
 def test_more_minutes():
     """A larger model and more updates, in a folder of its own."""
-    printed = [quickstart("--print", "--minutes", minutes).stdout for minutes in (2, 10, 60)]
-    trainings = [re.search(r"^fairseq-train (?:.*\\\n)*.*", text, re.M)[0] for text in printed]
+    texts = [printed("quickstart", "--minutes", minutes) for minutes in (2, 10, 60)]
     for option in ("--decoder-embed-dim", "--decoder-ffn-embed-dim", "--max-update"):
-        values = [int(re.search(rf"{option} (\d+)", training)[1]) for training in trainings]
-        assert values == sorted(set(values)), option
-    folders = [re.search(r"--save-dir (\S+)", training)[1] for training in trainings]
+        found = [int(value) for text in texts for value in values(text, option)]
+        assert found == sorted(set(found)), option
+    folders = [value for text in texts for value in values(text, "--save-dir")]
     assert folders == [f"runs/quickstart{end}/checkpoints" for end in ("", "-10min", "-60min")]
 
 

@@ -132,7 +132,9 @@ def test_a_training_that_is_interrupted_goes_on(tmp_path, shell, capsys):
     def train():
         trainer.train(shell, str(run), "data", dict(lr=0.1), updates=4, every=2, seed=1)
 
-    program.write_text(f"#!/bin/sh\nmkdir -p {run}; touch {run}/checkpoint_last.pt; echo '{entry}'\nkill -INT $PPID; sleep 60\n")
+    program.write_text(
+        f"#!/bin/sh\nmkdir -p {run}; touch {run}/checkpoint_last.pt; echo '{entry}'\nkill -INT $PPID; sleep 60\n"
+    )
     program.chmod(0o755)
     with RUNNING.forwarding_signals(), pytest.raises(Interrupted):
         train()

@@ -1,26 +1,14 @@
-"""The tables and figures of the examples' scripts: both summary.py, and draw.py of the memory compositions."""
+"""The tables and figures of the experiments."""
 
 import json
-import runpy
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from fb_fairseq.reproduction.experiments.figures import persistent_memory
+from tests.reproduction.programs import run_module
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.not_fast
-
-
-def python(script, *arguments):
-    """Run a script of ``examples/``."""
-    return subprocess.run(
-        [sys.executable, REPOSITORY / "examples" / script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": ""},
-    )
 
 
 def made_up_run(folder, seed, accuracy, **setting):
@@ -46,8 +34,8 @@ def test_summary(tmp_path):
     made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
     made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
     made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
-    done = python("synthetic_tasks/summary.py", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_module("synthetic_tasks", tmp_path)
+    assert done.status == 0, done.errors
     assert (tmp_path / "summary.md").read_text().splitlines()[2:] == [
         "| Transformer | 2 | 8 | 12,345 | 50 | 1, 2 | 92.00 ± 2.83 | 46.00 ± 1.41 | 1.5 |",
         "| Transformer | 2 | 100 | 12,345 | 50 | 1 | 70.00 | 35.00 | 1.5 |",
@@ -74,9 +62,9 @@ def test_memory_composition(tmp_path):
     ]
     results = {str(i): {"recipe": "char_ptb", **dict(zip(fields, run))} for i, run in enumerate(runs)}
     (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
-    done = python("memory_composition/draw.py", tmp_path, 3)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:-1] == [
+    done = run_module("memory_composition", tmp_path, 3)
+    assert done.status == 0, done.errors
+    assert done.out.splitlines()[:-1] == [
         "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
         "character-level PTB, layer1: 2.250 ([2.5, 2.0])",
         "character-level PTB, relative_transformer_lm: 2.750",
@@ -92,11 +80,10 @@ def test_persistent_vectors(tmp_path):
         lines = [f"fairseq-train --persistent-memory-size {size}"]
         lines += [json.dumps({"valid_bpb": str(v), "valid_num_updates": str(i)}) for i, v in enumerate(values)]
         (tmp_path / f"{run}.log").write_text("\n".join(lines) + "\n")
-    done = python("language_modeling/persistent_memory/draw.py", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_module("persistent_memory", tmp_path)
+    assert done.status == 0, done.errors
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
-    names = runpy.run_path(str(REPOSITORY / "examples/language_modeling/persistent_memory/draw.py"))
-    best = {model: sorted(values) for model, values in names["best_of_runs"](str(tmp_path)).items()}
+    best = {model: sorted(values) for model, values in persistent_memory.best_of_runs(str(tmp_path)).items()}
     assert best == {"N0": [3, 4], "N8": [2], "attn-split": [3]}
 
 
@@ -116,9 +103,9 @@ def test_reinforcement_learning(tmp_path):
             {"frames": frames, "fps": 5, "reward": frames * seed / 100, "success": frames / 100} for frames in (10, 20)
         ]
         (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
-    done = python("reinforcement_learning/summary.py", tmp_path, "corridor", "small")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == [
+    done = run_module("reinforcement_learning", tmp_path, "corridor", "small")
+    assert done.status == 0, done.errors
+    assert done.out.splitlines()[:2] == [
         "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07, training reward 0.30 ± 0.14 (2 seeds)",
         "Transformer, span 2: success 50.00, reward 0.50, training reward 0.20 (1 seed)",
     ]
@@ -135,19 +122,11 @@ def test_reinforcement_learning(tmp_path):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    "script", ["synthetic_tasks/summary.py", "memory_composition/draw.py", "reinforcement_learning/summary.py"]
-)
-def test_bad_input(tmp_path, script):
-    if script.startswith("reinforcement"):
+@pytest.mark.parametrize("name", ["synthetic_tasks", "memory_composition", "reinforcement_learning"])
+def test_bad_input(tmp_path, name):
+    if name == "reinforcement_learning":
         pytest.importorskip("gymnasium")
-    arguments_of = {
-        "memory_composition/draw.py": [3],
-        "reinforcement_learning/summary.py": ["corridor", "small"],
-    }
-    for arguments, message in (
-        ([], "give one folder"),
-        ([tmp_path, *arguments_of.get(script, [])], "; give the "),
-    ):
-        done = python(script, *arguments)
-        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
+    more = {"memory_composition": [3], "reinforcement_learning": ["corridor", "small"]}.get(name, [])
+    for arguments, message in (([], "give one folder"), ([tmp_path, *more], "; give the ")):
+        done = run_module(name, *arguments)
+        assert done.status == 1 and message in done.errors and len(done.errors.splitlines()) == 1

@@ -1,14 +1,7 @@
-"""examples/language_modeling/text8/clean_wikipedia.py: which text of a page it keeps."""
+"""Which text of a Wikipedia page ``clean_wikipedia`` keeps."""
 
-import subprocess
-import sys
+from tests.reproduction.programs import run_module
 
-import pytest
-
-from tests.conftest import REPOSITORY
-
-pytestmark = pytest.mark.not_fast
-SCRIPT = REPOSITORY / "examples/language_modeling/text8/clean_wikipedia.py"
 PAGE = b"""<mediawiki>
 <title>Not shown</title>
 <text xml:space="preserve">'''Anarchism''' is, since [[1840]], a
@@ -22,22 +15,20 @@ PAGE = b"""<mediawiki>
 
 
 def clean(path, out, *arguments):
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), str(path), str(out), *arguments], capture_output=True, text=True
-    )
+    return run_module("clean_wikipedia", path, out, *arguments, folder="corpora")
 
 
 def test_the_text_that_a_reader_sees(tmp_path):
     (tmp_path / "dump").write_bytes(PAGE)
-    assert clean(tmp_path / "dump", tmp_path / "out").returncode == 0
+    assert clean(tmp_path / "dump", tmp_path / "out").status == 0
     text = (tmp_path / "out").read_text()
     assert text == (" anarchism is since one eight four zero a word or more a caption shown caf three rd ideas end")
-    assert clean(tmp_path / "dump", tmp_path / "out", "--bytes", "20").returncode == 0
+    assert clean(tmp_path / "dump", tmp_path / "out", "--bytes", "20").status == 0
     assert (tmp_path / "out").read_text() == text[:20]
 
 
 def test_not_a_dump(tmp_path):
     (tmp_path / "dump").write_bytes(b"words")
     done = clean(tmp_path / "dump", tmp_path / "out")
-    assert done.returncode == 2 and "no <text" in done.stderr.splitlines()[-1] and not (tmp_path / "out").exists()
-    assert "No such file" in clean(tmp_path / "nowhere", tmp_path / "out").stderr
+    assert done.status == 2 and "no <text" in done.errors.splitlines()[-1] and not (tmp_path / "out").exists()
+    assert "No such file" in clean(tmp_path / "nowhere", tmp_path / "out").errors
