@@ -16,6 +16,7 @@ from tests.conftest import REPOSITORY
 SUBFOLDERS = (
     "streams.fairseq",
     "reproduction.compare",
+    "reproduction.experiments",
     "reproduction.import_original",
     "reproduction.rl",
     "reproduction.synthetic_tasks",
@@ -73,11 +74,13 @@ MAY_IMPORT = {
     | {"criterions", "models", "optim", "patches", "streams", "streams.fairseq", "tasks", "transformers"},
     "benchmark": BASE | MATHEMATICS | {"models", "optim", "patches", "streams", "tasks"},
     "transformers": BASE | MATHEMATICS | {"streams"},
+    "recipes": BASE | {"commands"},  # what reads checkpoints
     "reproduction": set(),
     "reproduction.synthetic_tasks": BASE,
     "reproduction.rl": BASE | MATHEMATICS,
     "reproduction.table5": BASE | MATHEMATICS | {"benchmark", "models", "reproduction.rl"},
-    "reproduction.compare": BASE | {"papers"},
+    "reproduction.compare": BASE | {"papers", "recipes"},
+    "reproduction.experiments": BASE | {"commands", "recipes", "reproduction.rl"},
     "reproduction.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
     "__init__": set(),

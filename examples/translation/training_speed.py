@@ -3,7 +3,7 @@
     python examples/translation/training_speed.py [--layers 1 2] [--sentences 128] [--cpu]
 
 Forward pass, loss and backward pass of whole models on random sentences; the default sizes are those of
-``multi30k.sh --small``, and a batch has its 2,000 or so words. The models take turns.
+``iwslt14_de_en/run.sh --small``, and a batch has its 2,000 or so words. The models take turns.
 """
 
 import argparse

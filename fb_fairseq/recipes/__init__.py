@@ -6,7 +6,7 @@ them. What is done is not repeated, so that a recipe that was stopped goes on wh
     command.py        the list of recipes, and the command
     settings.py       the settings of experiments, as data
     language_modeling.py, translation.py   the steps of these two kinds of experiments
-    quickstart.py     a first model, in minutes
+    quickstart.py     a first model, in minutes; standard_library.py: its text
     options.py        command lines
     session.py        where a recipe runs and writes
     data.py, text.py  the step prepare
@@ -22,6 +22,17 @@ The papers' experiments are in ``fb_fairseq/reproduction/experiments``. docs/rec
 
 from fb_fairseq.recipes.language_modeling import LanguageModeling
 from fb_fairseq.recipes.settings import Model, Scale, Share, Training, change, equal_parameters
+from fb_fairseq.recipes.training import draw_against
 from fb_fairseq.recipes.translation import Translation
 
-__all__ = ["LanguageModeling", "Model", "Scale", "Share", "Training", "Translation", "change", "equal_parameters"]
+__all__ = [
+    "LanguageModeling",
+    "Model",
+    "Scale",
+    "Share",
+    "Training",
+    "Translation",
+    "change",
+    "draw_against",
+    "equal_parameters",
+]

@@ -33,7 +33,7 @@ from fb_fairseq.recipes.training import (
     Trainer,
     collect_results,
     compare,
-    draw_against_layers,
+    draw_against,
     draw_curves,
 )
 
@@ -79,6 +79,7 @@ class LanguageModeling:
         prompt: text that the step generate continues.
         full: the papers' setting.
         small: a setting for a CPU. With one of the two, there is no ``--small``.
+        figures: functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
         after: functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
     """
 
@@ -91,6 +92,7 @@ class LanguageModeling:
     full: Optional[Scale] = None
     small: Optional[Scale] = None
     result: str = "bits_per_token"
+    figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
     after: Sequence[Callable[[Shell, str, List[Run]], None]] = field(default_factory=tuple)
 
     def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
@@ -254,7 +256,9 @@ class Call:
         if "evaluate" in self.steps:
             collect_results(shell, out)
             if len({run.layers for run in self.runs}) > 1:
-                draw_against_layers(shell, out, f"test_{self.recipe.result}")
+                draw_against("layers", f"test_{self.recipe.result}")(shell, out)
+            for draw in self.recipe.figures:
+                draw(shell, out)
             compare(shell, out)
         if "train" in self.steps:
             for draw in self.recipe.after:

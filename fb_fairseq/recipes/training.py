@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.recipes import trained_options
@@ -194,10 +194,17 @@ def compare(shell: Shell, out: str) -> None:
     shell.run("python", "-m", "fb_fairseq", "compare", out)
 
 
-def draw_against_layers(shell: Shell, out: str, *metrics: str) -> None:
-    """Draw metrics of OUT/results.json against the number of layers, to OUT/layers.png."""
-    shell.comment("draw the results against the number of layers")
-    shell.run("python", "-m", "fb_fairseq.recipes.figures.against", out, "layers", *metrics)
+def draw_against(field: str, *metrics: str) -> Callable[[Shell, str], None]:
+    """A figure of a recipe: metrics of OUT/results.json against a field of the results, such as ``layers`` or ``lr``.
+
+    It is drawn to OUT/FIELD.png.
+    """
+
+    def draw(shell: Shell, out: str) -> None:
+        shell.comment(f"draw the results against {'the number of layers' if field == 'layers' else field}")
+        shell.run("python", "-m", "fb_fairseq.recipes.figures.against", out, field, *metrics)
+
+    return draw
 
 
 def draw_curves(shell: Shell, trainer: Trainer, metric: str, stages: Sequence[str] = ()) -> None:

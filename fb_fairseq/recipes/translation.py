@@ -30,7 +30,7 @@ from fb_fairseq.recipes.options import (
 from fb_fairseq.recipes.session import find_data, new_shell, output
 from fb_fairseq.recipes.settings import Options, resolved, words
 from fb_fairseq.recipes.shell import Shell
-from fb_fairseq.recipes.training import Trainer, collect_results, compare, draw_against_layers, draw_curves
+from fb_fairseq.recipes.training import Trainer, collect_results, compare, draw_against, draw_curves
 
 STEPS = ("prepare", "train", "average", "tune", "generate", "score")
 MODELS = ("transformer", "feedback", "initialised")
@@ -253,7 +253,7 @@ class Call:
                 collect_results(shell, self.out)
                 if len({run.layers for run in self.runs}) > 1:
                     metrics = (recipe.metric[1], "dev_nll", "decoded_tokens_per_second")
-                    draw_against_layers(shell, self.out, *metrics)
+                    draw_against("layers", *metrics)(shell, self.out)
                 compare(shell, self.out)
 
     def run_steps(self, shell: Shell, run: Run) -> None:

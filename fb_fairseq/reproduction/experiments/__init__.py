@@ -5,7 +5,7 @@
     translation.py, cnn_dm.py translation and summarization
     synthetic_tasks.py        the toy tasks
     reinforcement_learning.py the mazes and the corridor
-    memory_composition.py     v1 Table 5, on the walk and on PTB
+    memory_composition.py     v1 Table 5, on the walk and on PTB; memory_options.py: the names of compositions
     corpora/, figures/        preparing their data; their figures
 
 ``python -m fb_fairseq recipe NAME`` runs them (``fb_fairseq/recipes``).
