@@ -1,4 +1,4 @@
-"""A recipe of each family that is killed in the middle, and run again: the results are those of an uninterrupted one."""
+"""A recipe of each family is killed in the middle, and run again: the results are those of an uninterrupted one."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.cli.recipes import made_up_corpus
 from tests.cli.test_translation_recipes import made_up_data
 from tests.conftest import REPOSITORY
 
-TINY = ["--", "--environments", 4, "--block", 10, "--width", 8, "--limit", 5]
+TINY = ["--", "--log-interval", 2, "--save-interval", 4, "--environments", 4, "--block", 10, "--width", 8, "--limit", 5]
 MEASURED = ("seconds", "training_days", "decoded_tokens_per_second", "hardware")  # differ from run to run
 
 # Of each family: a recipe, its arguments, and the log in which an update shows that training has begun.
