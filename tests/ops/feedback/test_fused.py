@@ -49,7 +49,7 @@ def test_compiles_for_a_gpu():
 def test_compiles_for_every_gpu():
     """In all types, without spills, and within each generation's shared memory."""
     for capability in ("75", "80", "86", "89", "90", "100"):
-        compile_kernels(capability, "char-ptb", "random-walk", "wide", "odd")
+        compile_kernels(capability, "char-ptb", "many-streams", "random-walk", "wide", "odd")
 
 
 def test_where_there_is_no_gpu(caplog):
