@@ -25,6 +25,7 @@ def run(command: str, *arguments) -> str:
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this where the package is not imported yet
     import fb_fairseq.tasks  # noqa: F401
+    from tests.cli.quick_composition import quick_composition
 
     module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
     for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):  # where fairseq keeps its best
@@ -39,7 +40,7 @@ def run(command: str, *arguments) -> str:
     root.setLevel(logging.INFO)
     try:
         with mock.patch.object(sys, "argv", [f"fairseq-{command}", *arguments, "--user-dir", PLUGIN]):
-            with contextlib.redirect_stdout(log):
+            with contextlib.redirect_stdout(log), quick_composition():
                 module.cli_main()
     finally:
         root.removeHandler(handler)
