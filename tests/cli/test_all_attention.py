@@ -11,7 +11,7 @@ from fb_fairseq.commands.plot.models import load_corpus, load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from tests.cli.checkpoints import loss_by_hand
-from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, train, train_in_two_processes
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(
@@ -104,12 +104,11 @@ def test_decay_with_the_optimizers_state(byte_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes(byte_data, tmp_path):
+def test_two_processes(commands, byte_data, tmp_path):
     """They equal ``--update-freq 2``: the clipped gradient is the one of all processes."""
     common = dict(PAPER, max_update=8, disable_validation=True)
-    process = start("train", *training_arguments(byte_data, tmp_path / "a", **common), processes=2)
+    train_in_two_processes(commands, byte_data, tmp_path / "a", **common)
     train(byte_data, tmp_path / "b", update_freq=2, **common)
-    finish(process)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 

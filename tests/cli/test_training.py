@@ -10,13 +10,11 @@ from tests.cli.checkpoints import load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
-    finish,
     json_logs,
     parameters,
     run,
-    start,
     train,
-    training_arguments,
+    train_in_two_processes,
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
@@ -131,12 +129,12 @@ def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
 
 
 @pytest.mark.slow  # (as with the BPTT warm-up, which is always run: test_bptt_warmup.py)
-def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
+def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path):
     """They train, stop in mid-epoch, resume; and so does one process from their checkpoint."""
     common = dict(batch_size=3, save_interval_updates=15, disable_validation=True, no_epoch_checkpoints=True)
-    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=45, **common), processes=2))
+    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=45, **common)
     middle = tmp_path / "two/checkpoint_1_30.pt"
-    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=75, **common), processes=2))
+    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=75, **common)
     train(byte_data, tmp_path / "one", max_update=45, update_freq=2, **common)
     assert_same_parameters(middle, tmp_path / "one/checkpoint_1_30.pt")
     train(byte_data, tmp_path / "one", max_update=75, update_freq=2, **common)
@@ -144,10 +142,10 @@ def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_processes_than_validation_streams(byte_data, tmp_path):
+def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
-    arguments = training_arguments(byte_data, tmp_path, max_update=4, valid_streams=1, batch_size=2)
-    output = finish(start("train", *arguments, processes=2))
+    changes = dict(max_update=4, valid_streams=1, batch_size=2)
+    output = train_in_two_processes(commands, byte_data, tmp_path / "two", **changes)
     assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
 
 
