@@ -36,10 +36,7 @@ def test_mistakes_are_one_line(commands, byte_data, tmp_path):
             "model.attention_span=abc: Value 'abc' could not be converted to Integer; FB_FAIR",
         ),
         ("optimization.lr=[-1]", "--lr .-1.0.: "),
-        (
-            "model._name=feedback_transformer_lm_char_ptb",
-            ".*hydra-train cannot resolve named architectures; give",
-        ),
+        ("model._name=feedback_transformer_lm_char_ptb", ".*hydra-train cannot resolve named architectures; give"),
     ):
         arguments = hydra_arguments(LANGUAGE_MODEL, byte_data, tmp_path / "ck", override, *STREAMS)
         result = commands.run("fairseq-hydra-train", *arguments, folder=tmp_path)
