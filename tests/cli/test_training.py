@@ -1,18 +1,20 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
+from unittest import mock
+
+import fairseq_cli.eval_lm
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.loops import step_loop
-from tests.cli.checkpoints import load, loss_by_hand
+from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
     json_logs,
     parameters,
-    run,
     train,
     train_in_two_processes,
 )
@@ -33,29 +35,10 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
         assert float(logged[f"{split}_total_bits"]) == pytest.approx(bits, rel=1e-6)
         documents = {"valid": 2, "valid1": 1}[split]
         assert float(logged[f"{split}_bpb"]) == pytest.approx(bits / (tokens - documents), abs=6e-5)
-    from unittest import mock
-
-    from fairseq_cli import eval_lm
-
-    results = []
-    with mock.patch.object(
-        eval_lm, "eval_lm", side_effect=lambda f=eval_lm.eval_lm, **kw: results.append(f(**kw)) or results[-1]
-    ):
-        run(
-            "eval-lm",
-            byte_data,
-            "--task",
-            "streaming_lm",
-            "--path",
-            checkpoint,
-            "--gen-subset",
-            "valid",
-            "--cpu",
-            "--valid-streams",
-            3,
-            "--tokens-per-sample",
-            7,
-        )
+    results, command = [], fairseq_cli.eval_lm
+    keep = lambda f=command.eval_lm, **kw: results.append(f(**kw)) or results[-1]  # noqa: E731
+    with mock.patch.object(command, "eval_lm", side_effect=keep):
+        eval_lm(byte_data, checkpoint, gen_subset="valid", valid_streams=3, tokens_per_sample=7)
     bits, tokens = loss_by_hand(checkpoint, byte_data, "valid", 3)
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
 
@@ -76,7 +59,7 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
         byte_data, tmp_path / "c", max_update=30, task="language_modeling", valid_streams=None, tokens_per_sample=40
     )
     assert float(json_logs(samples, "valid")[-1]["valid_loss"]) < 6
-    log = run("eval-lm", byte_data, "--path", tmp_path / "c/checkpoint_last.pt", "--gen-subset", "valid", "--cpu")
+    log = eval_lm(byte_data, tmp_path / "c/checkpoint_last.pt", gen_subset="valid", task=None)
     assert "Loss (base 2)" in log
 
 
@@ -158,33 +141,19 @@ def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
 
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    log = run(
-        "eval-lm",
+    log = eval_lm(
         byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
         tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid1",
-        "--model-overrides",
-        "{'decoder_layers_to_keep': '0,2'}",
+        gen_subset="valid1",
+        model_overrides="{'decoder_layers_to_keep': '0,2'}",
     )
     assert "Loss (base 2)" in log
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        run(
-            "eval-lm",
+        eval_lm(
             byte_data,
-            "--task",
-            "streaming_lm",
-            "--path",
             tmp_path / "checkpoint_last.pt",
-            "--cpu",
-            "--gen-subset",
-            "valid1",
-            "--model-overrides",
-            "{'decoder_layers_to_keep': '0,3'}",
+            gen_subset="valid1",
+            model_overrides="{'decoder_layers_to_keep': '0,3'}",
         )
 
 
@@ -229,17 +198,7 @@ def test_named_architecture(byte_data, tmp_path):
     options = model.decoder.options
     assert (options.attention_span, options.decoder_layers, options.attention_dropout) == (9, 2, 0.2)
     assert options.memory_projections == "per-layer"
-    log = run(
-        "eval-lm",
-        byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid1",
-    )
+    log = eval_lm(byte_data, tmp_path / "checkpoint_last.pt", gen_subset="valid1")
     assert "Loss (base 2)" in log
 
 

@@ -22,8 +22,8 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
-from tests.cli.checkpoints import interactive, load  # noqa: E402
-from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
+from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
+from tests.cli.fairseq_commands import parameters, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
@@ -81,8 +81,7 @@ def test_logits_and_perplexity(exported, byte_data, arch):
             start = cache.get_seq_length() - len(block)
             targets = tokens[start + 1 : start + 1 + len(block)]
             nats -= output.logits[0].log_softmax(-1).double().gather(1, targets[:, None]).sum().item()
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "valid",
-              "--valid-streams", 1, "--tokens-per-sample", 64)  # fmt: skip
+    log = eval_lm(byte_data, checkpoint, gen_subset="valid", valid_streams=1, tokens_per_sample=64)
     bits = float(re.search(r"Loss \(base 2\): ([\d.]+)", log).group(1))
     assert nats / torch.log(torch.tensor(2.0)).item() / (len(tokens) - 1) == pytest.approx(bits, abs=6e-5)
 
@@ -127,8 +126,7 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
     assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
     assert (tmp_path / "dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[::2]
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "back.pt", "--cpu",
-              "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 64)  # fmt: skip
+    log = eval_lm(byte_data, tmp_path / "back.pt", gen_subset="valid", valid_streams=2, tokens_per_sample=64)
     assert "Loss (base 2)" in log
 
 
