@@ -89,6 +89,12 @@ TRAINING = dict(
 )
 
 
+# Of the options above, those that an LSTM does not have.
+NO_LAYERS_OF_A_TRANSFORMER = dict.fromkeys(
+    ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
+)
+
+
 def train(data, save_dir, **changes) -> str:
     """Train a tiny model in this process."""
     return run("train", *training_arguments(data, save_dir, **changes))

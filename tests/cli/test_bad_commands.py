@@ -156,6 +156,7 @@ EVALUATION = [
     ),
     ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
+    ("fairseq-eval-lm", ["--max-tokens", "400"], "--max-tokens has no meaning on streams"),
     ("fairseq-eval-lm", ["--context-window", "4"], "--context-window has no meaning on streams"),
     ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
     ("fairseq-eval-lm", ["--gen-subset", ""], "--gen-subset: the name of a split is empty"),
