@@ -14,7 +14,6 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fb_fairseq.models
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
@@ -119,9 +118,10 @@ def build(row: Row, task: str, *more: str):
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     names = ("source_dictionary", "target_dictionary")
     setup = argparse.Namespace(**dict.fromkeys(names, words))
+    dataclass = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY[row.arch])
+    cfg = dataclass.from_namespace(args) if dataclass else args
     with torch.device("meta"):
-        cfg = convert_namespace_to_omegaconf(args).model
-        return models.build_model(cfg, setup), cfg
+        return models.ARCH_MODEL_REGISTRY[row.arch].build_model(cfg, setup), cfg
 
 
 def megabytes(count: int) -> str:

@@ -3,7 +3,7 @@
 import math
 import re
 
-from tests.cli.fairseq_commands import run
+from tests.cli.fairseq_commands import options, run
 
 
 def load(checkpoint, data):
@@ -30,9 +30,15 @@ def loss_by_hand(checkpoint, data, split, streams):
     return bits, n
 
 
-def interactive(data, checkpoint, folder, prompts, *options):
+def eval_lm(data, checkpoint, *arguments, **changes):
+    """fairseq-eval-lm's log."""
+    values = {**dict(task="streaming_lm", path=checkpoint, cpu=True), **changes}
+    return run("eval-lm", data, *options(values), *arguments)
+
+
+def interactive(data, checkpoint, folder, prompts, *more):
     """The D- lines of fairseq-interactive, best hypothesis of each prompt."""
     (folder / "prompts").write_text("".join(f"{prompt}\n" for prompt in prompts))
     arguments = ["--task", "streaming_lm", "--path", checkpoint, "--cpu", "--input", folder / "prompts"]
-    log = run("interactive", data, *arguments, *options)
+    log = run("interactive", data, *arguments, *more)
     return [re.findall(rf"^D-{i}\t[^\t]*\t(.*)$", log, re.M)[0] for i in range(len(prompts))]

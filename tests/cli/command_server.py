@@ -31,6 +31,17 @@ from tests.conftest import REPOSITORY
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
 READY = b"ready"
+USUAL_CHOICES = [  # kinds of fairseq's parsers, and choices for which its configuration is composed beforehand
+    ("training", "--task streaming_lm --arch feedback_transformer_lm --criterion lm_loss --optimizer adam"),
+    (
+        "training",
+        "--task translation --arch feedback_decoder --criterion label_smoothed_cross_entropy --optimizer adam",
+    ),
+    ("eval_lm", "--path a --task streaming_lm"),
+    ("validation", "--path a --task streaming_lm"),
+    ("generation", "--path a"),
+    ("interactive_generation", "--path a --task streaming_lm"),
+]
 
 
 class Result(NamedTuple):
@@ -233,15 +244,22 @@ def serve(path: str) -> None:
         for name in COMMANDS
     }
     import torch._dynamo  # noqa: F401  when the first optimizer is made
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     import fb_fairseq.models  # noqa: F401  forked processes find it imported
     import fb_fairseq.tasks  # noqa: F401
     from fb_fairseq.commands import COMMANDS as OWN
     from fb_fairseq.commands import main
+    from tests.cli.quick_composition import quick_composition
 
     for command in OWN.values():
         importlib.import_module(command.module)
     programs[OWN_COMMANDS] = main
+    quick_composition().__enter__()
+    for kind, *choices in USUAL_CHOICES:
+        parser = getattr(options, f"get_{kind}_parser")()
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *" ".join(choices).split()]))
     gc.collect()
     gc.freeze()  # a garbage collection in a command takes a third of a second otherwise
     os.write(ready, READY + b"\n")

@@ -1,12 +1,18 @@
 """Data for whole commands: a made-up text, so that no file from outside is needed."""
 
+import fcntl
+import os
 import random
 
 import pytest
 
 from fb_fairseq.commands import preprocess_bytes
+from tests.cli import parallel_text
 from tests.cli.command_server import CommandServer
+from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, train
 from tests.cli.words import write_word_data
+
+ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
 
 
 def made_up_text(length: int, seed: int) -> bytes:
@@ -36,16 +42,70 @@ def commands():
 
 
 @pytest.fixture(scope="session")
-def byte_data(tmp_path_factory):
-    """Folder of ``write_byte_data``."""
-    folder = tmp_path_factory.mktemp("bytes")
-    write_byte_data(folder)
-    return folder
+def made_once(tmp_path_factory):
+    """Make a folder's files once for all processes of pytest-xdist: ``made_once(name, make)`` returns the folder."""
+    folders = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folders = folders.parent
+
+    def made(name, make):
+        folder = folders / f"made-{name}"
+        folder.mkdir(exist_ok=True)
+        with open(folder / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / ".made").exists():
+                make(folder)
+                (folder / ".made").touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def word_data(tmp_path_factory):
+def byte_data(made_once):
+    """Folder of ``write_byte_data``."""
+    return made_once("bytes", write_byte_data)
+
+
+@pytest.fixture(scope="session")
+def word_data(made_once):
     """Data of ``write_word_data``."""
-    folder = tmp_path_factory.mktemp("words")
-    write_word_data(folder)
-    return folder / "bin"
+    return made_once("words", write_word_data) / "bin"
+
+
+@pytest.fixture(scope="session")
+def parallel_data(made_once):
+    """Data of ``parallel_text.preprocess``."""
+    return made_once("parallel", parallel_text.preprocess) / "data"
+
+
+@pytest.fixture(scope="session")
+def language_models(byte_data, made_once):
+    """A byte model's checkpoint for each architecture, trained a little."""
+    options = dict(max_update=60, disable_validation=True, no_epoch_checkpoints=True)
+    result = {}
+    for arch in ARCHITECTURES:
+        changes = {**options, **(NO_LAYERS_OF_A_TRANSFORMER if arch == "streaming_lstm_lm" else {})}
+        folder = made_once(
+            arch, lambda folder, arch=arch, changes=changes: train(byte_data, folder, arch=arch, **changes)
+        )
+        result[arch] = folder / "checkpoint_last.pt"
+    return result
+
+
+@pytest.fixture(scope="session")
+def translation_models(parallel_data, made_once):
+    """A folder with the checkpoints and logs of a Feedback model, trained with BLEU on the validation set, and of a
+    vanilla one."""
+    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
+    bleu.update(maximize_best_checkpoint_metric=True)
+
+    def make(folder):
+        for name, changes in {
+            "feedback": dict(max_update=150, update_freq=2, validate_interval=5, **bleu),
+            "vanilla": dict(arch="transformer", max_update=100, disable_validation=True),
+        }.items():
+            log = parallel_text.train(parallel_data, folder / name, **changes)
+            (folder / name / "log").write_text(log)
+
+    return made_once("translation", make)

@@ -4,10 +4,8 @@ import contextlib
 import io
 import json
 import logging
-import os
 import re
 import socket
-import subprocess
 import sys
 from unittest import mock
 
@@ -25,6 +23,7 @@ def run(command: str, *arguments) -> str:
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this where the package is not imported yet
     import fb_fairseq.tasks  # noqa: F401
+    from tests.cli.quick_composition import quick_composition
 
     module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
     for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):  # where fairseq keeps its best
@@ -39,7 +38,7 @@ def run(command: str, *arguments) -> str:
     root.setLevel(logging.INFO)
     try:
         with mock.patch.object(sys, "argv", [f"fairseq-{command}", *arguments, "--user-dir", PLUGIN]):
-            with contextlib.redirect_stdout(log):
+            with contextlib.redirect_stdout(log), quick_composition():
                 module.cli_main()
     finally:
         root.removeHandler(handler)
@@ -51,31 +50,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def start(command: str, *arguments, processes: int = 1, backend: str = "legacy_ddp", **options) -> subprocess.Popen:
-    """Start ``fairseq-<command> --user-dir …`` as a process of its own, or as several under torchrun."""
-    program = [os.path.join(os.path.dirname(sys.executable), f"fairseq-{command}")]
-    if processes > 1:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-        program = [*launcher, "--master-port", str(free_port()), *program]
-        arguments = [*arguments, "--distributed-backend", "gloo", "--ddp-backend", backend]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(
-        [*program, *map(str, arguments), "--user-dir", PLUGIN],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
-
-
-def finish(process: subprocess.Popen, timeout: int = 240) -> str:
-    """Wait for it. Returns its output; fails with it where the command failed."""
-    output, _ = process.communicate(timeout=timeout)
-    assert process.returncode == 0, output[-3000:]
-    return output
 
 
 def options(values: dict) -> list:
@@ -115,6 +89,12 @@ TRAINING = dict(
 )
 
 
+# Of the options above, those that an LSTM does not have.
+NO_LAYERS_OF_A_TRANSFORMER = dict.fromkeys(
+    ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
+)
+
+
 def train(data, save_dir, **changes) -> str:
     """Train a tiny model in this process."""
     return run("train", *training_arguments(data, save_dir, **changes))
@@ -130,6 +110,31 @@ def training_arguments(data, save_dir, **changes) -> list:
 def json_logs(log: str, tag: str) -> list:
     """The values logged under a tag with ``--log-format json``."""
     return [json.loads(found) for found in re.findall(rf"\| {tag} \| (\{{.*\}})", log)]
+
+
+DISTRIBUTED = ["--distributed-backend", "gloo", "--user-dir", PLUGIN, "--ddp-backend"]
+
+
+def start_two_processes(commands, data, save_dir, backend="legacy_ddp", **changes) -> list:
+    """Start to train a tiny model in two processes, in the environment that torchrun gives them."""
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    arguments = [*training_arguments(data, save_dir, **changes), *DISTRIBUTED, backend]
+    return [
+        commands.start(
+            *("fairseq-train", *arguments),
+            printed=save_dir.with_name(f"{save_dir.name}.log{rank}"),
+            environment={**job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+
+
+def train_in_two_processes(commands, data, save_dir, **changes) -> str:
+    """Train a tiny model in two processes. Returns the first one's log."""
+    processes = start_two_processes(commands, data, save_dir, **changes)
+    for process in processes:
+        assert process.wait() == 0, process.lines()[-20:]
+    return "\n".join(processes[0].lines())
 
 
 def parameters(checkpoint) -> dict:

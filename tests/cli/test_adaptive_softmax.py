@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.checkpoints import load
+from tests.cli.checkpoints import eval_lm, load
 from tests.cli.fairseq_commands import json_logs, run, train
 from tests.cli.words import ADAPTIVE
 
@@ -45,22 +45,13 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
     assert last < first - 0.5
     biases = [p for name, p in model.decoder.adaptive_softmax.named_parameters() if name.endswith("bias")]
     assert len(biases) == (3 if bias else 0) and all(p.abs().max() > 0 for p in biases)  # they are trained
-    out = run(
-        "eval-lm",
+    out = eval_lm(
         word_data,
-        "--task",
-        "streaming_lm",
-        "--path",
         tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid",
-        "--valid-streams",
-        2,
-        "--tokens-per-sample",
-        7,
-        "--softmax-batch",
-        16,
+        gen_subset="valid",
+        valid_streams=2,
+        tokens_per_sample=7,
+        softmax_batch=16,
     )
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / n, abs=1e-4)
 

@@ -10,8 +10,8 @@ from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.models import load_corpus, load_model
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
-from tests.cli.checkpoints import loss_by_hand
-from tests.cli.fairseq_commands import assert_same_parameters, finish, json_logs, run, start, train, training_arguments
+from tests.cli.checkpoints import eval_lm, loss_by_hand
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, run, train, train_in_two_processes
 
 # As the paper trains on characters (§5.1), but for the sizes.
 PAPER = dict(
@@ -39,20 +39,8 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
     assert last < first - 1
     bits, _ = loss_by_hand(tmp_path / "a/checkpoint_last.pt", byte_data, "valid", 3)
     assert float(json_logs(log, "valid")[-1]["valid_total_bits"]) == pytest.approx(bits, rel=1e-6)
-    out = run(
-        "eval-lm",
-        byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        tmp_path / "a/checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid",
-        "--valid-streams",
-        3,
-        "--tokens-per-sample",
-        7,
+    out = eval_lm(
+        byte_data, tmp_path / "a/checkpoint_last.pt", gen_subset="valid", valid_streams=3, tokens_per_sample=7
     )
     assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) == pytest.approx(bits / 400, abs=1e-4)
     path = str(tmp_path / "a/checkpoint_last.pt")
@@ -104,12 +92,11 @@ def test_decay_with_the_optimizers_state(byte_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes(byte_data, tmp_path):
+def test_two_processes(commands, byte_data, tmp_path):
     """They equal ``--update-freq 2``: the clipped gradient is the one of all processes."""
     common = dict(PAPER, max_update=8, disable_validation=True)
-    process = start("train", *training_arguments(byte_data, tmp_path / "a", **common), processes=2)
+    train_in_two_processes(commands, byte_data, tmp_path / "a", **common)
     train(byte_data, tmp_path / "b", update_freq=2, **common)
-    finish(process)
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 

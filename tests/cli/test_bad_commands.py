@@ -9,6 +9,9 @@ import pytest
 import torch
 from fairseq.data import indexed_dataset
 
+from fb_fairseq.commands import preprocess_bytes
+from fb_fairseq.errors import UserError
+from tests.cli.checkpoints import eval_lm
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
 from tests.conftest import REPOSITORY
@@ -70,6 +73,18 @@ TRAIN = [
     (["--save-dir", "{file}"], "file/dummy: Not a directory"),
     (["--save-dir", "{file}/below"], "file"),
     (["--train-subset", "nowhere"], "nowhere: the split is missing"),
+    (["--decoder-attention-heads", "3"], "--decoder-attention-heads 3.*--decoder-head-dim"),
+    (["--attention-span", "0"], "--attention-span 0"),
+    (["--memory-composition", "top"], "--memory-composition top: unknown.*layer:<l>"),
+    (["--memory-composition", "layer:3"], "--memory-composition layer:3.*layer:2"),
+    (["--memory-projections", "none"], "--memory-projections"),
+    (["--batch-size", "4000"], "--batch-size.*4000 streams.*3001 tokens"),
+    (["--valid-streams", "500"], "--valid-streams: 500 streams.*400 tokens"),
+    (["--valid-streams", "0"], "--valid-streams 0"),
+    (["--tokens-per-sample", "0"], "--tokens-per-sample 0"),
+    (["--max-tokens-valid", "100"], "--max-tokens-valid has no meaning on streams"),
+    (["--skip-remainder-batch"], "--skip-remainder-batch"),
+    (["--relative-positions", "none", "--decoder-learned-pos"], "--decoder-learned-pos.*stream"),
 ]
 
 
@@ -83,6 +98,34 @@ def test_training(commands, byte_data, tmp_path, arguments, message):
     arguments = [argument.format(folder=tmp_path, file=file) for argument in arguments]
     refused(commands.run("fairseq-train", byte_data, *options(values), "--user-dir", PLUGIN, *arguments), message)
     assert not list(tmp_path.glob("ck/*")) and file.read_text() == "text"
+
+
+def test_missing_and_empty_data(byte_data, tmp_path):
+    with pytest.raises(UserError, match="nowhere/dict.txt: no such file"):
+        train("nowhere", tmp_path / "ck", max_update=3)
+    data = tmp_path / "data"
+    shutil.copytree(byte_data, data)
+    preprocess_bytes.write_split(str(data / "train"), [], preprocess_bytes.byte_dictionary(), False)
+    with pytest.raises(UserError, match="data/train: the split is empty.*--train-subset"):
+        train(data, tmp_path / "ck", max_update=3)
+    (data / "valid.bin").unlink()
+    (data / "valid.idx").unlink()
+    with pytest.raises(UserError, match="data/valid: the split is missing.*--valid-subset"):
+        train(data, tmp_path / "ck", max_update=3)
+
+
+def test_dictionary_of_another_size(byte_data, trained, tmp_path):
+    """In evaluation and when a run is resumed: the same line, not a list of shapes."""
+    shutil.copytree(trained, tmp_path / "ck")
+    data = tmp_path / "data"
+    shutil.copytree(byte_data, data, ignore=shutil.ignore_patterns("checksums.json"))
+    with open(data / "dict.txt", "a") as file:
+        file.write("one 1\ntwo 1\n")
+    message = "dict.txt: .*260 symbols.*262.*--srcdict"
+    with pytest.raises(UserError, match=message):
+        eval_lm(data, tmp_path / "ck/checkpoint_last.pt")
+    with pytest.raises(UserError, match=message):
+        train(data, tmp_path / "ck", max_update=6)
 
 
 def test_without_architecture(commands, byte_data):
@@ -113,6 +156,8 @@ EVALUATION = [
     ),
     ("fairseq-eval-lm", ["--batch-size", "3", "--valid-streams", "4"], "--batch-size 3, --valid-streams 4: both"),
     ("fairseq-eval-lm", ["--sample-break-mode", "eos"], "--sample-break-mode eos"),
+    ("fairseq-eval-lm", ["--max-tokens", "400"], "--max-tokens has no meaning on streams"),
+    ("fairseq-eval-lm", ["--context-window", "4"], "--context-window has no meaning on streams"),
     ("fairseq-eval-lm", ["--gen-subset", "nowhere"], "nowhere: the split is missing"),
     ("fairseq-eval-lm", ["--gen-subset", ""], "--gen-subset: the name of a split is empty"),
     (

@@ -6,15 +6,7 @@ import torch
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from tests.cli.conftest import made_up_text
-from tests.cli.fairseq_commands import (
-    assert_same_parameters,
-    finish,
-    json_logs,
-    parameters,
-    start,
-    train,
-    training_arguments,
-)
+from tests.cli.fairseq_commands import assert_same_parameters, json_logs, parameters, train, train_in_two_processes
 
 # 8 streams of 375 or 376 steps: 5 iterations of 8 streams x 2 steps, 5 of 4 x 4, then 2 x 8.
 WARMUP = dict(
@@ -121,11 +113,11 @@ def test_later_epochs_and_shards_count_the_iterations_before(byte_data, tmp_path
 
 
 @pytest.mark.parametrize("stops", [(12,), pytest.param((7, 20), marks=pytest.mark.slow)])
-def test_two_processes_equal_update_freq_two(byte_data, tmp_path, stops):
+def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path, stops):
     """Each process keeps the memory of its own streams, over doublings and a stop; with spans that adapt."""
     run = dict(**WARMUP, attention_span=60, adaptive_span=True, adaptive_span_ramp=4, adaptive_span_loss=0.002)
     for stop in stops:
-        finish(start("train", *training_arguments(byte_data, tmp_path / "two", **run, max_update=stop), processes=2))
+        train_in_two_processes(commands, byte_data, tmp_path / "two", **run, max_update=stop)
         log = train(byte_data, tmp_path / "one", **run, max_update=stop, update_freq=2)
     assert "no memory of the streams" not in log
     assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")

@@ -17,17 +17,6 @@ from tests.cli.fairseq_commands import run, train
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
 
 
-@pytest.fixture(scope="module")
-def checkpoints(byte_data, tmp_path_factory):
-    """A checkpoint of each model, trained a little."""
-    result = {}
-    for arch in MODELS:
-        folder = tmp_path_factory.mktemp(arch)
-        train(byte_data, folder, arch=arch, max_update=60, disable_validation=True, no_epoch_checkpoints=True)
-        result[arch] = folder / "checkpoint_last.pt"
-    return result
-
-
 def hub(checkpoint, data):
     from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
 
@@ -43,12 +32,12 @@ def log_probs(model, dictionary, tokens):
 
 @pytest.mark.parametrize("arch", MODELS)
 @pytest.mark.parametrize("storage", ["keys-values", "vectors"])
-def test_greedy_is_the_full_forwards_argmax(byte_data, checkpoints, tmp_path, arch, storage):
+def test_greedy_is_the_full_forwards_argmax(byte_data, language_models, tmp_path, arch, storage):
     """Prompts of different lengths in one batch; a prompt holds a newline."""
     prompts = [r"al\nb", "a", "mi\\x20no "]
     out = interactive(
         byte_data,
-        checkpoints[arch],
+        language_models[arch],
         tmp_path,
         prompts,
         "--beam",
@@ -62,7 +51,7 @@ def test_greedy_is_the_full_forwards_argmax(byte_data, checkpoints, tmp_path, ar
         "--model-overrides",
         f"{{'memory_storage': '{storage}'}}",
     )
-    interface = hub(checkpoints[arch], byte_data)
+    interface = hub(language_models[arch], byte_data)
     model, dictionary = interface.models[0], interface.tgt_dict
     for prompt, line in zip(prompts, out):
         tokens = [dictionary.index(symbol) for symbol in byte_codec.encode(byte_codec.unescape(prompt.strip()))]
@@ -135,12 +124,12 @@ def test_beam_equals_exhaustive_search(tmp_path, arch):
         ["--diverse-beam-groups", 2, "--beam", 4],
     ],
 )
-def test_search_strategies(byte_data, checkpoints, tmp_path, options):
-    out = interactive(byte_data, checkpoints[MODELS[0]], tmp_path, ["ab", "c"], "--max-len-b", 20, *options)
+def test_search_strategies(byte_data, language_models, tmp_path, options):
+    out = interactive(byte_data, language_models[MODELS[0]], tmp_path, ["ab", "c"], "--max-len-b", 20, *options)
     assert out[0].startswith("ab") and out[1].startswith("c")
 
 
-def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, checkpoints, tmp_path):
+def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, language_models, tmp_path):
     documents = [b"one\ntwo ", b"b"]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
     arguments = [
@@ -148,7 +137,7 @@ def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, checkpoints
         "--task",
         "streaming_lm",
         "--path",
-        checkpoints[MODELS[0]],
+        language_models[MODELS[0]],
         "--cpu",
         "--max-len-b",
         25,
@@ -168,9 +157,9 @@ def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, checkpoints
         run("generate", *arguments)
 
 
-def test_hub_interface(byte_data, checkpoints):
+def test_hub_interface(byte_data, language_models):
     """Plain text in and out, newlines included; scores are the full forward's."""
-    interface = hub(checkpoints[MODELS[0]], byte_data)
+    interface = hub(language_models[MODELS[0]], byte_data)
     assert interface.sample("al\nb", beam=2, max_len_b=20).startswith("al\nb")
     one, other = interface.sample(["a", "dee ba"], sampling=True, max_len_b=20)
     assert one.startswith("a") and other.startswith("dee ba")
@@ -189,27 +178,27 @@ def test_hub_interface(byte_data, checkpoints):
         (r"a\q", [], r"unknown escape \\q.*xHH"),
     ],
 )
-def test_bad_prompts(byte_data, checkpoints, tmp_path, prompt, options, message):
+def test_bad_prompts(byte_data, language_models, tmp_path, prompt, options, message):
     with pytest.raises(UserError, match=message) as error:
-        interactive(byte_data, checkpoints[MODELS[0]], tmp_path, [prompt], *options)
+        interactive(byte_data, language_models[MODELS[0]], tmp_path, [prompt], *options)
     assert "\n" not in str(error.value)
 
 
-def test_unknown_words_are_named(byte_data, checkpoints):
+def test_unknown_words_are_named(byte_data, language_models):
     """(In bytes none is unknown.)"""
-    task = hub(checkpoints[MODELS[0]], byte_data).task
+    task = hub(language_models[MODELS[0]], byte_data).task
     with pytest.raises(UserError, match="prompt 2: 'word' is not in dict.txt.*<unk>"):
         task.get_interactive_tokens_and_lengths(["a <unk>", "b word"], lambda line: line)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", MODELS)
-def test_endless_stream(byte_data, checkpoints, arch):
+def test_endless_stream(byte_data, language_models, arch):
     """20,000 tokens: the state has one size from the span on, and nothing else grows."""
     import gc
     import tracemalloc
 
-    decoder = hub(checkpoints[arch], byte_data).models[0].decoder
+    decoder = hub(language_models[arch], byte_data).models[0].decoder
     state, sizes = {}, []
     tokens = torch.randint(4, 260, (2, 20_000))
     with torch.no_grad():

@@ -9,13 +9,6 @@ from tests.cli.fairseq_commands import parameters
 from tests.golden import recipe
 
 
-@pytest.fixture(scope="module")
-def parallel_data(tmp_path_factory):
-    from tests.cli.parallel_text import preprocess
-
-    return preprocess(tmp_path_factory.mktemp("parallel"))
-
-
 @pytest.mark.parametrize("case", [*recipe.LANGUAGE_MODELS, *recipe.TRANSLATION])
 def test_golden(case, byte_data, parallel_data, tmp_path):
     """The same logits, losses, continuations; and the same parameters after one more update with the stream memory."""

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 import torch
 
 from tests.cli.fairseq_commands import PLUGIN, options, run
@@ -15,23 +14,21 @@ from tests.conftest import REPOSITORY
 STREAMS = ["dataset.batch_size=8", "task.valid_streams=4"]
 
 
-def hydra_train(yaml, data, save_dir, *overrides):
+def hydra_arguments(yaml, data, save_dir, *overrides):
     folder, name = os.path.split(yaml)
-    return subprocess.run(
-        [os.path.join(os.path.dirname(sys.executable), "fairseq-hydra-train")]
-        + ["--config-dir", str(REPOSITORY / "examples" / folder), "--config-name", name]
-        + [f"common.user_dir={PLUGIN}", f"task.data={data}", f"checkpoint.save_dir={save_dir}", "common.cpu=true"]
-        + ["optimization.max_update=4", "dataset.ignore_unused_valid_subsets=true", *overrides],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
-        cwd=save_dir.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return [
+        *("--config-dir", REPOSITORY / "examples" / folder, "--config-name", name),
+        *(f"common.user_dir={PLUGIN}", f"task.data={data}", f"checkpoint.save_dir={save_dir}", "common.cpu=true"),
+        *("optimization.max_update=4", "dataset.ignore_unused_valid_subsets=true", *overrides),
+    ]
 
 
-def test_mistakes_are_one_line(byte_data, tmp_path):
-    """hydra passes errors on; on Python 3.10 its own report fails."""
+LANGUAGE_MODEL = "language_modeling/hydra/feedback_small"
+
+
+def test_mistakes_are_one_line(commands, byte_data, tmp_path):
+    """hydra passes errors on; on Python 3.10 its own report fails. A named architecture, which fairseq would silently
+    ignore, is refused with what to give instead."""
     for override, message in (
         ("model.attention_span=0", "--attention-span 0: "),
         (
@@ -39,36 +36,33 @@ def test_mistakes_are_one_line(byte_data, tmp_path):
             "model.attention_span=abc: Value 'abc' could not be converted to Integer; FB_FAIR",
         ),
         ("optimization.lr=[-1]", "--lr .-1.0.: "),
+        ("model._name=feedback_transformer_lm_char_ptb", ".*hydra-train cannot resolve named architectures; give"),
     ):
-        done = hydra_train("language_modeling/hydra/feedback_small", byte_data, tmp_path / "ck", override, *STREAMS)
-        line = done.stderr.splitlines()[-1]
-        assert done.returncode == 2 and re.match(f"fairseq-hydra-train: error: {message}", line), done.stderr
-        assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "feedback_transformer_lm_char_ptb"])
-def test_language_model(byte_data, tmp_path, arch):
-    """It trains; a named architecture, which fairseq would silently ignore, is refused with what to give instead."""
-    done = hydra_train(
-        "language_modeling/hydra/feedback_small",
-        byte_data,
-        tmp_path / "ck",
-        *(f"model._name={arch}", *STREAMS),
-    )
-    output = done.stdout + done.stderr
-    if arch == "feedback_transformer_lm":
-        assert done.returncode == 0, output[-2000:]
-        assert (tmp_path / "ck/checkpoint_last.pt").exists()
-    else:
-        assert done.returncode != 0 and "hydra-train cannot resolve named architectures; give" in output
+        arguments = hydra_arguments(LANGUAGE_MODEL, byte_data, tmp_path / "ck", override, *STREAMS)
+        result = commands.run("fairseq-hydra-train", *arguments, folder=tmp_path)
+        assert result.status == 2 and re.match(f"fairseq-hydra-train: error: {message}", result.errors[-1])
+        assert not any("Traceback" in line for line in result.errors)
         assert not (tmp_path / "ck/checkpoint_last.pt").exists()
 
 
-def test_translation(tmp_path):
+def test_language_model(byte_data, tmp_path):
+    """In a process that has not loaded the plugin yet."""
+    program = os.path.join(os.path.dirname(sys.executable), "fairseq-hydra-train")
+    arguments = hydra_arguments(LANGUAGE_MODEL, byte_data, tmp_path / "ck", *STREAMS)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    pipes = dict(capture_output=True, text=True, timeout=120)
+    done = subprocess.run([program, *map(str, arguments)], env=environment, cwd=tmp_path, **pipes)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    assert (tmp_path / "ck/checkpoint_last.pt").exists()
+
+
+def test_translation(commands, tmp_path):
     """It trains, and some of its checkpoint's layers generate."""
     data = preprocess(tmp_path, joined_dictionary=True)
-    done = hydra_train("translation/hydra/feedback_decoder_small", data, tmp_path / "ck", "dataset.max_tokens=300")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    yaml = "translation/hydra/feedback_decoder_small"
+    arguments = hydra_arguments(yaml, data, tmp_path / "ck", "dataset.max_tokens=300")
+    result = commands.run("fairseq-hydra-train", *arguments, folder=tmp_path)
+    assert result.status == 0, result.errors[-20:]
     saved = torch.load(tmp_path / "ck/checkpoint_last.pt", weights_only=True)
     assert saved["cfg"]["model"]["decoder_layers"] == 2 and "decoder" not in saved["cfg"]["model"]
     assert saved["cfg"]["model"]["decoder_embed_dim"] == 128, "the encoder's, as on a command line"

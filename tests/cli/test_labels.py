@@ -11,6 +11,7 @@ from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.errors import UserError
 from fb_fairseq.reproduction.synthetic_tasks.command import main as make_task
+from tests.cli.checkpoints import eval_lm
 from tests.cli.fairseq_commands import json_logs, run, train
 
 
@@ -161,18 +162,7 @@ def test_bad_input(walks, trained, byte_data, tmp_path, capsys):
     with pytest.raises(
         UserError, match="fairseq-eval-lm scores the next symbol.*use python -m fb_fairseq evaluate-labels"
     ):
-        run(
-            "eval-lm",
-            walks,
-            "--task",
-            "streaming_lm",
-            "--labels",
-            "--path",
-            checkpoint,
-            "--gen-subset",
-            "test",
-            "--cpu",
-        )
+        eval_lm(walks, checkpoint, labels=True, gen_subset="test")
     with pytest.raises(UserError, match="dict.input.txt: no such file; --labels needs data"):
         train(byte_data, tmp_path / "a", **SETTING)
     with pytest.raises(UserError, match="dict.txt: no such file"):

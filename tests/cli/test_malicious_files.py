@@ -8,7 +8,6 @@ import torch
 
 from fb_fairseq.errors import UserError
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
-from tests.cli.parallel_text import TINY, preprocess
 from tests.malicious import code, flip, malicious_files
 
 
@@ -144,18 +143,9 @@ def test_training_from_a_malicious_file(commands, byte_data, malicious, tmp_path
     assert result.status == 2 and "objects that are not data" in line and not marker.exists()
 
 
-@pytest.fixture(scope="module")
-def translation(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("translation")
-    data = preprocess(folder)
-    run("train", data, *_options(folder))
-    return data, folder / "checkpoint_last.pt"
-
-
-def _options(folder):
-    from tests.cli.fairseq_commands import options
-
-    return options({**TINY, "max_update": 1, "disable_validation": True, "save_dir": folder, "log_format": "none"})
+@pytest.fixture
+def translation(parallel_data, translation_models):
+    return parallel_data, translation_models / "feedback/checkpoint_last.pt"
 
 
 def with_option(path, changed, name, value):

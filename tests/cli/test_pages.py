@@ -34,72 +34,75 @@ def small(text: str) -> str:
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
 
 
-def run(folder: Path, language: str, text: str) -> str:
-    """Run a block, all of whose commands have to succeed. Returns what it printed."""
-    command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
-    environment = {
-        **os.environ,
-        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-        "PYTHONPATH": str(REPOSITORY),
-        "PYTHONWARNINGS": "ignore",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{text}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
+class Clone:
+    """What the pages presume: a clone with an environment, whose commands the server runs, and texts."""
+
+    def __init__(self, folder: Path, commands):
+        self.folder, self.commands = folder, commands
+        (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
+        (folder / "examples").symlink_to(REPOSITORY / "examples")
+        (folder / ".venv/bin").mkdir(parents=True)
+        (folder / ".venv/bin/activate").write_text(f"export PATH={commands.programs}:$PATH\n")
+        for seed, split in enumerate(("train", "valid", "test")):
+            (folder / f"{split}.txt").write_bytes(made_up_text(2000, seed))
+            write_pairs(folder / split, pairs(200 if split == "train" else 10, seed))
+
+    def run(self, language: str, text: str) -> str:
+        """Run a block, all of whose commands have to succeed; of Python, in a new process. Returns what it printed."""
+        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        environment = {
+            **os.environ,
+            "PATH": f"{self.commands.programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",
+        }
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{text}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+    def run_page(self, page: str, *left_out: str) -> None:
+        """Run the blocks of a page but for those that start so."""
+        for language, text in blocks(page):
+            if not text.startswith(left_out or ("…",)):
+                self.run(language, small(text))
+
+
+@pytest.fixture(scope="module")
+def readme(commands, tmp_path_factory):
+    """A clone in which the README's blocks have run: other pages use what they make. And what they have printed."""
+    clone = Clone(tmp_path_factory.mktemp("clone"), commands)
+    return clone, {text: clone.run(language, small(text)) for language, text in blocks("README.md")}
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """What the pages presume: a clone with an environment, and texts."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
-    (folder / ".venv").symlink_to(sys.prefix)
-    for seed, split in enumerate(("train", "valid", "test")):
-        (folder / f"{split}.txt").write_bytes(made_up_text(2000, seed))
-        write_pairs(folder / split, pairs(200 if split == "train" else 10, seed))
-    return folder
+def clone(readme):
+    return readme[0]
 
 
-def test_readme(folder):
+def test_readme(readme):
     """Training runs on the words that it prepares, too."""
-    output = {text: run(folder, language, small(text)) for language, text in blocks("README.md")}
+    clone, output = readme
     printed = "\n".join(output.values())
     assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
     train = next(text for text in output if "fairseq-train data-bin" in text)
     command = re.search(r"^fairseq-train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
-    run(folder, "bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
-
-
-def readme_paragraphs(folder, start: str, count: int) -> None:
-    """Run the first paragraphs of the README's block that starts so: other pages use what it makes."""
-    (text,) = [text for _, text in blocks("README.md") if text.startswith(start)]
-    run(folder, "bash", small("\n\n".join(text.split("\n\n")[:count])))
-
-
-@pytest.fixture
-def language_model(folder):
-    readme_paragraphs(folder, "source .venv", 2)
-    return folder
+    clone.run("bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
 
 
 @pytest.mark.parametrize("page", ["faq", "generation", "initialisation", "streams"])
-def test_language_modelling(language_model, page):
-    for language, text in blocks(f"docs/{page}.md"):
-        if not text.startswith("mkdir imported"):  # tests/reproduction/import_original has such checkpoints
-            run(language_model, language, small(text))
+def test_language_modelling(clone, page):
+    clone.run_page(f"docs/{page}.md", "mkdir imported")  # tests/reproduction/import_original has such
 
 
-def test_looking_inside(language_model):
+def test_looking_inside(clone):
     """On one checkpoint, which stands for both."""
     for name in ("a.pt", "b.pt"):
-        (language_model / name).symlink_to(language_model / "checkpoints/checkpoint_best.pt")
-    (language_model / "DATA-BIN").symlink_to(language_model / "data-bin")
-    for language, text in blocks("docs/looking-inside.md"):
-        run(language_model, language, text)
+        (clone.folder / name).symlink_to(clone.folder / "checkpoints/checkpoint_best.pt")
+    (clone.folder / "DATA-BIN").symlink_to(clone.folder / "data-bin")
+    clone.run_page("docs/looking-inside.md")
     for name in ("attention", "map", "context"):
-        assert (language_model / f"{name}.png").stat().st_size > 1000
+        assert (clone.folder / f"{name}.png").stat().st_size > 1000
 
 
 UNROUNDED_LOSS = """
@@ -108,43 +111,40 @@ from fairseq_cli import eval_lm
 
 main = eval_lm.main
 eval_lm.main = lambda *args, **kwargs: print("bits:", float(main(*args, **kwargs)["loss"]))
-sys.argv[1:] = """
+eval_lm.cli_main()
+"""
 
 
-def eval_lm_bits(folder: Path, text: str) -> float:
+def eval_lm_bits(clone: Clone, text: str) -> float:
     """What fairseq-eval-lm reports of a text, without rounding."""
-    preprocess = (
-        f"python -m fb_fairseq preprocess-bytes --no-eos --trainpref {text} --validpref {text} --destdir eval-bin"
-    )
-    run(folder, "bash", preprocess)
-    arguments = "eval-bin --user-dir fb_fairseq --task streaming_lm --gen-subset valid --valid-streams 1 "
-    arguments += "--tokens-per-sample 512 --path checkpoints/checkpoint_best.pt --cpu"
-    printed = run(folder, "python", f"{UNROUNDED_LOSS}{arguments.split()}\neval_lm.cli_main()")
+    (clone.folder / "unrounded_loss.py").write_text(UNROUNDED_LOSS)
+    preprocess = f"preprocess-bytes --no-eos --trainpref {text} --validpref {text} --destdir eval-bin"
+    evaluate = "eval-bin --user-dir fb_fairseq --task streaming_lm --gen-subset valid --valid-streams 1 "
+    evaluate += "--tokens-per-sample 512 --path checkpoints/checkpoint_best.pt --cpu"
+    printed = clone.run("bash", f"python -m fb_fairseq {preprocess}; python unrounded_loss.py {evaluate}")
     return float(re.search(r"^bits: (.*)", printed, re.MULTILINE)[1])
 
 
-def test_transformers(language_model, monkeypatch):
+def test_transformers(clone, monkeypatch):
     """The blocks of Python are one program. Perplexities are those of fairseq-eval-lm; without a network."""
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    readme_paragraphs(language_model, "fairseq-preprocess --source-lang", 2)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(language_model / "cache"))
-    (language_model / "examples").symlink_to(REPOSITORY / "examples")
+    monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
     program, evaluated = [], ""
     for language, text in blocks("docs/transformers.md"):
         if "lm_eval/run.py" in text and importlib.util.find_spec("lm_eval") is None:
             continue
         if language == "bash":
-            output = run(language_model, language, text)
+            output = clone.run(language, text)
             evaluated += output if "lm_eval/run.py" in text else ""
         else:
             program.append(text)
-    printed = run(language_model, "python", "\n".join(program))
+    printed = clone.run("python", "\n".join(program))
     assert "def main(" in printed and "StreamCache(position=" in printed
     assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
-    assert (language_model / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
-    bits = eval_lm_bits(language_model, "valid.txt")
+    assert (clone.folder / "finetuned/checkpoint-20/stream_memory.safetensors").exists()
+    bits = eval_lm_bits(clone, "valid.txt")
     nats = float(re.search(r"nats per token: (.*)", printed)[1])
     assert nats / math.log(2) == pytest.approx(bits, rel=1e-5)
     if evaluated:
@@ -152,10 +152,11 @@ def test_transformers(language_model, monkeypatch):
         assert figure == pytest.approx(bits, abs=6e-5), "of lm-evaluation-harness"
 
 
-def test_translation(folder):
-    readme_paragraphs(folder, "fairseq-preprocess --source-lang", 1)
-    for language, text in blocks("docs/translation.md"):
-        run(folder, language, small(text))
+def test_translation(readme, tmp_path):
+    """(Its checkpoints have the name of the README's.)"""
+    clone = Clone(tmp_path, readme[0].commands)
+    (tmp_path / "translation-bin").symlink_to(readme[0].folder / "translation-bin")
+    clone.run_page("docs/translation.md")
 
 
 @pytest.mark.parametrize("page", GENERATED)

@@ -7,8 +7,7 @@ import torch
 
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options, train
-from tests.cli.parallel_text import TINY, preprocess
-from tests.cli.parallel_text import train as train_translation
+from tests.cli.parallel_text import TINY
 
 SHOWS_WHERE = "FB_FAIRSEQ_DEBUG=1 shows where$"
 
@@ -75,12 +74,9 @@ def test_stock_language_models(commands, byte_data, arguments, message):
     refused(result, f"Unsupported language modeling target: {message}; {SHOWS_WHERE}")
 
 
-@pytest.fixture(scope="module")
-def translation(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("translation")
-    data = preprocess(folder)
-    train_translation(data, folder / "model", max_update=2)
-    return data, folder / "model/checkpoint_last.pt"
+@pytest.fixture
+def translation(parallel_data, translation_models):
+    return parallel_data, translation_models / "feedback/checkpoint_last.pt"
 
 
 TRANSLATION = [

@@ -1,22 +1,22 @@
 """fairseq-train on streams: it learns, counts every target once, and says one loss everywhere."""
 
+from unittest import mock
+
+import fairseq_cli.eval_lm
 import pytest
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.feedback.loops import step_loop
-from tests.cli.checkpoints import load, loss_by_hand
+from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
     assert_same_parameters,
-    finish,
     json_logs,
     parameters,
-    run,
-    start,
     train,
-    training_arguments,
+    train_in_two_processes,
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
@@ -35,29 +35,10 @@ def test_one_loss_in_training_evaluation_and_by_hand(byte_data, tmp_path, arch):
         assert float(logged[f"{split}_total_bits"]) == pytest.approx(bits, rel=1e-6)
         documents = {"valid": 2, "valid1": 1}[split]
         assert float(logged[f"{split}_bpb"]) == pytest.approx(bits / (tokens - documents), abs=6e-5)
-    from unittest import mock
-
-    from fairseq_cli import eval_lm
-
-    results = []
-    with mock.patch.object(
-        eval_lm, "eval_lm", side_effect=lambda f=eval_lm.eval_lm, **kw: results.append(f(**kw)) or results[-1]
-    ):
-        run(
-            "eval-lm",
-            byte_data,
-            "--task",
-            "streaming_lm",
-            "--path",
-            checkpoint,
-            "--gen-subset",
-            "valid",
-            "--cpu",
-            "--valid-streams",
-            3,
-            "--tokens-per-sample",
-            7,
-        )
+    results, command = [], fairseq_cli.eval_lm
+    keep = lambda f=command.eval_lm, **kw: results.append(f(**kw)) or results[-1]  # noqa: E731
+    with mock.patch.object(command, "eval_lm", side_effect=keep):
+        eval_lm(byte_data, checkpoint, gen_subset="valid", valid_streams=3, tokens_per_sample=7)
     bits, tokens = loss_by_hand(checkpoint, byte_data, "valid", 3)
     assert float(results[0]["loss"]) == pytest.approx(bits / tokens, rel=1e-6)
 
@@ -78,7 +59,7 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
         byte_data, tmp_path / "c", max_update=30, task="language_modeling", valid_streams=None, tokens_per_sample=40
     )
     assert float(json_logs(samples, "valid")[-1]["valid_loss"]) < 6
-    log = run("eval-lm", byte_data, "--path", tmp_path / "c/checkpoint_last.pt", "--gen-subset", "valid", "--cpu")
+    log = eval_lm(byte_data, tmp_path / "c/checkpoint_last.pt", gen_subset="valid", task=None)
     assert "Loss (base 2)" in log
 
 
@@ -131,12 +112,12 @@ def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
 
 
 @pytest.mark.slow  # (as with the BPTT warm-up, which is always run: test_bptt_warmup.py)
-def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
+def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path):
     """They train, stop in mid-epoch, resume; and so does one process from their checkpoint."""
     common = dict(batch_size=3, save_interval_updates=15, disable_validation=True, no_epoch_checkpoints=True)
-    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=45, **common), processes=2))
+    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=45, **common)
     middle = tmp_path / "two/checkpoint_1_30.pt"
-    finish(start("train", *training_arguments(byte_data, tmp_path / "two", max_update=75, **common), processes=2))
+    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=75, **common)
     train(byte_data, tmp_path / "one", max_update=45, update_freq=2, **common)
     assert_same_parameters(middle, tmp_path / "one/checkpoint_1_30.pt")
     train(byte_data, tmp_path / "one", max_update=75, update_freq=2, **common)
@@ -144,10 +125,10 @@ def test_two_processes_equal_update_freq_two(byte_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_processes_than_validation_streams(byte_data, tmp_path):
+def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
-    arguments = training_arguments(byte_data, tmp_path, max_update=4, valid_streams=1, batch_size=2)
-    output = finish(start("train", *arguments, processes=2))
+    changes = dict(max_update=4, valid_streams=1, batch_size=2)
+    output = train_in_two_processes(commands, byte_data, tmp_path / "two", **changes)
     assert float(json_logs(output, "valid")[-1]["valid_total_tokens"]) == 400
 
 
@@ -160,33 +141,19 @@ def test_checkpoints_load_as_weights_only(byte_data, tmp_path):
 
 def test_layers_to_keep_selects_memory_weights_too(byte_data, tmp_path):
     train(byte_data, tmp_path, max_update=3, decoder_layers=3, decoder_layerdrop=0.5)
-    log = run(
-        "eval-lm",
+    log = eval_lm(
         byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
         tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid1",
-        "--model-overrides",
-        "{'decoder_layers_to_keep': '0,2'}",
+        gen_subset="valid1",
+        model_overrides="{'decoder_layers_to_keep': '0,2'}",
     )
     assert "Loss (base 2)" in log
     with pytest.raises(UserError, match="--decoder-layers-to-keep.*0 to 2"):
-        run(
-            "eval-lm",
+        eval_lm(
             byte_data,
-            "--task",
-            "streaming_lm",
-            "--path",
             tmp_path / "checkpoint_last.pt",
-            "--cpu",
-            "--gen-subset",
-            "valid1",
-            "--model-overrides",
-            "{'decoder_layers_to_keep': '0,3'}",
+            gen_subset="valid1",
+            model_overrides="{'decoder_layers_to_keep': '0,3'}",
         )
 
 
@@ -231,17 +198,7 @@ def test_named_architecture(byte_data, tmp_path):
     options = model.decoder.options
     assert (options.attention_span, options.decoder_layers, options.attention_dropout) == (9, 2, 0.2)
     assert options.memory_projections == "per-layer"
-    log = run(
-        "eval-lm",
-        byte_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--gen-subset",
-        "valid1",
-    )
+    log = eval_lm(byte_data, tmp_path / "checkpoint_last.pt", gen_subset="valid1")
     assert "Loss (base 2)" in log
 
 

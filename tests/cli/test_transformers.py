@@ -22,36 +22,28 @@ from fb_fairseq.commands.import_transformers import main as import_transformers 
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
 from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
-from tests.cli.checkpoints import interactive, load  # noqa: E402
-from tests.cli.fairseq_commands import parameters, run, train  # noqa: E402
+from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
+from tests.cli.conftest import ARCHITECTURES  # noqa: E402
+from tests.cli.fairseq_commands import parameters, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
 
-ARCHITECTURES = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm"]
 
-
-def trained(data, folder, arch, log=None, **options):
-    """The checkpoint; the log is written to a file, if one is given."""
+def trained(data, folder, **options):
     options = {**dict(max_update=40, disable_validation=True, no_epoch_checkpoints=True), **options}
-    if arch == "streaming_lstm_lm":
-        unused = "decoder_ffn_embed_dim decoder_attention_heads attention_span decoder_normalize_before"
-        options.update(dict.fromkeys(unused.split()))
-    text = train(data, folder, arch=arch, **options)
-    if log is not None:
-        log.write_text(text)
+    (folder / "log").write_text(train(data, folder, **options))
     return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture(scope="module")
-def exported(byte_data, tmp_path_factory):
+def exported(language_models, tmp_path_factory):
     """The checkpoint of a byte model of each architecture, and the folder that it is exported to."""
     result = {}
-    for arch in ARCHITECTURES:
-        folder = tmp_path_factory.mktemp(arch)
-        checkpoint = trained(byte_data, folder, arch)
-        export([str(checkpoint), "--to", str(folder / "model"), "--license", "mit"])
-        result[arch] = checkpoint, folder / "model"
+    for arch, checkpoint in language_models.items():
+        folder = tmp_path_factory.mktemp(arch) / "model"
+        export([str(checkpoint), "--to", str(folder), "--license", "mit"])
+        result[arch] = checkpoint, folder
     return result
 
 
@@ -81,8 +73,7 @@ def test_logits_and_perplexity(exported, byte_data, arch):
             start = cache.get_seq_length() - len(block)
             targets = tokens[start + 1 : start + 1 + len(block)]
             nats -= output.logits[0].log_softmax(-1).double().gather(1, targets[:, None]).sum().item()
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", checkpoint, "--cpu", "--gen-subset", "valid",
-              "--valid-streams", 1, "--tokens-per-sample", 64)  # fmt: skip
+    log = eval_lm(byte_data, checkpoint, gen_subset="valid", valid_streams=1, tokens_per_sample=64)
     bits = float(re.search(r"Loss \(base 2\): ([\d.]+)", log).group(1))
     assert nats / torch.log(torch.tensor(2.0)).item() / (len(tokens) - 1) == pytest.approx(bits, abs=6e-5)
 
@@ -127,15 +118,14 @@ def test_there_and_back(exported, byte_data, tmp_path, arch):
     before, after = parameters(checkpoint), parameters(tmp_path / "back.pt")
     assert set(before) == set(after) and all(before[name].equal(after[name]) for name in before)
     assert (tmp_path / "dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[::2]
-    log = run("eval-lm", byte_data, "--task", "streaming_lm", "--path", tmp_path / "back.pt", "--cpu",
-              "--gen-subset", "valid", "--valid-streams", 2, "--tokens-per-sample", 64)  # fmt: skip
+    log = eval_lm(byte_data, tmp_path / "back.pt", gen_subset="valid", valid_streams=2, tokens_per_sample=64)
     assert "Loss (base 2)" in log
 
 
 def test_card(byte_data, tmp_path):
     """Figures of the checkpoint or of the training's log, and what the command line says."""
     options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
-    checkpoint = trained(byte_data, tmp_path, "feedback_transformer_lm", tmp_path / "log", **options)
+    checkpoint = trained(byte_data, tmp_path, **options)
     more = ["--data", "a made-up text", "--license", "mit"]
     export([str(checkpoint), "--to", str(tmp_path / "plain"), *more])
     export([str(checkpoint), "--to", str(tmp_path / "logged"), *more, "--log", str(tmp_path / "log")])
@@ -166,7 +156,7 @@ def test_several_files_of_parameters(exported, tmp_path, capsys):
 def test_words(word_data, tmp_path, tied):
     """With adaptive input and softmax, and a dictionary of words."""
     options = ADAPTIVE if tied else {**ADAPTIVE, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
-    checkpoint = trained(word_data, tmp_path, "feedback_transformer_lm", adaptive_softmax_bias=not tied, **options)
+    checkpoint = trained(word_data, tmp_path, adaptive_softmax_bias=not tied, **options)
     export([str(checkpoint), "--to", str(tmp_path / "model")])
     model, tokenizer = load_exported(tmp_path / "model")
     fairseq_model, task = load(checkpoint, word_data)

@@ -96,21 +96,20 @@ def test_gradients(both):
     torch.testing.assert_close({name: found[name] for name in expected}, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return preprocess(tmp_path_factory.mktemp("parallel"))
+@pytest.fixture
+def data(parallel_data):
+    return parallel_data
 
 
 @pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
+def trained(translation_models, tmp_path_factory):
     """A checkpoint, and the folder that it is exported to."""
-    folder = tmp_path_factory.mktemp("trained")
-    metric = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
-    train(
-        data, folder, max_update=200, update_freq=2, **metric, maximize_best_checkpoint_metric=True, validate_interval=5
+    checkpoint, model = (
+        translation_models / "feedback/checkpoint_best.pt",
+        tmp_path_factory.mktemp("exported") / "model",
     )
-    export([str(folder / "checkpoint_best.pt"), "--to", str(folder / "model"), "--license", "mit"])
-    return folder / "checkpoint_best.pt", folder / "model"
+    export([str(checkpoint), "--to", str(model), "--license", "mit"])
+    return checkpoint, model
 
 
 @pytest.mark.parametrize("beam", [1, 5])

@@ -9,36 +9,28 @@ from fairseq.version import __version__
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
-from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train, write_pairs
+from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, train, write_pairs
 
 # What fairseq-fixed itself cannot: diverse beams fail when sentences are finished; a resumed translation differs.
 FAIRSEQ_FIXED = not __version__.startswith("0.12.2")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return preprocess(tmp_path_factory.mktemp("parallel"))
+@pytest.fixture
+def data(parallel_data):
+    return parallel_data
 
 
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """A Feedback and a vanilla model, trained with BLEU on the validation set."""
-    folder = tmp_path_factory.mktemp("trained")
-    bleu = dict(eval_bleu=True, eval_bleu_args='{"beam": 2}', best_checkpoint_metric="bleu")
-    bleu.update(maximize_best_checkpoint_metric=True)
-    logs = {
-        "feedback": train(data, folder / "feedback", max_update=150, update_freq=2, validate_interval=5, **bleu),
-        "vanilla": train(data, folder / "vanilla", arch="transformer", max_update=100, disable_validation=True),
-    }
-    return folder, logs
+@pytest.fixture
+def trained(translation_models):
+    return translation_models
 
 
 def test_training_with_bleu(trained):
-    folder, logs = trained
-    losses = [float(entry["loss"]) for entry in json_logs(logs["feedback"], "train_inner")]
+    log = (trained / "feedback/log").read_text()
+    losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
     assert losses[-1] < losses[0] - 1.5, "it learns"
-    best = max(float(entry["valid_bleu"]) for entry in json_logs(logs["feedback"], "valid"))
-    saved = torch.load(folder / "feedback/checkpoint_best.pt")["extra_state"]
+    best = max(float(entry["valid_bleu"]) for entry in json_logs(log, "valid"))
+    saved = torch.load(trained / "feedback/checkpoint_best.pt")["extra_state"]
     assert saved["val_loss"] == pytest.approx(best) and best > 5
 
 
@@ -59,7 +51,7 @@ def test_training_with_bleu(trained):
 def test_generate(data, trained, changes):
     if FAIRSEQ_FIXED and "diverse_beam_groups" in changes:
         pytest.skip("fairseq-fixed's diverse beam search fails when sentences are finished")
-    log = generate(data, trained[0] / "feedback/checkpoint_best.pt", **changes)
+    log = generate(data, trained / "feedback/checkpoint_best.pt", **changes)
     found = hypotheses(log)
     assert len(found) == 30 and "Generate test" in log
     if "no_repeat_ngram_size" in changes:
@@ -77,18 +69,18 @@ def test_generate(data, trained, changes):
 def test_batches_and_ensembles_change_nothing(data, trained):
     """A sentence alone and in a padded batch; vectors as memory; an ensemble of the same model. With a vanilla one it
     runs."""
-    checkpoint = trained[0] / "feedback/checkpoint_best.pt"
+    checkpoint = trained / "feedback/checkpoint_best.pt"
     together = hypotheses(generate(data, checkpoint, batch_size=30))
     assert hypotheses(generate(data, checkpoint, batch_size=1)) == together
     assert hypotheses(generate(data, f"{checkpoint}:{checkpoint}")) == together
     vectors = generate(data, checkpoint, batch_size=30, model_overrides="{'memory_storage': 'vectors'}")
     assert hypotheses(vectors) == together
-    mixed = generate(data, f"{checkpoint}:{trained[0] / 'vanilla/checkpoint_last.pt'}")
+    mixed = generate(data, f"{checkpoint}:{trained / 'vanilla/checkpoint_last.pt'}")
     assert len(hypotheses(mixed)) == 30
 
 
 def test_score(data, trained, tmp_path):
-    log = generate(data, trained[0] / "feedback/checkpoint_best.pt")
+    log = generate(data, trained / "feedback/checkpoint_best.pt")
     for kind in "HT":
         lines = re.findall(rf"^{kind}-(\d+)\t(?:[-\d.]+\t)?(.*)$", log, re.M)
         (tmp_path / kind).write_text("\n".join(text for _, text in sorted(lines, key=lambda pair: int(pair[0]))) + "\n")
@@ -106,7 +98,7 @@ def test_score(data, trained, tmp_path):
 def interactive(data, trained, lines, tmp_path, **changes):
     (tmp_path / "in").write_text("\n".join(lines) + "\n")
     changes = dict(input=tmp_path / "in", buffer_size=10, **changes)
-    return generate(data, trained[0] / "feedback/checkpoint_best.pt", command="interactive", **changes)
+    return generate(data, trained / "feedback/checkpoint_best.pt", command="interactive", **changes)
 
 
 def test_interactive_and_hub(data, trained, tmp_path):
@@ -114,12 +106,12 @@ def test_interactive_and_hub(data, trained, tmp_path):
 
     sources = [source for source, _ in pairs(4, 2)]
     found = hypotheses(interactive(data, trained, sources, tmp_path))
-    hub = FeedbackDecoderModel.from_pretrained(str(trained[0] / "feedback"), "checkpoint_best.pt", str(data), cpu=True)
+    hub = FeedbackDecoderModel.from_pretrained(str(trained / "feedback"), "checkpoint_best.pt", str(data), cpu=True)
     assert hub.translate(sources, beam=5) == [found[n] for n in range(4)]
     assert hub.translate(sources[1], beam=5) == found[1]
     with pytest.raises(UserError, match="score.. is for language models; .*fairseq-generate --score-reference"):
         hub.score(sources[1])
-    for folders in (["nowhere", "checkpoint_best.pt", str(data)], [str(trained[0] / "feedback"), "x.pt", "nowhere"]):
+    for folders in (["nowhere", "checkpoint_best.pt", str(data)], [str(trained / "feedback"), "x.pt", "nowhere"]):
         with pytest.raises(UserError, match="nowhere: no such folder; give"):
             FeedbackDecoderModel.from_pretrained(*folders)
 
@@ -189,7 +181,7 @@ def test_alignments(tmp_path):
 )
 def test_pruned(data, trained, tmp_path, kept):
     """Layers to keep, on one side or both, in evaluation or in fine-tuning, whose checkpoint says what it holds."""
-    checkpoint = trained[0] / "feedback/checkpoint_best.pt"
+    checkpoint = trained / "feedback/checkpoint_best.pt"
     log = generate(data, checkpoint, model_overrides=str(kept), beam=2, max_len_b=10)
     assert len(hypotheses(log)) == 30
     reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)
@@ -200,7 +192,7 @@ def test_pruned(data, trained, tmp_path, kept):
 
 
 def test_another_models_checkpoint(data, trained, tmp_path):
-    (tmp_path / "checkpoint_last.pt").write_bytes((trained[0] / "vanilla/checkpoint_last.pt").read_bytes())
+    (tmp_path / "checkpoint_last.pt").write_bytes((trained / "vanilla/checkpoint_last.pt").read_bytes())
     with pytest.raises(UserError, match="holds a transformer, not a feedback_decoder; .*--init-from-transformer"):
         train(data, tmp_path, max_update=120)
 
@@ -209,7 +201,7 @@ def test_life_cycle_of_initialisation(data, trained, tmp_path):
     """The file is needed once: a resumed run, evaluation and the hub do without; the option is blank where it is
     saved."""
     start = tmp_path / "vanilla.pt"
-    start.write_bytes((trained[0] / "vanilla/checkpoint_last.pt").read_bytes())
+    start.write_bytes((trained / "vanilla/checkpoint_last.pt").read_bytes())
     run = dict(init_from_transformer=start, disable_validation=True)
     log = train(data, tmp_path / "a", **run, max_update=10)
     assert f"parameters from {start}: " in log and "4 derived (decoder.memory.k_proj, decoder.memory.v_proj)" in log

@@ -7,6 +7,7 @@ see values, the order of streams, or what happens inside kernels.
 
 import contextlib
 import ctypes
+import functools
 import os
 import platform
 import subprocess
@@ -47,6 +48,7 @@ def cuda_library() -> str:
     return os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cuda.so")
 
 
+@functools.lru_cache(maxsize=None)
 def offset_of(symbol: str) -> Optional[int]:
     """Where a function lies in the library."""
     try:

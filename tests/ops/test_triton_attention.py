@@ -24,15 +24,15 @@ def test_in_the_interpreter():
 
 
 COMPILE = """
-import os, re, subprocess, sys, tempfile
+import re
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from fb_fairseq.ops import triton_attention
+from tests.ops.machine_code import spills
 
 OPTIONAL = ("key_positions", "value_positions", "log_mask", "padding", "reach", "keep", "seen")
 KERNELS = (triton_attention.forward_kernel, triton_attention.backward_kernel)
-TOOLS = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
 
 def compiled(kernel, half, left_out, E, capability):
     types = dict.fromkeys(("q", "k", "v", "key_positions", "value_positions", "out", "d_out", "d_score", "d_q"), half)
@@ -45,24 +45,15 @@ def compiled(kernel, half, left_out, E, capability):
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm
 
-def spills(asm):
-    "Loads and stores of registers that did not fit."
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(asm["cubin"])
-        file.flush()
-        code = subprocess.run([f"{TOOLS}/nvdisasm", file.name], capture_output=True, text=True, check=True).stdout
-    return len(re.findall(r"\\b(?:LDL|STL)\\b", code))
-
 """
 
 AN_H100 = """
-for half in ("*fp32", "*bf16"):
-    for left_out in ((), OPTIONAL):
-        for kernel in KERNELS:
-            asm = compiled(kernel, half, left_out, 64, 90)
-            assert asm["cubin"]
-            program = re.search(r"(%\\S+) = tt.get_program_id", asm["ttir"])[1]
-            assert f"arith.extsi {program} : i32 to i64" in asm["ttir"], "offsets may exceed 2^31"
+for half, left_out in (("*fp32", ()), ("*bf16", OPTIONAL)):
+    for kernel in KERNELS:
+        asm = compiled(kernel, half, left_out, 64, 90)
+        assert asm["cubin"]
+        program = re.search(r"(%\\S+) = tt.get_program_id", asm["ttir"])[1]
+        assert f"arith.extsi {program} : i32 to i64" in asm["ttir"], "offsets may exceed 2^31"
 for kernel in KERNELS:
     names = {parameter.name for parameter in kernel.params if parameter.do_not_specialize}
     assert names >= {"C", "S", "P", "p"} and names & {"keep"}, "these change from step to step"
@@ -73,10 +64,11 @@ for capability in (75, 80, 90):
     for half in ("*fp32", "*fp16", "*bf16"):
         for kernel in KERNELS:
             assert compiled(kernel, half, (), 64, capability)["cubin"]
+LEFT_OUT = ("value_positions", "log_mask", "padding", "reach", "seen")
 for E in (24, 64, 128, 256):
     for half in ("*fp32", "*fp16", "*bf16"):
         for kernel in KERNELS:
-            found = spills(compiled(kernel, half, ("value_positions", "log_mask", "padding", "reach", "seen"), E, 90))
+            found = spills(compiled(kernel, half, LEFT_OUT, E, 90)["cubin"])
             assert found == 0, f"{kernel.__name__}, E={E}, {half}: {found} spills"
 """
 

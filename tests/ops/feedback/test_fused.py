@@ -22,12 +22,12 @@ COMPILED = pathlib.Path(__file__).with_name("fused_compiled.py")
 
 @needs_triton
 @pytest.mark.not_fast
-@pytest.mark.parametrize("part", ["every_gradient", "not every_gradient"])  # of about equal length
-def test_in_the_interpreter(part):
+@pytest.mark.parametrize("all_cases", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_in_the_interpreter(all_cases):
     """In a process of its own: the interpreter has to be switched on before Triton is imported."""
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", part]
-    command = [sys.executable, "-m", "pytest", *options, str(INTERPRETED)]
-    run = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(INTERPRETED)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "ALL_CASES": all_cases}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
     assert " passed" in run.stdout and "skipped" not in run.stdout, run.stdout[-300:]
 
@@ -49,7 +49,7 @@ def test_compiles_for_a_gpu():
 def test_compiles_for_every_gpu():
     """In all types, without spills, and within each generation's shared memory."""
     for capability in ("75", "80", "86", "89", "90", "100"):
-        compile_kernels(capability, "char-ptb", "random-walk", "wide", "odd")
+        compile_kernels(capability, "char-ptb", "many-streams", "random-walk", "wide", "odd")
 
 
 def test_where_there_is_no_gpu(caplog):

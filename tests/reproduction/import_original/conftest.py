@@ -1,3 +1,3 @@
 """Fixtures shared with the tests of whole commands."""
 
-from tests.cli.conftest import byte_data  # noqa: F401
+from tests.cli.conftest import byte_data, made_once  # noqa: F401
