@@ -17,7 +17,7 @@ import runpy
 import sys
 from typing import Dict, List, Optional
 
-from fb_fairseq.command_line import INTERRUPTED_STATUS
+from fb_fairseq.command_line import INTERRUPTED_STATUS, CommandParser
 from fb_fairseq.errors import UserError, debugging, explain, single_line
 from fb_fairseq.recipes.processes import RUNNING, Interrupted
 from fb_fairseq.recipes.session import CALLER_VARIABLE
@@ -89,17 +89,19 @@ def from_file(path: str):
     return variables[OWN]
 
 
-def listing() -> str:
-    """The list of recipes."""
+def parser() -> CommandParser:
+    """The command line without a recipe; its help lists them."""
     width = max(map(len, RECIPES))
-    return "\n".join([__doc__, "recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in RECIPES)])
+    lines = ["recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in RECIPES)]
+    return CommandParser("recipe", usage="%(prog)s NAME [DATA] [options]", description=__doc__, epilog="\n".join(lines))
 
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Run ``python -m fb_fairseq recipe``. Returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help"):
-        print(listing())
+    if not argv or argv[0].startswith("-"):
+        parser().parse_args(argv)
+        parser().print_help()
         return 0
     if CALLER_VARIABLE in os.environ:
         os.chdir(os.environ[CALLER_VARIABLE])

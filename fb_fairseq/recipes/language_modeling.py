@@ -5,12 +5,12 @@ The steps are prepare, train, finetune, evaluate and generate. Run a recipe agai
 
 import argparse
 import os
-import shutil
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.recipes import data as prepared
+from fb_fairseq.recipes.finetuning import start_over, started_from, updates_of
 from fb_fairseq.recipes.jobs import Jobs
 from fb_fairseq.recipes.machines import find_machines
 from fb_fairseq.recipes.options import (
@@ -386,39 +386,3 @@ class Call:
             with open(sample, encoding="utf-8", errors="replace") as file:
                 found = [line.rstrip("\n").split("\t")[2] for line in file if line.startswith("D-0")]
             shell.say("\n".join([f"== {run.name} continues: {self.recipe.prompt}", *found]))
-
-
-def started_from(run: str, checkpoint: str) -> bool:
-    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum.
-
-    Recipes once wrote another kind of checksum, ``CRC SIZE``: of these files, the size and the time count.
-    """
-    name = f"{run}.from"
-    if not os.path.exists(name):
-        return False
-    with open(name, encoding="utf-8", errors="replace") as file:
-        kept = file.read().strip()
-    if kept == prepared.checksum(checkpoint):
-        return True
-    old = kept.split()
-    if len(old) != 2 or not all(map(str.isdigit, old)):
-        return False
-    return int(old[1]) == os.path.getsize(checkpoint) and os.path.getmtime(name) >= os.path.getmtime(checkpoint)
-
-
-def start_over(run: str, checkpoint: str) -> None:
-    """Remove RUN/ and its files, and write down the checkpoint that it starts from."""
-    folder, name = os.path.split(run)
-    for other in os.listdir(folder):
-        if other.startswith(f"{name}."):
-            os.remove(os.path.join(folder, other))
-    shutil.rmtree(run, ignore_errors=True)
-    with open(f"{run}.from", "w") as file:
-        file.write(f"{prepared.checksum(checkpoint)}\n")
-
-
-def updates_of(checkpoint: str) -> int:
-    """The number of updates of a checkpoint."""
-    from fb_fairseq.commands.plot.checkpoints import load_checkpoint  # imports torch
-
-    return load_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]

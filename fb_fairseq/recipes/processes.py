@@ -27,6 +27,7 @@ class Processes:
 
     def __init__(self):
         self.interrupted = False
+        self._starting = 0  # processes that are not in the list yet
         self._running: List[subprocess.Popen] = []
         self._lock = threading.RLock()  # re-entrant, as a signal may arrive while it is held
 
@@ -45,15 +46,19 @@ class Processes:
         self.check()
         try:
             with self._lock:
-                process = subprocess.Popen(words, start_new_session=True, **options)
-                self._running.append(process)
+                self._starting += 1
+                try:
+                    process = subprocess.Popen(words, start_new_session=True, **options)
+                    self._running.append(process)
+                finally:
+                    self._starting -= 1
         except FileNotFoundError:
             raise UserError(
                 f"{words[0]}: no such program beside this Python or on PATH; install fb_fairseq with its extras, "
                 "pip install 'fb_fairseq[plot,translation,rl]'"
             ) from None
         try:
-            if self.interrupted:  # between the check and the start
+            if self.interrupted:  # while it was starting
                 self._interrupt(process)
             yield process
             process.wait()
@@ -70,10 +75,10 @@ class Processes:
             raise Interrupted("interrupted; run the same command again to resume")
 
     @staticmethod
-    def _interrupt(process: subprocess.Popen) -> None:
+    def _interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
         try:
-            os.killpg(process.pid, signal.SIGINT)
-        except ProcessLookupError:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:  # it has just ended
             pass
 
     @contextmanager
@@ -88,11 +93,8 @@ class Processes:
             with self._lock:
                 running = [process for process in self._running if process.poll() is None]
             for process in running:
-                if again:
-                    os.killpg(process.pid, signal.SIGTERM)
-                else:
-                    self._interrupt(process)
-            if not running:
+                self._interrupt(process, signal.SIGTERM if again else signal.SIGINT)
+            if not running and not self._starting:
                 raise KeyboardInterrupt
 
         before = {number: signal.signal(number, stop) for number in SIGNALS}

@@ -70,7 +70,11 @@ class Shell:
     def say(self, text: str) -> None:
         """Tell how far the recipe is."""
         if not self.printing:
-            print(f"{self.prefix}{text}", flush=True)
+            self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(f"{self.prefix}{text}")  # in one piece: parallel runs write, too
+        sys.stdout.flush()
 
     def comment(self, text: str) -> None:
         """When printing, say what the next commands do. (A remark) gets no blank line."""
@@ -139,7 +143,7 @@ class Shell:
                     process.stdin.close()
                 if process.stdout is not None:
                     for line in process.stdout:
-                        print(f"{self.prefix}{line.decode(errors='replace')}", end="", flush=True)
+                        self._write(line.decode(errors="replace"))
         RUNNING.check()
         if process.returncode:
             raise UserError(f"{name} failed: {last_line(log)}; see {log}" if log else f"{name} failed; see above")
