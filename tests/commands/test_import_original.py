@@ -17,7 +17,7 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.conftest import REPOSITORY
-from tests.modules.test_original_checkpoints import FILES as PLAIN
+from tests.modules.original_checkpoints import FILES as PLAIN
 
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 
