@@ -16,6 +16,13 @@ import torch
 from fb_fairseq.ops.buffers import Buffers
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# Files whose tests take longest, which start first: so no process is left with one of them at the end.
+LONGEST = (
+    *("cli/test_pages.py", "ops/feedback/test_fused.py", "examples/test_tutorial.py", "cli/test_recipes.py"),
+    *("cli/test_quickstart.py", "cli/test_resume.py", "cli/test_translation.py", "cli/test_training.py"),
+    *("cli/test_synthetic_tasks.py", "cli/test_translation_recipes.py", "test_install.py", "ops/test_fake_gpu.py"),
+    *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "benchmark/test_table5.py", "cli/test_finetuning.py"),
+)
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (
     *("fairseq", "fairseq-fixed", "hydra-core", "omegaconf", "torch", "triton", "numpy"),
@@ -45,6 +52,8 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
+    order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     if config.getoption("--fast"):
         kept, left_out = [], []
         for item in items:

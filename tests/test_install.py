@@ -38,14 +38,20 @@ def top_level_names():
     return {name.split(".")[1] for name in module_names() if "." in name}
 
 
-@pytest.fixture
-def parent(tmp_path):
-    """A folder with a clone in it, in which a user has made folders for runs."""
-    clone = tmp_path.resolve() / "fb_fairseq"
+def clone_in(folder):
+    """A clone in a folder."""
+    clone = folder.resolve() / "fb_fairseq"
     clone.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, clone)
     shutil.copytree(PACKAGE, clone / "fb_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
+    return clone
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """A folder with a clone in it, in which a user has made folders for runs."""
+    clone = clone_in(tmp_path)
     for name in RUN_FOLDERS:
         (clone / name).mkdir()
     return clone.parent
@@ -166,17 +172,25 @@ def test_every_folder_with_modules_is_a_package():
     assert all((folder / "__init__.py").is_file() for folder in folders)
 
 
-@pytest.mark.not_fast
-def test_the_sources_of_the_native_loop_are_installed(parent):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel of the package, built as pip builds it."""
     pytest.importorskip("setuptools", minversion="70.1")
+    folder = tmp_path_factory.mktemp("wheel")
     program = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
-    run_python(program, parent / "fb_fairseq", parent)
-    (wheel,) = parent.glob("*.whl")
+    run_python(program, clone_in(folder), folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.not_fast
+def test_the_sources_of_the_native_loop_are_installed(wheel):
     sources = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.glob("ops/feedback/native/src/*")}
     with zipfile.ZipFile(wheel) as archive:
         assert sources and sources <= set(archive.namelist())
 
 
+JUST_THE_PACKAGE = pytest.param(["fb_fairseq"], marks=pytest.mark.slow)
 # Arguments: the value of --user-dir, and modules to import first.
 USE_PLUGIN = """
 import argparse, importlib, sys
@@ -196,7 +210,7 @@ print(fb_fairseq.__file__, "streaming_lm" in TASK_REGISTRY, "feedback_decoder" i
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("imported", [[], ["fb_fairseq"], ["fb_fairseq.ops", "fairseq"]], ids=str)
+@pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE, ["fb_fairseq.ops", "fairseq"]], ids=str)
 def test_the_plugin_may_be_imported_before(parent, imported):
     """fairseq imports no tasks and models of a --user-dir that is imported already."""
     package = parent / "fb_fairseq/fb_fairseq"
@@ -206,15 +220,11 @@ def test_the_plugin_may_be_imported_before(parent, imported):
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("imported", [[], ["fb_fairseq"]], ids=str)
-def test_an_installed_plugin_is_found_from_any_folder(parent, tmp_path, imported):
+@pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE], ids=str)
+def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported):
     """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
     import fairseq
 
-    pytest.importorskip("setuptools", minversion="70.1")
-    program = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
-    run_python(program, parent / "fb_fairseq", parent)
-    (wheel,) = parent.glob("*.whl")
     site, folder = tmp_path / "site", tmp_path / "folder"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

@@ -84,11 +84,12 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
         ([], "torch finds no GPU; --cpu tries the script itself"),
     ],
 )
-def test_bad_options(arguments, message):
-    command = [sys.executable, str(SCRIPT), *arguments]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 2 and message in done.stderr
+def test_bad_options(gpu, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        gpu.main()
+    assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

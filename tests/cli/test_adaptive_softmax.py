@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from tests.cli.checkpoints import eval_lm, load
-from tests.cli.fairseq_commands import json_logs, run, train
+from tests.cli.checkpoints import eval_lm, interactive, load
+from tests.cli.fairseq_commands import json_logs, train
 from tests.cli.words import ADAPTIVE
 
 
@@ -58,23 +58,8 @@ def test_loss_is_exact(word_data, tmp_path, arch, tied, bias):
 
 def test_generation(word_data, tmp_path):
     train(word_data, tmp_path, max_update=5, valid_streams=2, adaptive_softmax_bias=True, **ADAPTIVE)
-    (tmp_path / "prompts").write_text("w1 w2\nw30\n")
-    out = run(
-        "interactive",
-        word_data,
-        "--task",
-        "streaming_lm",
-        "--path",
-        tmp_path / "checkpoint_last.pt",
-        "--cpu",
-        "--input",
-        tmp_path / "prompts",
-        "--max-len-b",
-        12,
-        "--beam",
-        3,
-    )
-    assert "H-0" in out and "H-1" in out
+    found = interactive(word_data, tmp_path / "checkpoint_last.pt", tmp_path, ["w1 w2", "w30"], "--max-len-b", 12)
+    assert found[0].startswith("w1 w2") and found[1].startswith("w30")
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ SPANS = dict(
     adaptive_span_loss=0.002,
     no_epoch_checkpoints=True,
 )
-MODELS = ["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"]
+MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
+ALL_ATTENTION = pytest.param("all_attention_lm", marks=pytest.mark.slow)  # (as in test_all_attention.py)
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("arch", [*MODELS, ALL_ATTENTION])
 def test_spans_shrink_under_the_penalty(byte_data, tmp_path, arch):
     """And only then; what is reported as loss holds no penalty."""
     log = train(byte_data, tmp_path / "a", arch=arch, max_update=60, **{**SPANS, "adaptive_span_loss": 0.1})
@@ -38,7 +39,7 @@ def test_z_stays_between_0_and_1(byte_data, tmp_path, task):
     assert len(zs) == 2 and all(z.min() >= 0 and z.max() <= 1 for z in zs) and torch.cat(zs).min() == 0
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("arch", [*MODELS, ALL_ATTENTION])
 def test_resumed_equals_uninterrupted(byte_data, tmp_path, arch):
     common = dict(arch=arch, disable_validation=True, **SPANS)
     train(byte_data, tmp_path / "a", max_update=40, **common)

@@ -19,7 +19,7 @@ WARMUP = dict(
 )
 
 
-@pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4]), (150, [8, 4])])
+@pytest.mark.parametrize("every,streams", [(5, [8]), (100, [8, 4]), pytest.param(150, [8, 4], marks=pytest.mark.slow)])
 def test_every_target_once_an_epoch(byte_data, tmp_path, every, streams):
     run = {**WARMUP, "arch": "relative_transformer_lm", "bptt_warmup_iterations": every}
     log = train(byte_data, tmp_path, **run, max_epoch=2)
@@ -81,7 +81,7 @@ def test_equal_to_a_run_cut_by_hand(byte_data, tmp_path, arch):
 
 
 # Inside a stage, at the doublings, and where one half of the streams is ahead of the other (6 to 9 iterations).
-@pytest.mark.parametrize("stop", [3, 5, 6, 10, 13])
+@pytest.mark.parametrize("stop", [pytest.param(3, marks=pytest.mark.slow), 5, 6, 10, 13])
 def test_stopped_and_resumed(byte_data, tmp_path, tmp_path_factory, stop):
     run = dict(**WARMUP, dropout=0.1, decoder_layerdrop=0.2)
     whole = tmp_path_factory.getbasetemp() / "warmup_whole"

@@ -9,7 +9,9 @@ def rates(log):
     return [float(entry["lr"]) for entry in json_logs(log, "train_inner")]
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
+@pytest.mark.parametrize(
+    "arch", ["feedback_transformer_lm", pytest.param("relative_transformer_lm", marks=pytest.mark.slow)]
+)
 def test_finetuning(byte_data, tmp_path, arch):
     """It starts from the checkpoint's parameters with a new epoch, optimizer and schedule, and resumes by itself."""
     run = dict(arch=arch, disable_validation=True, no_epoch_checkpoints=True, log_interval=1)

@@ -35,22 +35,9 @@ def log_probs(model, dictionary, tokens):
 def test_greedy_is_the_full_forwards_argmax(byte_data, language_models, tmp_path, arch, storage):
     """Prompts of different lengths in one batch; a prompt holds a newline."""
     prompts = [r"al\nb", "a", "mi\\x20no "]
-    out = interactive(
-        byte_data,
-        language_models[arch],
-        tmp_path,
-        prompts,
-        "--beam",
-        1,
-        "--max-len-b",
-        30,
-        "--buffer-size",
-        3,
-        "--batch-size",
-        3,
-        "--model-overrides",
-        f"{{'memory_storage': '{storage}'}}",
-    )
+    options = ["--beam", 1, "--max-len-b", 30, "--buffer-size", 3, "--batch-size", 3]
+    options += ["--model-overrides", f"{{'memory_storage': '{storage}'}}"]
+    out = interactive(byte_data, language_models[arch], tmp_path, prompts, *options)
     interface = hub(language_models[arch], byte_data)
     model, dictionary = interface.models[0], interface.tgt_dict
     for prompt, line in zip(prompts, out):
@@ -132,20 +119,8 @@ def test_search_strategies(byte_data, language_models, tmp_path, options):
 def test_fairseq_generate_takes_each_document_as_a_prompt(byte_data, language_models, tmp_path):
     documents = [b"one\ntwo ", b"b"]
     preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
-    arguments = [
-        tmp_path,
-        "--task",
-        "streaming_lm",
-        "--path",
-        language_models[MODELS[0]],
-        "--cpu",
-        "--max-len-b",
-        25,
-        "--beam",
-        2,
-        "--required-batch-size-multiple",
-        1,
-    ]
+    arguments = [tmp_path, "--task", "streaming_lm", "--path", language_models[MODELS[0]], "--cpu"]
+    arguments += ["--max-len-b", 25, "--beam", 2, "--required-batch-size-multiple", 1]
     log = run("generate", *arguments, "--sample-break-mode", "eos")
     found = dict(re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", log, re.M))
     assert sorted(found) == ["0", "1"], "no prompt is left out"

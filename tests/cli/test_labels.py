@@ -12,7 +12,7 @@ from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.errors import UserError
 from fb_fairseq.reproduction.synthetic_tasks.command import main as make_task
 from tests.cli.checkpoints import eval_lm
-from tests.cli.fairseq_commands import json_logs, run, train
+from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, options, run, train
 
 
 @pytest.fixture(scope="module")
@@ -26,21 +26,8 @@ def walks(tmp_path_factory):
 
 
 def preprocess(folder):
-    run(
-        "preprocess",
-        "--source-lang",
-        "input",
-        "--target-lang",
-        "label",
-        "--trainpref",
-        folder / "train",
-        "--validpref",
-        folder / "valid",
-        "--testpref",
-        folder / "test",
-        "--destdir",
-        folder / "bin",
-    )
+    prefixes = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
+    run("preprocess", *options(dict(source_lang="input", target_lang="label", destdir=folder / "bin", **prefixes)))
 
 
 SETTING = {
@@ -76,24 +63,12 @@ def test_accuracy(walks, trained, capsys, tmp_path):
     accuracy = [float(entry["accuracy"]) for entry in json_logs(log, "train_inner")]
     assert accuracy[-1] > accuracy[0] + 20, "it learns"
     checkpoint = folder / "checkpoint_best.pt"
-    as_validation = ("--streams", 3, "--context-sequences", 0)
-    found = evaluate(capsys, walks, "--path", checkpoint, "--gen-subset", "valid", *as_validation, "--cpu")
+    as_validation = ("--gen-subset", "valid", "--streams", 3, "--context-sequences", 0, "--cpu")
+    found = evaluate(capsys, walks, "--path", checkpoint, *as_validation)
     assert found["accuracy"] == pytest.approx(max(logged), abs=0.006)
     assert found["labels"] == 300 and found["sequences"] == 30
-    other = evaluate(
-        capsys,
-        walks,
-        "--path",
-        checkpoint,
-        "--gen-subset",
-        "valid",
-        *as_validation,
-        "--tokens-per-sample",
-        4,
-        "--cpu",
-        "--out",
-        tmp_path / "accuracy.json",
-    )
+    more = ("--tokens-per-sample", 4, "--out", tmp_path / "accuracy.json")
+    other = evaluate(capsys, walks, "--path", checkpoint, *as_validation, *more)
     assert other == found == json.loads((tmp_path / "accuracy.json").read_text())
     assert found["sequence_accuracy"] <= found["accuracy"]
 
@@ -149,8 +124,7 @@ def test_accuracy_by_position(walks, trained, capsys, tmp_path):
 def test_other_models(walks, tmp_path, capsys, arch):
     changes = {"arch": arch, "max_update": 3}
     if arch == "streaming_lstm_lm":
-        own = ("decoder_ffn_embed_dim", "decoder_attention_heads", "attention_span", "decoder_normalize_before")
-        changes.update(dict.fromkeys(own))
+        changes.update(NO_LAYERS_OF_A_TRANSFORMER)
     train(walks, tmp_path, **{**SETTING, **changes})
     found = evaluate(capsys, walks, "--path", tmp_path / "checkpoint_last.pt", "--cpu")
     assert 0 < found["accuracy"] < 100 and found["labels"] == 400

@@ -5,8 +5,15 @@ import shutil
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
+from fb_fairseq.commands.average_checkpoints import write_average
+from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
+from fb_fairseq.reproduction.import_original.command import read as read_original
+from fb_fairseq.reproduction.rl.checkpoint import load_checkpoint as load_agent
+from fb_fairseq.streams import memory_files
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
 from tests.malicious import code, flip, malicious_files
 
@@ -39,96 +46,54 @@ def test_the_files_run_code_without_protection(malicious):
         marker.unlink()
 
 
-def fairseqs_own(path):
-    from fairseq import checkpoint_utils
-
-    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
-
-
 def ensemble(path):
-    from fairseq import checkpoint_utils
-
     return checkpoint_utils.load_model_ensemble_and_task([str(path)])
 
 
-def average(path):
-    from fb_fairseq.commands.average_checkpoints import write_average
-
-    write_average([str(path)], str(path) + ".average")
-
-
-def plot(path):
-    from fb_fairseq.commands.plot.checkpoints import layer_weights
-
-    return layer_weights(str(path))
-
-
-def initialisation(path):
-    from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
-
-    return read_checkpoint(str(path))
+READERS = {
+    "fairseq's own": checkpoint_utils.load_checkpoint_to_cpu,
+    "ensemble": ensemble,
+    "average": lambda path: write_average([path], f"{path}.average"),
+    "plot": layer_weights,
+    "initialisation": read_checkpoint,
+    "memory": memory_files._read,
+    "original": read_original,
+    "agent": load_agent,
+}
 
 
-def memory(path):
-    from fb_fairseq.streams import memory_files
-
-    return memory_files._read(str(path))
-
-
-def original(path):
-    from fb_fairseq.reproduction.import_original.command import read
-
-    return read(str(path))
-
-
-def agent(path):
-    from fb_fairseq.reproduction.rl.checkpoint import load_checkpoint
-
-    return load_checkpoint(str(path))
-
-
-READERS = [fairseqs_own, ensemble, average, plot, initialisation, memory, original, agent]
-
-
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize("reader", READERS)
 def test_no_file_runs_code(malicious, reader):
     paths, marker = malicious
     for kind, path in paths.items():
         with pytest.raises(UserError) as error:
-            reader(path)
+            READERS[reader](str(path))
         assert "\n" not in str(error.value) and str(path) in str(error.value), kind
         assert "weights_only" not in str(error.value), "no advice to switch the protection off"
         assert not marker.exists(), kind
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize("reader", READERS)
 def test_flipped_bits_are_found(trained, tmp_path, reader):
     (stream_memory,) = trained.glob("stream_memory.*")
-    good = stream_memory if reader is memory else trained / "checkpoint_last.pt"
-    if reader not in (original, agent):  # these want other checkpoints
-        reader(shutil.copy(good, tmp_path / "good.pt"))
+    good = stream_memory if reader == "memory" else trained / "checkpoint_last.pt"
+    if reader not in ("original", "agent"):  # these want other checkpoints
+        READERS[reader](str(shutil.copy(good, tmp_path / "good.pt")))
     for record in range(4):
         for where in (0, 0.5, 1):
             path = tmp_path / "flipped.pt"
             path.write_bytes(flip(good, record, where))
             with pytest.raises(UserError, match="flipped.pt.*(truncated or corrupt|corrupt; )"):
-                reader(path)
+                READERS[reader](str(path))
 
 
-COMMANDS = {
-    "fairseq-eval-lm": ["{data}", "--task", "streaming_lm"],
-    "fairseq-validate": ["{data}", "--task", "streaming_lm"],
-    "fairseq-generate": ["{data}", "--task", "streaming_lm", "--sample-break-mode", "eos"],
-    "fairseq-interactive": ["{data}", "--task", "streaming_lm"],
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["eval-lm", "validate", "generate", "interactive"])
 def test_commands(commands, byte_data, malicious, command):
     paths, marker = malicious
     for kind in ("extra_state (zip)", "alone (legacy)"):
-        arguments = [argument.format(data=byte_data) for argument in COMMANDS[command]]
-        result = commands.run(command, *arguments, "--user-dir", PLUGIN, "--cpu", "--path", paths[kind])
+        arguments = [byte_data, "--task", "streaming_lm", "--user-dir", PLUGIN, "--cpu", "--path", paths[kind]]
+        arguments += ["--sample-break-mode", "eos"] if command == "generate" else []
+        result = commands.run(f"fairseq-{command}", *arguments)
         (line,) = result.errors
         assert result.status == 2 and "not a checkpoint, or one with objects that are not data" in line
         assert not marker.exists()
@@ -232,17 +197,8 @@ def test_addresses_in_a_checkpoint_are_not_fetched(byte_data, trained, tmp_path,
 def test_flipped_bits_in_data_are_found(commands, byte_data, trained, tmp_path, name):
     data = tmp_path / "data"
     shutil.copytree(byte_data, data)
-    arguments = [
-        data,
-        "--user-dir",
-        PLUGIN,
-        "--cpu",
-        "--task",
-        "streaming_lm",
-        "--path",
-        trained / "checkpoint_last.pt",
-    ]
-    arguments += ["--gen-subset", "valid"]
+    arguments = [data, "--user-dir", PLUGIN, "--cpu", "--task", "streaming_lm", "--gen-subset", "valid"]
+    arguments += ["--path", trained / "checkpoint_last.pt"]
     assert commands.run("fairseq-eval-lm", *arguments).status == 0
     content = bytearray((data / name).read_bytes())
     content[-1 if name == "valid.idx" else 100 & -2] ^= 1

@@ -28,8 +28,10 @@ def blocks(page: str):
 
 
 def small(text: str) -> str:
-    """With six updates, of the standard library the files ab*.py only, and a tiny model in place of the papers'."""
+    """With six updates, of the standard library the files ab*.py only, a tiny model in place of the papers', and short
+    translations (such a model does not end them)."""
     text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
+    text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
     tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
 
@@ -37,19 +39,19 @@ def small(text: str) -> str:
 class Clone:
     """What the pages presume: a clone with an environment, whose commands the server runs, and texts."""
 
-    def __init__(self, folder: Path, commands):
-        self.folder, self.commands = folder, commands
+    def __init__(self, folder: Path, commands, python: str = sys.executable):
+        self.folder, self.commands, self.python = folder, commands, python
         (folder / "fb_fairseq").symlink_to(REPOSITORY / "fb_fairseq")
         (folder / "examples").symlink_to(REPOSITORY / "examples")
         (folder / ".venv/bin").mkdir(parents=True)
         (folder / ".venv/bin/activate").write_text(f"export PATH={commands.programs}:$PATH\n")
         for seed, split in enumerate(("train", "valid", "test")):
             (folder / f"{split}.txt").write_bytes(made_up_text(2000, seed))
-            write_pairs(folder / split, pairs(200 if split == "train" else 10, seed))
+            write_pairs(folder / split, pairs(200 if split == "train" else 4, seed))
 
     def run(self, language: str, text: str) -> str:
-        """Run a block, all of whose commands have to succeed; of Python, in a new process. Returns what it printed."""
-        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        """Run a block, all of whose commands have to succeed. Returns what it printed."""
+        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [self.python, "-c", text]
         environment = {
             **os.environ,
             "PATH": f"{self.commands.programs}{os.pathsep}{os.environ['PATH']}",
@@ -154,7 +156,8 @@ def test_transformers(clone, monkeypatch):
 
 def test_translation(readme, tmp_path):
     """(Its checkpoints have the name of the README's.)"""
-    clone = Clone(tmp_path, readme[0].commands)
+    commands = readme[0].commands
+    clone = Clone(tmp_path, commands, commands.programs / "python")
     (tmp_path / "translation-bin").symlink_to(readme[0].folder / "translation-bin")
     clone.run_page("docs/translation.md")
 

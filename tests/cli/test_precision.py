@@ -13,8 +13,14 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind,arch",
+    [
+        *((kind, "feedback_transformer_lm") for kind in KINDS),
+        ("fp16", "relative_transformer_lm"),
+        *(pytest.param(kind, "relative_transformer_lm", marks=pytest.mark.slow) for kind in KINDS if kind != "fp16"),
+    ],
+)
 def test_it_learns_and_resumes(byte_data, tmp_path, arch, kind):
     common = dict(
         arch=arch,

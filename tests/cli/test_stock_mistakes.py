@@ -117,11 +117,6 @@ def test_generation(commands, translation, arguments, message):
         refused(result, message)
 
 
-def test_validation_without_a_task(commands, byte_data):
-    arguments = [byte_data, "--user-dir", PLUGIN, "--path", "nowhere.pt"]
-    refused(commands.run("fairseq-validate", *arguments), "--task is missing; give one")
-
-
 def test_labels_of_a_translation_model(commands, translation):
     """Whether or not fairseq finds a language pair in the folder."""
     data, model = translation

@@ -139,14 +139,14 @@ def test_post_norm(arch):
 
 @pytest.mark.parametrize("arch", COUNTS)
 def test_parameter_counts(arch):
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq.models import build_model
+    from fairseq import models
 
     symbols, millions = COUNTS[arch]
     words = dictionary(symbols)
-    cfg = convert_namespace_to_omegaconf(resolve(arch))
+    cfg = models.MODEL_DATACLASS_REGISTRY[models.ARCH_MODEL_NAME_REGISTRY[arch]].from_namespace(resolve(arch))
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
     with torch.device("meta"):
-        model = build_model(cfg.model, argparse.Namespace(source_dictionary=words, target_dictionary=words))
+        model = models.ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
     rounding = 0.5 if millions > 30 else 0.05  # the papers give whole millions, or tenths
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01, abs=rounding)
 

@@ -90,8 +90,14 @@ def test_wrong_state_is_an_error(monkeypatch):
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("key", CLASSES)
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    "key,phase",
+    [
+        *((key, "training") for key in CLASSES),
+        ("lm", "inference"),
+        *(pytest.param(key, "inference", marks=pytest.mark.slow) for key in ("translation", "rl")),
+    ],
+)
 def test_largest_batch_is_the_largest(key, phase):
     def bytes_of(batch):
         return work_bytes(lambda: task(key).work(phase, SHARED, batch), "cpu")

@@ -15,7 +15,7 @@ from fb_fairseq.reproduction.import_original.command import main
 from fb_fairseq.streams.state import StateHandle, StateStore
 from tests.cli.fairseq_commands import json_logs, parameters, run, train
 from tests.conftest import REPOSITORY
-from tests.reproduction.test_original_checkpoints import FILES as PLAIN
+from tests.reproduction.original_checkpoints import FILES as PLAIN
 
 ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
 
