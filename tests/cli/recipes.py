@@ -1,6 +1,8 @@
 """Runs recipes from their data to their results, in this process; their commands are forked from a warm one."""
 
 import contextlib
+import csv
+import gzip
 import io
 import os
 import re
@@ -12,6 +14,7 @@ from fb_fairseq.recipes.command import main
 from fb_fairseq.recipes.processes import RUNNING
 from fb_fairseq.recipes.shell import Shell
 from tests.cli.conftest import made_up_text
+from tests.cli.parallel_text import pairs
 from tests.conftest import REPOSITORY
 
 PNG = b"\x89PNG"
@@ -74,6 +77,24 @@ def made_up_corpus(name, folder):
         else:  # more words than the last cutoff of the adaptive softmax
             text += b" The " + b" ".join(b"word%d" % i for i in range(8100)) + b"\n"
         (folder / f"{'ptb.' if name == 'char_ptb' else ''}{split}.txt").write_bytes(text)
+    return folder
+
+
+def made_up_parallel_corpus(folder, name):
+    """Write what a recipe's --small takes as DATA, and return its path."""
+    folder.mkdir()
+    if name == "cnn_dm":
+        with open(folder / "some.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["article", "highlights", "id"])
+            for n in range(330):
+                article = made_up_text(400, n).decode()
+                writer.writerow([article, "\n".join(article.split("\n")[:2]), n])
+        return folder
+    for seed, (split, number) in enumerate((("train", 300), ("val", 20), ("test_2016_flickr", 20))):
+        for language, text in zip(("de", "en"), zip(*pairs(number, seed))):
+            with gzip.open(folder / f"{split}.{language}.gz", "wt") as file:
+                file.write("\n".join(text) + "\n")
     return folder
 
 

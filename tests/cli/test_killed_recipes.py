@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from tests.cli.recipes import made_up_corpus
-from tests.cli.test_translation_recipes import made_up_data
+from tests.cli.recipes import made_up_corpus, made_up_parallel_corpus
 from tests.conftest import REPOSITORY
 
 TINY = ["--", "--log-interval", 2, "--save-interval", 4, "--environments", 4, "--block", 10, "--width", 8, "--limit", 5]
@@ -60,7 +59,7 @@ def test_resumed(tmp_path, name, how):
     if name == "enwik8":
         data = made_up_corpus(name, tmp_path)
     elif name == "iwslt14_de_en":
-        data = made_up_data(tmp_path / "data", name)
+        data = made_up_parallel_corpus(tmp_path / "data", name)
     arguments = [data if argument == "DATA" else argument for argument in arguments]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     output, _ = start(name, arguments, whole).communicate(timeout=600)

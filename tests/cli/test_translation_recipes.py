@@ -1,38 +1,16 @@
 """The translation and summarization recipes from start to finish: small models on made-up data, for a few updates."""
 
-import csv
-import gzip
 import json
 import runpy
 import sys
 
 import pytest
 
-from tests.cli.conftest import made_up_text
 from tests.cli.odd_names import ODD_NAME
-from tests.cli.parallel_text import pairs
-from tests.cli.recipes import PNG, recipe  # noqa: F401
+from tests.cli.recipes import PNG, made_up_parallel_corpus, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
 
 NAMES = ["iwslt14_de_en", "wmt14_en_de", "cnn_dm"]
-
-
-def made_up_data(folder, name):
-    """Write what a recipe's --small takes as DATA, and return its path."""
-    folder.mkdir()
-    if name == "cnn_dm":
-        with open(folder / "some.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["article", "highlights", "id"])
-            for n in range(330):
-                article = made_up_text(400, n).decode()
-                writer.writerow([article, "\n".join(article.split("\n")[:2]), n])
-        return folder
-    for seed, (split, number) in enumerate((("train", 300), ("val", 20), ("test_2016_flickr", 20))):
-        for language, text in zip(("de", "en"), zip(*pairs(number, seed))):
-            with gzip.open(folder / f"{split}.{language}.gz", "wt") as file:
-                file.write("\n".join(text) + "\n")
-    return folder
 
 
 def check_results(out, sentences):
@@ -51,7 +29,7 @@ def test_from_the_data_to_scores(tmp_path, recipe):  # noqa: F811
     """In a folder with an odd name: one model, from subwords to scores, and what is done is not repeated."""
     folder = tmp_path / ODD_NAME
     folder.mkdir()
-    data, out = made_up_data(folder / "data", NAMES[0]), folder / "out"
+    data, out = made_up_parallel_corpus(folder / "data", NAMES[0]), folder / "out"
     arguments = ["--small", data, "--layers", 1, "--models", "feedback", "--updates", 2, "--out", out]
     recipe(NAMES[0], *arguments)
     (result,) = json.loads((out / "results.json").read_text()).values()
@@ -65,7 +43,7 @@ def test_from_the_data_to_scores(tmp_path, recipe):  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_small_recipe(tmp_path, recipe, name):  # noqa: F811
-    data, out = made_up_data(tmp_path / "data", name), tmp_path / "out"
+    data, out = made_up_parallel_corpus(tmp_path / "data", name), tmp_path / "out"
     recipe(name, "--small", data, "--layers", 1, "--updates", 4, "--out", out)
     check_results(out, 100 if name == "cnn_dm" else 20)
 
