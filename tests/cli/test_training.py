@@ -111,19 +111,6 @@ def test_sharded_data_gives_one_shard_an_epoch(byte_data, tmp_path):
     assert [float(entry["train_total_tokens"]) for entry in json_logs(log, "train")] == [3001, 500, 3001]
 
 
-@pytest.mark.slow  # (as with the BPTT warm-up, which is always run: test_bptt_warmup.py)
-def test_two_processes_equal_update_freq_two(commands, byte_data, tmp_path):
-    """They train, stop in mid-epoch, resume; and so does one process from their checkpoint."""
-    common = dict(batch_size=3, save_interval_updates=15, disable_validation=True, no_epoch_checkpoints=True)
-    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=45, **common)
-    middle = tmp_path / "two/checkpoint_1_30.pt"
-    train_in_two_processes(commands, byte_data, tmp_path / "two", max_update=75, **common)
-    train(byte_data, tmp_path / "one", max_update=45, update_freq=2, **common)
-    assert_same_parameters(middle, tmp_path / "one/checkpoint_1_30.pt")
-    train(byte_data, tmp_path / "one", max_update=75, update_freq=2, **common)
-    assert_same_parameters(tmp_path / "two/checkpoint_last.pt", tmp_path / "one/checkpoint_last.pt")
-
-
 @pytest.mark.slow
 def test_more_processes_than_validation_streams(commands, byte_data, tmp_path):
     """The process without a stream takes part with a dummy batch, and nothing is counted twice."""
