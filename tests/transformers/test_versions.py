@@ -39,12 +39,15 @@ def test_bounds():
 
 
 @pytest.mark.not_fast
-def test_oldest_transformers():
+@pytest.mark.parametrize(
+    "files,least", [(["modeling"], 40), pytest.param(["seq2seq", "inputs"], 40, marks=pytest.mark.slow)]
+)
+def test_oldest_transformers(files, least):
     """Generation, padding, saving and the link between memory and tokens are the same with the oldest release."""
     if not (OLDEST / "requirements.txt").exists():
         pytest.skip(f"{OLDEST} is missing: bash tests/run.sh makes it")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    tests = [f"tests/transformers/test_{name}.py" for name in ("modeling", "seq2seq", "inputs")]
+    tests = [f"tests/transformers/test_{name}.py" for name in files]
     chosen = "generation or padding or steps or saving or memory or twice or positions or sources or sampling"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(OLDEST), str(REPOSITORY)])}
     done = subprocess.run(
@@ -53,5 +56,5 @@ def test_oldest_transformers():
     assert done.returncode == 0, done.stdout[-3000:]
     assert (
         f"transformers {pinned(OLDEST / 'requirements.txt')['transformers']}, " in done.stdout
-        and int(re.search("([0-9]+) passed", done.stdout)[1]) > 80
+        and int(re.search("([0-9]+) passed", done.stdout)[1]) > least
     )
