@@ -116,6 +116,8 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
             tests += ["-n", str(min(8, os.cpu_count() or 1))]
         files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]
         found.append(Measurement("Tests of the operators and modules", [*tests, *files]))
+        if not cpu:
+            found.append(Measurement("Tests on the GPU", [*tests, "tests/gpu"]))
     for name, size in sizes.items():
         found.append(benchmark("train", f"Training, {name}, {half}", size, "--dtype", half, *quick, *loops, *device))
     for streams in (1, 64) if not cpu else (4,):

@@ -206,8 +206,6 @@ class Call:
         self.machines = find_machines(args.nodes, args.node_rank, args.rendezvous)
         if self.machines.node_rank:
             self.steps = [step for step in self.steps if step in ("train", "finetune")]
-        if args.jobs and args.jobs > 1 and self.machines.nodes > 1:
-            raise UserError(f"--jobs {args.jobs}: not with several machines; leave it out")
         self.data = os.path.join(self.out, "data")
         self.trainer = Trainer(self.out, self.machines, args.extra)
 
@@ -241,8 +239,7 @@ class Call:
             )
 
     def _train_all(self) -> None:
-        if self.args.jobs and self.args.jobs > 1 and self.machines.processes > 1 and not self.shell.printing:
-            raise UserError(f"--jobs {self.args.jobs}: each run uses all GPUs; leave it out")
+        self.machines.check_jobs(self.shell, self.args.jobs)
         jobs = Jobs(self.shell, self.args.jobs or 1)
         for run in self.runs:
             if run.described.init_from or run.described.finetune_from:

@@ -49,6 +49,15 @@ class Machines:
         self.port += 1
         return self.port - 1
 
+    def check_jobs(self, shell: Shell, jobs: Optional[int]) -> None:
+        """Stop if several runs at a time would each use all GPUs.
+
+        Raises:
+            UserError: they would.
+        """
+        if jobs and jobs > 1 and self.processes > 1 and not shell.printing:
+            raise UserError(f"--jobs {jobs}: each run uses all GPUs; leave it out")
+
     def look(self, shell: Shell) -> None:
         """Find out what this machine has. ``FB_FAIRSEQ_GPUS`` says it for ``--print``."""
         if shell.printing:

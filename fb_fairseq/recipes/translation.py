@@ -215,8 +215,6 @@ class Call:
         self.machines = find_machines(args.nodes, args.node_rank, args.rendezvous)
         if self.machines.node_rank:
             self.steps = [step for step in self.steps if step == "train"]
-        if args.jobs and args.jobs > 1 and self.machines.nodes > 1:
-            raise UserError(f"--jobs {args.jobs}: not with several machines; leave it out")
         self.data = os.path.join(self.out, "data")
         self.trainer = Trainer(self.out, self.machines, args.extra)
         self.task = {
@@ -238,8 +236,7 @@ class Call:
                 if not os.path.exists(os.path.join(self.data, f"dict.{recipe.pair[1]}.txt")):
                     raise UserError(f"{self.data}: no prepared data; run step prepare first")
             self.machines.look(shell)
-            if self.args.jobs and self.args.jobs > 1 and self.machines.processes > 1 and not shell.printing:
-                raise UserError(f"--jobs {self.args.jobs}: each run uses all GPUs; leave it out")
+            self.machines.check_jobs(shell, self.args.jobs)
             jobs = Jobs(shell, self.args.jobs or 1)
             for run in self.runs:
                 if run.model == "initialised":

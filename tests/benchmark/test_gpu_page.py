@@ -65,7 +65,7 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu.shutil, "which", lambda name: f"/usr/bin/{name}")
     found = gpu.measurements(False, tmp_path)
     titles = [measurement.title for measurement in found]
-    assert "compute-sanitizer, tiny" in titles and "fairseq-train, --fp16" in titles
+    assert "Tests on the GPU" in titles and "compute-sanitizer, tiny" in titles and "fairseq-train, --fp16" in titles
     assert {"Longer blocks, as many tokens (v1 Figure 9)", "Table 5"} <= set(titles)
     assert {"Two GPUs, legacy_ddp", "Two GPUs, pytorch_ddp"} <= set(titles)
     assert {f"Training, {name}, {dtype}" for name in gpu.SIZES for dtype in ("fp32", "bf16")} <= set(titles)

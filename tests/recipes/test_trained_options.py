@@ -35,6 +35,12 @@ def test_the_same_setting_goes_on(tmp_path, setting):
     assert setting(*GIVEN, "--batch-size", 8, "--update-freq", 4, processes=2) == "", "as many streams"
     assert setting("elsewhere", "--dropout", 0.5, *GIVEN[1:]) == "", "the last one counts"
     assert setting(*GIVEN, "--dropout", "1e-1") == "", "the same number"
+    tuning = [*GIVEN, "--finetune-from-model", "x"]
+    (tmp_path / "model.setting").write_text((tmp_path / "model.setting").read_text() + "--finetune-from-model x\n")
+    assert setting(*tuning, "--init-from-transformer", "y") == setting(*tuning) == "", "without effect"
+    setting(*GIVEN)
+    (tmp_path / "model.setting").unlink()
+    assert setting(*GIVEN) == ""
     tmp_path.rename(tmp_path.with_name("moved"))
     assert setting(*GIVEN, out=tmp_path.with_name("moved")) == ""
 

@@ -1,0 +1,63 @@
+"""Every step loop on a GPU computes what the reference computes there: outputs, memory and all gradients; and steps."""
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.reference import feedback_block
+from tests.modules.options import random_options
+from tests.ops.feedback.cases import Case
+
+NAMES = [name for name, loop in LOOPS.items() if name != "reference" and "cuda" in loop.devices]
+FP32, HALF = 1e-3, 0.1  # the norm of a difference, relative to the reference's
+
+
+def compare(ours, plain, tolerance):
+    """By norm, as rounding errors of long sums hit small entries, too. The gradients of the keys' biases are zero, so that
+    a hundredth of the largest norm counts where the reference's own is smaller."""
+    least = max(value.float().norm() for value in plain.values() if value is not None) / 100
+    for name, expected in plain.items():
+        if expected is None:
+            assert ours[name] is None or not ours[name].any(), name
+        else:
+            difference = (ours[name].float() - expected.float()).norm()
+            assert difference < tolerance * max(expected.float().norm(), least), name
+
+
+def cloned(found):
+    return {name: None if value is None else value.clone() for name, value in found.items()}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks(device, name, seed):
+    """With dropout, episodes, carried memory; twice, as graphs are captured at the first block."""
+    case = Case(seed, dtype=torch.float32, resets=seed % 3 == 1)
+    plain = cloned(case.run(feedback_block))
+    for recompute in (False, seed % 2 == 1):
+        compare(case.run(LOOPS[name].run_block, recompute), plain, FP32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(device, name, dtype):
+    """Near the reference in half precision, and so finite."""
+    case = Case(2, dtype=dtype, attention_dropout=0, activation_dropout=0)
+    plain = cloned(case.run(feedback_block))
+    compare(case.run(LOOPS[name].run_block), plain, HALF)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", NAMES)
+def test_steps(device, name, seed):
+    """Step by step as in a block, after a block; more steps than the ring has slots."""
+    with torch.no_grad():
+        options = random_options(seed, step_loop=name, attention_span=6)
+        model = FeedbackTransformer(options).eval()
+        x_TBD = torch.randn(16, 3, options.decoder_embed_dim)
+        expected, _ = model.run_block(x_TBD)
+        first, state = model.run_block(x_TBD[:4])
+        ring = model.ring_after(state)
+        found = torch.stack([*first, *(model.run_step(x_BD, ring) for x_BD in x_TBD[4:])])
+    assert (found - expected).norm() < FP32 * expected.norm()
