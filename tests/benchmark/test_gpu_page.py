@@ -36,7 +36,7 @@ def test_page(gpu, monkeypatch, tmp_path, capsys):
         python("Not run", "", gpu),
     ]
     monkeypatch.setattr(gpu, "measurements", lambda cpu, folder: list(made_up))
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--cpu", "--minutes", "0.1", "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--cpu", "--minutes", "0.05", "--out", str(tmp_path / "out")])
     assert gpu.main() == 1
     printed = capsys.readouterr().out
     assert "\033[31mfailed with status 1: no kernel for this device\033[0m" in printed

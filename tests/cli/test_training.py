@@ -17,6 +17,7 @@ from tests.cli.fairseq_commands import (
     parameters,
     train,
     train_in_two_processes,
+    training_arguments,
 )
 
 MODELS = ["feedback_transformer_lm", "relative_transformer_lm"]
@@ -63,10 +64,11 @@ def test_stock_criterion_and_stock_task(byte_data, tmp_path):
     assert "Loss (base 2)" in log
 
 
-def test_buffers_change_nothing(byte_data, tmp_path):
+def test_buffers_change_nothing(commands, byte_data, tmp_path):
     """fairseq reads ahead in a thread. (Worker processes are never started: --num-workers has no effect.)"""
     train(byte_data, tmp_path / "a", max_update=20, data_buffer_size=0)
-    train(byte_data, tmp_path / "b", max_update=20, data_buffer_size=10, num_workers=2)
+    arguments = training_arguments(byte_data, tmp_path / "b", max_update=20, data_buffer_size=10, num_workers=2)
+    assert commands.run("fairseq-train", *arguments, "--user-dir", PLUGIN).status == 0
     assert_same_parameters(tmp_path / "a/checkpoint_last.pt", tmp_path / "b/checkpoint_last.pt")
 
 
