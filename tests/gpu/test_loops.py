@@ -14,8 +14,10 @@ FP32, HALF = 1e-3, 0.1  # the norm of a difference, relative to the reference's
 
 
 def compare(ours, plain, tolerance):
-    """By norm, as rounding errors of long sums hit small entries, too. The gradients of the keys' biases are zero, so that
-    a hundredth of the largest norm counts where the reference's own is smaller."""
+    """By norm, as rounding errors of long sums hit small entries, too.
+
+    A hundredth of the largest norm counts where the reference's own is smaller: the gradients of keys' biases are zero.
+    """
     least = max(value.float().norm() for value in plain.values() if value is not None) / 100
     for name, expected in plain.items():
         if expected is None:
