@@ -24,7 +24,7 @@ def test_commands_of_the_page():
 
 
 def test_own_recipe(tmp_path, recipe, monkeypatch):  # noqa: F811
-    """Three learning rates and two seeds, as the page says, in the current folder."""
+    """Three learning rates, as the page says, in the current folder."""
     page = (REPOSITORY / "docs/recipes.md").read_text()
     (text,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(text.splitlines()) <= LONGEST
@@ -32,13 +32,13 @@ def test_own_recipe(tmp_path, recipe, monkeypatch):  # noqa: F811
     (tmp_path / "learning_rates.py").write_text(text)
     (tmp_path / "text.txt").write_bytes(made_up_text(20_000, 1))
     (command,) = re.findall(r"^python -m fb_fairseq recipe (learning_rates.py .*)$", page, re.MULTILINE)
-    arguments = command.replace("1 2 3", "1 2").replace('"', "").split(" --steps ")
+    arguments = command.replace('"', "").split(" --steps ")
     name, source = arguments[0].split()[:2]
-    recipe(name, source, "--seeds", "1 2", "--updates", 2, "--steps", arguments[1])
+    recipe(name, source, "--seeds", "2", "--updates", 2, "--steps", arguments[1])
     out = tmp_path / "runs/learning_rates"
     results = json.loads((out / "results.json").read_text())
     rates = (0.001, 0.002, 0.004)
-    assert sorted(results) == sorted(f"feedback-lr{lr}{seed}" for lr in rates for seed in ("", "-seed2"))
+    assert sorted(results) == sorted(f"feedback-lr{lr}-seed2" for lr in rates)
     assert {result["lr"] for result in results.values()} == set(rates)
     for figure in ("lr.png", "curves.png"):
         assert (out / figure).read_bytes().startswith(PNG)

@@ -70,21 +70,22 @@ def test_small_recipe_prepares(tmp_path, recipe, name):  # noqa: F811
     assert (out / "data/train.bin").exists() and (out / "data/dict.txt").exists()
 
 
-def test_two_machines(tmp_path):
+def test_two_machines(tmp_path, recipe):  # noqa: F811
     """Both run the recipe, the first prepares the data; the model is that of one machine with --update-freq 2."""
     folder = tmp_path / ODD_NAME
     folder.mkdir()
     data = made_up_corpus("enwik8", folder)
     common = ["--small", data, "--layers", 1, "--models", TRANSFORMER, "--steps", "prepare train", "--updates", 2]
     nodes = ["--out", folder / "two", "--nodes", 2, "--rendezvous", f"localhost:{free_port()}", "--node-rank"]
-    machines = [[*nodes, 0], [*nodes, 1], ["--out", folder / "one", "--update-freq", 2]]
 
     def run(options):
         command = [sys.executable, "-m", "fb_fairseq", "recipe", "enwik8", *map(str, [*common, *options])]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=REPOSITORY)
 
     with ThreadPoolExecutor() as pool:
-        for done in pool.map(run, machines):
+        machines = pool.map(run, ([*nodes, 0], [*nodes, 1]))
+        recipe("enwik8", *common, "--out", folder / "one", "--update-freq", 2)
+        for done in machines:
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     one, two = (folder / out / f"{TRANSFORMER}-1/checkpoint_last.pt" for out in ("one", "two"))
     assert_same_parameters(one, two)
