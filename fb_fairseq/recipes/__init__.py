@@ -6,6 +6,7 @@ them. What is done is not repeated, so that a recipe that was stopped goes on wh
     command.py        the list of recipes, and the command
     settings.py       the settings of experiments, as data
     language_modeling.py, translation.py   the steps of these two kinds of experiments
+    call.py           what their calls have in common
     quickstart.py     a first model, in minutes; standard_library.py: its text
     options.py        command lines
     session.py        where a recipe runs and writes

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.recipes import data as prepared
+from fb_fairseq.recipes.call import Call
 from fb_fairseq.recipes.finetuning import start_over, started_from, updates_of
-from fb_fairseq.recipes.jobs import Jobs
-from fb_fairseq.recipes.machines import find_machines
 from fb_fairseq.recipes.options import (
     RecipeParser,
     add_nodes,
@@ -22,15 +20,13 @@ from fb_fairseq.recipes.options import (
     learning_rate,
     names_among,
     number_list,
-    output_folder,
     seeds_of,
     word_list,
 )
-from fb_fairseq.recipes.session import find_data, new_shell, output
+from fb_fairseq.recipes.session import new_shell, output
 from fb_fairseq.recipes.settings import Model, Options, Scale, Training, words
 from fb_fairseq.recipes.shell import Shell
 from fb_fairseq.recipes.training import (
-    Trainer,
     collect_results,
     compare,
     draw_against,
@@ -106,7 +102,7 @@ class LanguageModeling:
             UserError: there is a mistake in it or in the data, or a step has failed.
         """
         args = self.parser().parse(argv)
-        Call(self, shell or new_shell(args.print), args).run()
+        LanguageModelingCall(self, shell or new_shell(args.print), args).run()
 
     def parser(self) -> RecipeParser:
         """The parser of its command line."""
@@ -190,45 +186,28 @@ def _or_names(named: Dict[str, Model]) -> str:
     return f", or {', '.join(names)}{', …' if len(named) > SHOWN else ''}" if names else ""
 
 
-class Call:
+class LanguageModelingCall(Call):
     """One call of a recipe."""
 
     def __init__(self, recipe: LanguageModeling, shell: Shell, args: argparse.Namespace):
-        self.recipe, self.shell, self.args = recipe, shell, args
         if any(word == "--lr" or word.startswith("--lr=") for word in args.extra):
             raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
-        self.steps: List[str] = args.steps
-        self.small = bool(args.small)
-        self.update_freq: int = args.update_freq or 1
-        self.source = find_data(shell, args.data, "prepare" in self.steps) if recipe.corpus else ""
+        super().__init__(recipe, shell, args, training_steps=("train", "finetune"))
         self.runs = recipe.runs(args, recipe.small if self.small else recipe.full)
-        self.out = output_folder(args.out, recipe.name + ("-small" if self.small and recipe.full else ""), shell)
-        self.machines = find_machines(args.nodes, args.node_rank, args.rendezvous)
-        if self.machines.node_rank:
-            self.steps = [step for step in self.steps if step in ("train", "finetune")]
-        self.data = os.path.join(self.out, "data")
-        self.trainer = Trainer(self.out, self.machines, args.extra)
 
     def run(self) -> None:
         """Run the steps."""
-        shell, recipe = self.shell, self.recipe
-        with output(shell, recipe.name, self.out):
-            if "prepare" in self.steps:
-                setting = recipe.name + (" --small" if self.small else "")
-                small = self.small
-                prepared.prepare_data(
-                    *(shell, self.out, self.data, setting, self.source),
-                    lambda shell, source, folder: recipe.prepare(shell, source, folder, small),
-                )
-            if self.machines.node_rank == 0 and not shell.printing:
-                if not os.path.exists(os.path.join(self.data, "dict.txt")):
-                    raise UserError(f"{self.data}: no prepared data; run step prepare first")
-            self.machines.look(shell)
+        with output(self.shell, self.recipe.name, self.out):
+            self.prepare("dict.txt")
             for run in self.runs:
                 self._check_streams(run.training)
-            self._train_all()
+            self.run_all()
             if self.machines.node_rank == 0:
                 self._finish()
+
+    def starts_from_another(self, run: Run) -> bool:
+        """Whether a model is initialised with another one, or continues it."""
+        return bool(run.described.init_from or run.described.finetune_from)
 
     def _check_streams(self, training: Training) -> None:
         parts = self.machines.processes * self.update_freq
@@ -237,15 +216,6 @@ class Call:
                 f"--update-freq {self.update_freq}: {training.streams} streams cannot be divided among "
                 f"{self.machines.processes} processes x {self.update_freq}"
             )
-
-    def _train_all(self) -> None:
-        self.machines.check_jobs(self.shell, self.args.jobs)
-        jobs = Jobs(self.shell, self.args.jobs or 1)
-        for run in self.runs:
-            if run.described.init_from or run.described.finetune_from:
-                jobs.wait()  # for the one whose parameters this model starts from
-            jobs.start(run.name, lambda shell, run=run: self.run_steps(shell, run))
-        jobs.wait()
 
     def _finish(self) -> None:
         shell, out = self.shell, self.out

@@ -13,9 +13,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.recipes import data as prepared
-from fb_fairseq.recipes.jobs import Jobs
-from fb_fairseq.recipes.machines import find_machines
+from fb_fairseq.recipes.call import Call
 from fb_fairseq.recipes.options import (
     RecipeParser,
     add_nodes,
@@ -24,13 +22,12 @@ from fb_fairseq.recipes.options import (
     add_seeds,
     names_among,
     number_list,
-    output_folder,
     seeds_of,
 )
-from fb_fairseq.recipes.session import find_data, new_shell, output
+from fb_fairseq.recipes.session import new_shell, output
 from fb_fairseq.recipes.settings import Options, resolved, words
 from fb_fairseq.recipes.shell import Shell
-from fb_fairseq.recipes.training import Trainer, collect_results, compare, draw_against, draw_curves
+from fb_fairseq.recipes.training import collect_results, compare, draw_against, draw_curves
 
 STEPS = ("prepare", "train", "average", "tune", "generate", "score")
 MODELS = ("transformer", "feedback", "initialised")
@@ -151,7 +148,7 @@ class Translation:
             UserError: there is a mistake in it or in the data, or a step has failed.
         """
         args = self.parser().parse(argv)
-        Call(self, shell or new_shell(args.print), args).run()
+        TranslationCall(self, shell or new_shell(args.print), args).run()
 
     def parser(self) -> RecipeParser:
         """The parser of its command line."""
@@ -199,24 +196,14 @@ class Translation:
         return runs
 
 
-class Call:
+class TranslationCall(Call):
     """One call of a recipe."""
 
     def __init__(self, recipe: Translation, shell: Shell, args: argparse.Namespace):
-        self.recipe, self.shell, self.args = recipe, shell, args
-        self.steps: List[str] = args.steps
-        self.small = bool(args.small)
+        super().__init__(recipe, shell, args, training_steps=("train",))
         self.scale = recipe.small if self.small else recipe.full
         self.updates: int = args.updates or self.scale.updates
-        self.update_freq: int = args.update_freq or 1
-        self.source = find_data(shell, args.data, "prepare" in self.steps)
         self.runs = recipe.runs(args, self.scale)
-        self.out = output_folder(args.out, recipe.name + ("-small" if self.small else ""), shell)
-        self.machines = find_machines(args.nodes, args.node_rank, args.rendezvous)
-        if self.machines.node_rank:
-            self.steps = [step for step in self.steps if step == "train"]
-        self.data = os.path.join(self.out, "data")
-        self.trainer = Trainer(self.out, self.machines, args.extra)
         self.task = {
             **dict(task="translation", source_lang=recipe.pair[0], target_lang=recipe.pair[1]),
             **recipe.task,
@@ -225,24 +212,10 @@ class Call:
 
     def run(self) -> None:
         """Run the steps."""
-        shell, recipe, small = self.shell, self.recipe, self.small
+        shell, recipe = self.shell, self.recipe
         with output(shell, recipe.name, self.out):
-            if "prepare" in self.steps:
-                prepared.prepare_data(
-                    *(shell, self.out, self.data, recipe.name + (" --small" if small else ""), self.source),
-                    lambda shell, source, folder: recipe.prepare(shell, source, folder, small),
-                )
-            if self.machines.node_rank == 0 and not shell.printing:
-                if not os.path.exists(os.path.join(self.data, f"dict.{recipe.pair[1]}.txt")):
-                    raise UserError(f"{self.data}: no prepared data; run step prepare first")
-            self.machines.look(shell)
-            self.machines.check_jobs(shell, self.args.jobs)
-            jobs = Jobs(shell, self.args.jobs or 1)
-            for run in self.runs:
-                if run.model == "initialised":
-                    jobs.wait()  # among them for the transformer whose parameters it starts from
-                jobs.start(run.name, lambda shell, run=run: self.run_steps(shell, run))
-            jobs.wait()
+            self.prepare(f"dict.{recipe.pair[1]}.txt")
+            self.run_all()
             if self.machines.node_rank:
                 return
             draw_curves(shell, self.trainer, "nll_loss")
@@ -252,6 +225,10 @@ class Call:
                     metrics = (recipe.metric[1], "dev_nll", "decoded_tokens_per_second")
                     draw_against("layers", *metrics)(shell, self.out)
                 compare(shell, self.out)
+
+    def starts_from_another(self, run: Run) -> bool:
+        """Whether a model is initialised with the transformer's parameters."""
+        return run.model == "initialised"
 
     def run_steps(self, shell: Shell, run: Run) -> None:
         """Run the steps for one model."""
