@@ -4,9 +4,9 @@ import glob
 import os
 import platform
 import shutil
-import zlib
 from typing import Callable, List
 
+from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.recipes.shell import Shell
@@ -100,11 +100,7 @@ def _is_running(process: str) -> bool:
 
 def checksum(path: str) -> str:
     """The CRC-32 and the size of a file."""
-    crc = size = 0
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
-    return f"{crc:08x} {size}"
+    return f"{checksum_of(path)} {os.path.getsize(path)}"
 
 
 def checksums(source: str) -> List[str]:
