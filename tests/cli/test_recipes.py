@@ -1,6 +1,7 @@
 """Language modelling recipes from start to finish: small models on made-up data, trained for a few updates."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -80,7 +81,8 @@ def test_two_machines(tmp_path, recipe):  # noqa: F811
 
     def run(options):
         command = [sys.executable, "-m", "fb_fairseq", "recipe", "enwik8", *map(str, [*common, *options])]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=REPOSITORY)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=REPOSITORY, env=environment)
 
     with ThreadPoolExecutor() as pool:
         machines = pool.map(run, ([*nodes, 0], [*nodes, 1]))
