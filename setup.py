@@ -45,6 +45,8 @@ setup(
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "transformers": [TRANSFORMERS, "safetensors", "tokenizers", "accelerate"],
+        "state-tracking": [TRANSFORMERS, "mambapy", "matplotlib"],
+        "fla": [TRANSFORMERS, "flash-linear-attention"],
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),

@@ -19,6 +19,7 @@ SUBFOLDERS = (
     "reproduction.experiments",
     "reproduction.import_original",
     "reproduction.rl",
+    "reproduction.state_tracking",
     "reproduction.synthetic_tasks",
     "reproduction.table5",
 )
@@ -78,9 +79,11 @@ MAY_IMPORT = {
     "reproduction": set(),
     "reproduction.synthetic_tasks": BASE,
     "reproduction.rl": BASE | MATHEMATICS,
+    "reproduction.state_tracking": BASE | MATHEMATICS | {"reproduction.synthetic_tasks"},
     "reproduction.table5": BASE | MATHEMATICS | {"benchmark", "models", "reproduction.rl"},
     "reproduction.compare": BASE | {"papers", "recipes"},
-    "reproduction.experiments": BASE | {"commands", "recipes", "reproduction.rl"},
+    "reproduction.experiments": BASE
+    | {"commands", "recipes", "reproduction.rl", "reproduction.state_tracking", "reproduction.synthetic_tasks"},
     "reproduction.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
     "__init__": set(),
@@ -88,7 +91,7 @@ MAY_IMPORT = {
 REPRODUCTION = "fb_fairseq.reproduction"
 WITHOUT_FAIRSEQ = (
     *(*sorted(BASE), "ops", "modules", "streams", "transformers"),
-    *("reproduction.compare", "reproduction.rl", "reproduction.synthetic_tasks"),
+    *("reproduction.compare", "reproduction.rl", "reproduction.state_tracking", "reproduction.synthetic_tasks"),
 )
 FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 

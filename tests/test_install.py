@@ -113,7 +113,7 @@ if not shadowed:
 """
 
 
-@pytest.mark.not_fast
+@pytest.mark.slow
 def test_run_folders_in_the_clone_do_not_shadow_modules(parent):
     """With setuptools' import hook, the clone wins as a namespace package; no module has a run folder's name."""
     for name in REQUIRED_BY_FAIRSEQ & set(RUN_FOLDERS):
@@ -210,7 +210,11 @@ print(fb_fairseq.__file__, "streaming_lm" in TASK_REGISTRY, "feedback_decoder" i
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE, ["fb_fairseq.ops", "fairseq"]], ids=str)
+@pytest.mark.parametrize(
+    "imported",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in ([], JUST_THE_PACKAGE)), ["fb_fairseq.ops", "fairseq"]],
+    ids=str,
+)
 def test_the_plugin_may_be_imported_before(parent, imported):
     """fairseq imports no tasks and models of a --user-dir that is imported already."""
     package = parent / "fb_fairseq/fb_fairseq"
@@ -220,7 +224,7 @@ def test_the_plugin_may_be_imported_before(parent, imported):
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE], ids=str)
+@pytest.mark.parametrize("imported", [pytest.param([], marks=pytest.mark.slow), JUST_THE_PACKAGE], ids=str)
 def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported):
     """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
     import fairseq

@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
-# Maze navigation: find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); --small: 7 x 7 cells,
-# 100 steps.
-#   bash examples/reinforcement_learning/maze.sh [--small|--full] [--seed N] [--out DIR]
-# --print: print the commands without running them. Options: README.md.
+# Maze navigation: find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); --small: 7 x 7 cells.
+#   bash examples/reinforcement_learning/maze.sh [--small|--full] [--seed N] [--out DIR] [--print]
 . "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
 recipe maze "$@"

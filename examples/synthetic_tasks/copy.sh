@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
-# Copy a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits in training and tests, and a
-# span of 3 steps, with which two layers of a Transformer do not reach back to the digit to copy.
-#   bash examples/synthetic_tasks/copy.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
-# --print: print the commands without running them. Options: README.md.
+# Copy a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits, and a span of 3 steps.
+#   bash examples/synthetic_tasks/copy.sh [--small|--full] [--seeds "1 2 3"] [--out DIR] [--print]
 . "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
 recipe copy "$@"

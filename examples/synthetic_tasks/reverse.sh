@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
-# Reverse a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits in training and tests,
-# and a span of 4 steps, with which two layers of a Transformer do not reach back to all digits.
-#   bash examples/synthetic_tasks/reverse.sh [--small|--full] [--seeds "1 2 3"] [--out DIR]
-# --print: print the commands without running them. Options: README.md.
+# Reverse a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits, and a span of 4 steps.
+#   bash examples/synthetic_tasks/reverse.sh [--small|--full] [--seeds "1 2 3"] [--out DIR] [--print]
 . "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
 recipe reverse "$@"

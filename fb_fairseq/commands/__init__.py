@@ -42,6 +42,9 @@ COMMANDS = {
     "synthetic-tasks": Command(
         "fb_fairseq.reproduction.synthetic_tasks.command", "generate the data of the papers' toy tasks"
     ),
+    "state-tracking": Command(
+        "fb_fairseq.reproduction.state_tracking.command", "track a state beside the recurrent models of today"
+    ),
     "generate": Command("fb_fairseq.commands.generate", "continue a text, printed as it is generated"),
     "evaluate-labels": Command("fb_fairseq.commands.evaluate_labels", "accuracy of a model trained with --labels"),
     "average-checkpoints": Command("fb_fairseq.commands.average_checkpoints", "average the last checkpoints of a run"),

@@ -47,6 +47,11 @@ def learning_rate(text: str) -> float:
     return float(text)
 
 
+def rate_list(text: str) -> List[float]:
+    """Decimal numbers above 0 between spaces, without duplicates."""
+    return list(dict.fromkeys(map(learning_rate, text.split() or [text])))
+
+
 def names_among(names: Sequence[str]) -> Callable[[str], List[str]]:
     """A type of argparse: words, all of which are among the names."""
 

@@ -36,7 +36,9 @@ class CountedOperations(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "relative_transformer_lm"])
+@pytest.mark.parametrize(
+    "arch", ["feedback_transformer_lm", pytest.param("relative_transformer_lm", marks=pytest.mark.slow)]
+)
 def test_operations_of_an_update(arch, byte_data, monkeypatch):
     counts, step = [], Trainer.train_step
 

@@ -156,7 +156,7 @@ def test_best_checkpoint_by_another_measure(byte_data, tmp_path):
     assert loss != bpb == pytest.approx(loss, rel=0.05)
 
 
-@pytest.mark.parametrize("arch", ["feedback_transformer_lm", "all_attention_lm"])
+@pytest.mark.parametrize("arch", ["feedback_transformer_lm", pytest.param("all_attention_lm", marks=pytest.mark.slow)])
 def test_layers_to_keep_in_fine_tuning(commands, byte_data, tmp_path, arch):
     """The new checkpoint says what it holds: it evaluates, exports, and the same command resumes."""
     reset = dict(reset_optimizer=True, reset_dataloader=True, reset_lr_scheduler=True, reset_meters=True)

@@ -109,7 +109,7 @@ def listing(folder):
     [
         pytest.param(TUTORIAL, ".", marks=pytest.mark.slow),
         pytest.param(TUTORIAL, "examples", marks=pytest.mark.slow),
-        pytest.param(TRANSFORMERS, "examples", marks=pytest.mark.not_fast),
+        pytest.param(TRANSFORMERS, "examples", marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -169,7 +169,7 @@ def test_decoding_with_the_kernel(monkeypatch):
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 3, 5])
+@pytest.mark.parametrize("seed", [0, 3])
 def test_fast_loop_with_the_kernels(seed, monkeypatch):
     """A whole block and all gradients."""
     monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))

@@ -44,9 +44,11 @@ def test_recipes(tmp_path, monkeypatch, name, scale):
     text = printed(name, *([] if name == "quickstart" else scale), "--out", tmp_path / "out")
     assert not list(tmp_path.iterdir())
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    training = (
-        "python -m fb_fairseq rl train" if name in ("corridor", "maze", "maze_easy", "water_maze") else "fairseq-train"
-    )
+    training = "fairseq-train"
+    if name in ("corridor", "maze", "maze_easy", "water_maze"):
+        training = "python -m fb_fairseq rl train"
+    elif name in ("word_problem", "recall", "modular_arithmetic"):
+        training = "python -m fb_fairseq state-tracking train"
     assert f"\n{training} " in text and text.startswith(f"# What the recipe {name} runs,\n")
     assert "(This environment does not exist yet." in text and text.count("PYTHONPATH") == 1, "one head"
     needs_data = "fairseq-interactive" in text or "fairseq-generate" in text

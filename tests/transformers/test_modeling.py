@@ -248,6 +248,7 @@ def test_standard_names():
     assert "tie_word_embeddings" in config.to_dict() and not config.tie_word_embeddings
 
 
+@pytest.mark.slow
 def test_broken_torchaudio(tmp_path):
     """transformers works beside a torchaudio that was built for another torch."""
     pytest.importorskip("accelerate")

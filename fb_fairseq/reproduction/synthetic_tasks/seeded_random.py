@@ -20,6 +20,10 @@ class SeededRandom:
     def __init__(self, seed: int, *key):
         self._random = random.Random(zlib.crc32(repr((seed, *key)).encode())).random
 
+    def fraction(self) -> float:
+        """A uniform number from 0 to 1, which is excluded."""
+        return self._random()
+
     def randint(self, low: int, high: int) -> int:
         """A uniform integer from ``low`` to ``high``, both included."""
         return low + int(self._random() * (high - low + 1))

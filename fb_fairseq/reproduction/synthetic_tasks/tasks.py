@@ -3,8 +3,11 @@
 from typing import Callable, Dict, NamedTuple
 
 from fb_fairseq.reproduction.synthetic_tasks.algorithmic import CONDITIONS, NAMES, algorithmic
+from fb_fairseq.reproduction.synthetic_tasks.arithmetic import modular_arithmetic
 from fb_fairseq.reproduction.synthetic_tasks.copying import copy, counting, reverse
+from fb_fairseq.reproduction.synthetic_tasks.groups import GROUPS, word_problem
 from fb_fairseq.reproduction.synthetic_tasks.options import Choice, Letters, Option, Size, Switch
+from fb_fairseq.reproduction.synthetic_tasks.recall import check_recall, recall
 from fb_fairseq.reproduction.synthetic_tasks.sequence import LabelledSequence
 from fb_fairseq.reproduction.synthetic_tasks.walks import BLOCKS, MAZE, blocked_random_walk, check_blocks, random_walk
 
@@ -92,5 +95,37 @@ TASKS = {
             "nested_assignments": Switch("statements after a condition may also initialise a variable"),
         },
         Splits(10_000, 1_000, 1_000),
+    ),
+    # Not in the Feedback Transformer papers: docs/state-tracking.md.
+    "word_problem": Task(
+        "give the product so far after each element of a finite group",
+        word_problem,
+        {
+            "group": Choice("A5", "group", GROUPS),
+            "length": Size(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
+        },
+        Splits(1_000_000, 1_000, 1_000),
+    ),
+    "recall": Task(
+        "give the value of a key that occurred before (multi-query associative recall)",
+        recall,
+        {
+            "pairs": Size(16, "number of keys with a value", test_name="test_pairs", training_name="fewest"),
+            "length": Size(64, "number of symbols in a sequence", test_name="test_length"),
+            "symbols": Size(8192, "number of different symbols, half of them keys", lowest=4),
+        },
+        Splits(100_000, 1_000, 3_000),
+        check=check_recall,
+    ),
+    "modular_arithmetic": Task(
+        "evaluate an expression with brackets modulo a number",
+        modular_arithmetic,
+        {
+            "length": Size(
+                *(40, "number of symbols in a sequence", 2), test_name="test_length", training_name="shortest"
+            ),
+            "modulus": Size(5, "values are computed modulo this number", lowest=2, highest=10),
+        },
+        Splits(100_000, 1_000, 1_000),
     ),
 }

@@ -49,7 +49,7 @@ def case_of(seed, **changes):
     return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
 
 
-@pytest.mark.parametrize("seed", cases([0, 1, 2, 3, 4, 5, 7, 8, 9], [6, 10]))
+@pytest.mark.parametrize("seed", cases([0, 1, 2, 3, 4, 7, 8], [5, 6, 9, 10]))
 def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
     """Norms, activations, compositions, projections, positions, spans, dropout, LayerDrop, encoders, episodes."""
     case = case_of(seed)
@@ -66,7 +66,7 @@ def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("seed", cases([5], [0]))
 def test_slots_that_programs_share(seed, loop, empty_is_nan):
     sizes = dict(decoder_layers=1, steps=2, streams=2)
     case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
@@ -74,7 +74,7 @@ def test_slots_that_programs_share(seed, loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", cases(["gelu"], [name for name in ACTIVATIONS if name != "gelu"]))
 def test_activations(activation, loop):
     case = case_of(4, activation_fn=activation, decoder_layers=1, steps=2, adaptive_span=False)
     compare(case.run(loop), case.run(feedback_block), 1e-10)
@@ -118,7 +118,7 @@ def test_without_gradients(seed, loop, empty_is_nan):
         torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4])
+@pytest.mark.parametrize("seed", cases([2], [0, 4]))
 def test_nan_and_infinity(seed, loop):
     spoiled.check(case_of(seed, steps=3, activation_fn="relu"), loop, seed)
 
@@ -188,7 +188,7 @@ def plain_copy(model):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", cases([0, 1, 4], [2, 3]))
+@pytest.mark.parametrize("seed", cases([4], [0, 1, 2, 3]))
 def test_decoding(seed, captured):
     """Rings that grow, and that are full and overwrite their slots; reordered streams."""
     model = build(seed)

@@ -246,6 +246,9 @@ DIGESTS = {  # of the six files in the order of their names, with seed 1 and the
     "random_walk": "255d8dcf37f5cc4daa05e603d5db12ee",
     "blocked_random_walk": "e97a50a06321989f107c9a21f0e04107",
     "algorithmic": "9e27206b1dbeccb139ce3aa1c34ceac5",
+    "word_problem": "1dd3babe56a6c4398efef86f2790ebb0",
+    "recall": "7b019c9c885c8329ef590a1a07555d25",
+    "modular_arithmetic": "3a8055f728460ce223aeb659fc4dd4a4",
 }
 
 

@@ -1,0 +1,129 @@
+"""Compare the runs of a state-tracking recipe: ``state_tracking OUT``.
+
+Reads OUT/*/result.json and OUT/speed.json, and writes
+
+    OUT/results.json  of each model: the largest size up to which at least 90 % are right, the accuracy at some sizes,
+                      parameters, speed; all runs under ``all``
+    OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
+
+Of several learning rates, the one with the best accuracy on validation data counts, averaged over seeds.
+"""
+
+import glob
+import json
+import os
+import sys
+from statistics import mean, median
+from typing import Dict, List, Tuple
+
+import matplotlib
+
+from fb_fairseq.drawing import draw_band, save_figure
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+from matplotlib.ticker import ScalarFormatter  # noqa: E402
+
+Key = Tuple[str, str, int, int]
+POINTS = 120  # of a line
+SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
+
+
+def read_results(out: str) -> Dict[Key, List[dict]]:
+    """The runs of each setting (model, memory composition, span, layers) at its best learning rate, by seed."""
+    found: Dict[Key, Dict[float, List[dict]]] = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
+        with open(path) as file:
+            run = json.load(file)
+        key = run["model"], run["memory_composition"], run["span"], run["layers"]
+        found.setdefault(key, {}).setdefault(run["lr"], []).append(run)
+    if not found:
+        sys.exit(f"{out}: contains no results of runs; give the --out folder of a recipe")
+    best = {}
+    for key, rates in found.items():
+        rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
+        best[key] = sorted(rates[rate], key=lambda run: run["seed"])
+    return best
+
+
+def label(key: Key, results: Dict[Key, List[dict]]) -> str:
+    """Name of a setting: what distinguishes it."""
+    model, memory, span, layers = key
+    name = results[key][0]["title"]
+    if memory != "weighted":
+        name += f", memory {memory}"
+    same = [other for other in results if other[:2] == key[:2]]
+    if len({other[2] for other in same}) > 1:
+        name += f", span {span}"
+    if len({other[3] for other in same}) > 1:
+        name += f", {layers} layer{'s' if layers > 1 else ''}"
+    return name
+
+
+def summarise(name: str, runs: List[dict], speed: dict) -> dict:
+    """The entry of a setting in results.json."""
+    first = runs[0]
+    sizes, longest = first["sizes"], first["longest"]
+    places = {f"{factor:g}x": sizes.index(factor * longest) for factor in SHOWN if factor * longest in sizes}
+    entry = {
+        "name": name,
+        **{key: first[key] for key in ("model", "memory_composition", "span", "layers", "parameters", "lr", "updates")},
+        "longest": longest,
+        "seeds": [run["seed"] for run in runs],
+        "learned": [run["learned"] for run in runs],
+        "longest_good": [run["longest_good"] for run in runs],
+        "accuracy": {at: [run["accuracy"][place] for run in runs] for at, place in places.items()},
+        "seconds": round(mean(run["seconds"] for run in runs)),
+        "hardware": first["hardware"],
+    }
+    return {**entry, **speed.get(first["model"], {})}
+
+
+def draw(results: Dict[Key, List[dict]], path: str) -> None:
+    """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
+    figure, axes = pyplot.subplots(figsize=(9, 4.5))
+    colors = pyplot.get_cmap("tab10").colors
+    order = sorted(results, key=lambda key: -median(run["longest_good"] for run in results[key]))
+    for number, key in enumerate(order):
+        runs = results[key]
+        sizes = runs[0]["sizes"]
+        places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
+        values = [[100 * run["accuracy"][place] for run in runs] for place in places]
+        draw_band(axes, [sizes[place] for place in places], values, label(key, results), colors[number % 10])
+    first = next(iter(results.values()))[0]
+    axes.axvline(first["longest"], color="grey", linestyle="--", linewidth=1)
+    axes.text(first["longest"], 103, "longest in training", ha="center", fontsize="small", color="grey")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("pairs" if first["task"] == "recall" else "position in the sequence")
+    axes.set_ylabel("accuracy (%)")
+    axes.set_ylim(-2, 102)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    save_figure(figure, path)
+
+
+def main(out: str) -> None:
+    """Compare the runs in the folder ``out``."""
+    results = read_results(out)
+    speed: Dict[str, dict] = {}
+    path = os.path.join(out, "speed.json")
+    if os.path.exists(path):
+        with open(path) as file:
+            speed = json.load(file)["steps_per_second"]
+    settings = [summarise(label(key, results), runs, speed) for key, runs in results.items()]
+    settings.sort(key=lambda entry: -median(entry["longest_good"]))
+    for entry in settings:
+        at = ", ".join(f"{100 * mean(values):.1f} % at {size}" for size, values in entry["accuracy"].items())
+        good = "/".join(map(str, entry["longest_good"]))
+        print(f"{entry['name']}: 90 % up to {good}; {at} ({len(entry['seeds'])} seeds)")
+    with open(os.path.join(out, "results.json"), "w") as file:
+        json.dump({"settings": settings, "all": [run for runs in results.values() for run in runs]}, file)
+    draw(results, os.path.join(out, "accuracy.png"))
+    print(f"{out}/results.json")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give one folder: state_tracking OUT")
+    main(sys.argv[1])
