@@ -65,6 +65,18 @@ def names_among(names: Sequence[str]) -> Callable[[str], List[str]]:
     return parse
 
 
+def name_among(names: Sequence[str]) -> Callable[[str], str]:
+    """A type of argparse: one of the names."""
+
+    def parse(text: str) -> str:
+        words = names_among(names)(text)
+        if len(words) > 1:
+            raise argparse.ArgumentTypeError(f"{text}: takes one name")
+        return words[0]
+
+    return parse
+
+
 class RecipeParser(CommandParser):
     """Parses the command line of a recipe: options, at most one DATA, and after ``--`` options for ``extra``."""
 

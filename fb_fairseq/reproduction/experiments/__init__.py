@@ -1,4 +1,4 @@
-"""The experiments: the papers' and others'. Their settings as data, each with its source, and small ones of the same form for a CPU.
+"""The experiments, the papers' and others: their settings as data, and small ones of the same form for a CPU.
 
     char_ptb.py, bytes_and_letters.py, wikitext103.py   language modelling
     persistent_memory.py      the ablation of All-attention Figure 2

@@ -15,6 +15,7 @@ from fb_fairseq.recipes.options import (
     add_numbers,
     add_scale,
     add_seeds,
+    name_among,
     number_list,
     output_folder,
     rate_list,
@@ -105,7 +106,8 @@ class StateTracking:
         default = ["feedback", "transformer", "lstm"]
         parser.add_argument("--models", type=word_list, default=default, metavar='"NAME …"', help=text)
         if "group" in self.small:
-            parser.add_argument("--group", choices=GROUPS, help=f"{', '.join(GROUPS)} (default: {self.small['group']})")
+            text = f"{', '.join(GROUPS)} (default: {self.small['group']}; --full: {self.full['group']})"
+            parser.add_argument("--group", type=name_among(GROUPS), metavar="NAME", help=text)
         several = dict(type=number_list, metavar='"N …"')
         text = "learning rates, each a run; the best one of a model on validation data counts (default: "
         text += f"{' '.join(map(str, self.rates))})"
