@@ -1,8 +1,25 @@
 """The recipes of state tracking, from training to the figure."""
 
 import json
+import re
+import shlex
 
+import pytest
+import torch
+
+from fb_fairseq.reproduction.state_tracking import architectures, bodies
+from fb_fairseq.reproduction.state_tracking.command import main
 from tests.cli.recipes import PNG, recipe  # noqa: F401
+from tests.conftest import REPOSITORY
+from tests.recipes.printed import commands as found
+from tests.recipes.printed import printed
+
+PAGE = (REPOSITORY / "docs/state-tracking.md").read_text(encoding="utf-8")
+COMMANDS = [
+    shlex.split(line, comments=True)
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+]
 
 QUICK = ["--longest", "4", "--updates", "3", "--", "--width", "16", "--tokens", "32"]
 
@@ -33,3 +50,38 @@ def test_recall(tmp_path, recipe):  # noqa: F811
     recipe("recall", "--models", "transformer", "--no-speed", "--out", tmp_path, *QUICK)
     (entry,) = json.loads((tmp_path / "results.json").read_text())["settings"]
     assert set(entry["accuracy"]) == {"0.5x", "1x", "4x"} and "decoding" not in entry
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[1:3]))
+def test_commands_of_the_page(command):
+    """They train what the page says: each model once per seed, learning rate and span."""
+    assert command[0] == "bash"
+    name = re.fullmatch(r"examples/synthetic_tasks/(\w+)\.sh", command[1])[1]
+    trainings = found(printed(name, *command[2:]), "python -m fb_fairseq state-tracking train")
+    given = dict(zip(command[2:], command[3:]))
+    models = given.get("--models", "feedback transformer lstm").split()
+    runs = [given.get(option, "1").split() for option in ("--seeds", "--lrs", "--spans")]
+    assert len(trainings) == len(models) * len(runs[0]) * len(runs[1]) * len(runs[2])
+
+
+def test_a_model_of_ones_own(tmp_path):
+    """The code of the page."""
+
+    class GRUBody(bodies.LSTMBody):
+        def __init__(self, width, hidden, layers):
+            super().__init__(width, hidden, layers)
+            self.lstm = torch.nn.GRU(width, hidden, layers, batch_first=True)
+
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {**vars(architectures), "GRUBody": GRUBody})
+    try:
+        options = ["--group", "parity", "--longest", "4", "--updates", "1", "--width", "16", "--tokens", "16"]
+        main(["train", "--model", "gru", "--out", str(tmp_path), *options, "--device", "cpu"])
+    finally:
+        del architectures.ARCHITECTURES["gru"]
+    assert json.loads((tmp_path / "result.json").read_text())["title"] == "GRU"
+
+
+def test_every_model_is_on_the_page():
+    for name in architectures.ARCHITECTURES:
+        assert f"`{name}`" in PAGE, name

@@ -160,7 +160,7 @@ WORD_PROBLEM = StateTracking(
 RECALL = StateTracking(
     "recall",
     "values of keys that occurred before: multi-query associative recall (arXiv 2312.04927)",
-    small=dict(longest=16, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
+    small=dict(longest=32, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
     full=dict(longest=64, symbols=8192, updates=50_000, layers=2, width=128, heads=2, tokens=16_384),
 )
 MODULAR_ARITHMETIC = StateTracking(
