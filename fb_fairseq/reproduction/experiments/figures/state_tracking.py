@@ -4,6 +4,7 @@ Reads OUT/*/result.json and OUT/speed.json, and writes
 
     OUT/results.json  of each model: the largest size up to which at least 90 % are right, the accuracy at some sizes,
                       parameters, speed; all runs under ``all``
+    OUT/results.md    the same as a table
     OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
 
 Of several learning rates, the one with the best accuracy on validation data counts, averaged over seeds.
@@ -79,6 +80,20 @@ def summarise(name: str, runs: List[dict], speed: dict) -> dict:
     return {**entry, **speed.get(first["model"], {})}
 
 
+def table(settings: List[dict]) -> List[str]:
+    """A table in Markdown: a row for each setting, with means over seeds."""
+    first = settings[0]
+    sizes = [round(float(at[:-1]) * first["longest"]) for at in first["accuracy"]]
+    cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
+    rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
+    for entry in settings:
+        row = [entry["name"], f"{entry['parameters']:,}"]
+        row += [" / ".join(map(str, entry[name])) for name in ("learned", "longest_good")]
+        row += [f"{100 * mean(values):.1f}" for values in entry["accuracy"].values()]
+        rows.append([*row, f"{entry['lr']:g}", str(len(entry["seeds"]))])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
 def draw(results: Dict[Key, List[dict]], path: str) -> None:
     """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
     figure, axes = pyplot.subplots(figsize=(9, 4.5))
@@ -117,10 +132,12 @@ def main(out: str) -> None:
         at = ", ".join(f"{100 * mean(values):.1f} % at {size}" for size, values in entry["accuracy"].items())
         good = "/".join(map(str, entry["longest_good"]))
         print(f"{entry['name']}: 90 % up to {good}; {at} ({len(entry['seeds'])} seeds)")
+    with open(os.path.join(out, "results.md"), "w") as file:
+        file.writelines(f"{line}\n" for line in table(settings))
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump({"settings": settings, "all": [run for runs in results.values() for run in runs]}, file)
     draw(results, os.path.join(out, "accuracy.png"))
-    print(f"{out}/results.json")
+    print(f"{out}/results.json, results.md, accuracy.png")
 
 
 if __name__ == "__main__":
