@@ -127,15 +127,17 @@ def eval_lm_bits(clone: Clone, text: str) -> float:
     return float(re.search(r"^bits: (.*)", printed, re.MULTILINE)[1])
 
 
-def test_transformers(clone, monkeypatch):
-    """The blocks of Python are one program. Perplexities are those of fairseq-eval-lm; without a network."""
+def test_transformers(clone, monkeypatch, pytestconfig):
+    """The blocks of Python are one program. Perplexities are those of fairseq-eval-lm; without a network. With --slow,
+    those of lm-evaluation-harness, too."""
+    harness = pytestconfig.getoption("--slow") and importlib.util.find_spec("lm_eval") is not None
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
     program, evaluated = [], ""
     for language, text in blocks("docs/transformers.md"):
-        if "lm_eval/run.py" in text and importlib.util.find_spec("lm_eval") is None:
+        if "lm_eval/run.py" in text and not harness:
             continue
         if language == "bash":
             output = clone.run(language, text)
