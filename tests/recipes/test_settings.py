@@ -132,6 +132,8 @@ def test_deep_encoder():
     (args,) = trainings(printed("wmt14_en_de", "--models", "deep-encoder"))
     assert (args.encoder_layers, args.decoder_layers, args.memory_projections) == (12, 2, "shared")
     assert args.encoder_layerdrop > 0 and args.encoder_embed_dim == 1024
+    (small,) = trainings(printed("wmt14_en_de", "--small", "--models", "deep-encoder"))
+    assert (small.encoder_layers, small.decoder_layers) == (12, 2) and small.encoder_embed_dim == 128
     with pytest.raises(UserError, match="has 2 decoder layers; give --layers 2"):
         printed("wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
 
@@ -194,6 +196,16 @@ def test_training_time():
         assert tables[f"{WIKITEXT}_training_time"][name] == tables[f"{WIKITEXT}_ablation"][row]
     # Without a row: the Transformer that initialised models start from, and initialisation without BPTT warm-up.
     assert set(runs) == {*tables[f"{WIKITEXT}_training_time"], "transformer-post", "initialised"}
+
+
+def test_wikitext103_without_data():
+    """What is printed unpacks each split from the archive."""
+    text = printed(WIKITEXT, "--steps", "prepare")
+    files = [command[3] for command in commands(text, "unzip -p DATA.zip ")]
+    assert files == [f"wikitext-103/wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    assert not commands(text, "cp ")
+    with pytest.raises(UserError, match="give wikitext-103-v1.zip"):
+        printed(WIKITEXT, "wikitext-2", "--steps", "prepare")
 
 
 def test_end_of_line():

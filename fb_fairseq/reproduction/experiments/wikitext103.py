@@ -6,6 +6,7 @@ from typing import Dict, List
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.recipes.language_modeling import LanguageModeling, Run
+from fb_fairseq.recipes.session import PLACEHOLDER
 from fb_fairseq.recipes.settings import Model, Options, Scale, Share, Training, equal_parameters
 from fb_fairseq.recipes.shell import Shell
 from fb_fairseq.recipes.text import check_file, check_text, first_file, preprocess, unpack
@@ -106,7 +107,9 @@ def small_shape(arch: str, layers: int) -> Options:
 
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its words."""
-    if not small and not (shell.printing and not source.endswith(".zip")):
+    if not small:
+        if shell.printing and os.path.basename(source) == PLACEHOLDER:
+            source += ".zip"
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
         if not shell.printing and not os.path.isfile(source):
