@@ -7,7 +7,7 @@ RUN.hardware the time of training and what it ran on.
 import json
 import os
 import re
-from typing import Dict, Tuple
+from typing import Dict, Sequence, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.recipes.results import training_cost
@@ -45,7 +45,15 @@ def available_context(tokens: int, streams: int, span: int) -> float:
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
-def write_results(shell: Shell, run: str, identity: Dict[str, object], streams: int) -> None:
+def training_days(runs: Sequence[str]) -> Dict[str, float]:
+    """``training_days`` of runs that follow one another; empty if the time of one is not known."""
+    seconds = [training_cost(run).get("seconds") for run in runs]
+    return {} if None in seconds else {"training_days": sum(seconds) / 86400}
+
+
+def write_results(
+    shell: Shell, run: str, identity: Dict[str, object], streams: int, before: Sequence[str] = ()
+) -> None:
     """Write RUN.json, and say what is in it.
 
     Args:
@@ -53,6 +61,7 @@ def write_results(shell: Shell, run: str, identity: Dict[str, object], streams: 
         run: the folder of its checkpoints.
         identity: which run it is: the recipe, the model, its number of layers and seed, ….
         streams: those of the evaluation.
+        before: the runs that this one starts from; ``training_days`` include theirs, ``seconds`` are its own.
 
     Raises:
         UserError: the evaluation has left no result.
@@ -68,8 +77,7 @@ def write_results(shell: Shell, run: str, identity: Dict[str, object], streams: 
         result["test_context"] = round(available_context(tokens, streams, span), 1)
     result["parameters"] = parameters_of(run)
     result.update(training_cost(run))
-    if "seconds" in result:
-        result["training_days"] = result["seconds"] / 86400
+    result.update(training_days([*before, run]))
     with open(f"{run}.json", "w", encoding="utf-8") as file:
         json.dump(result, file)
     context = f", with {result['test_context']} % of the attention span on average" if span else ""

@@ -265,6 +265,16 @@ class LanguageModelingCall(Call):
             options["finetune_from_model"] = checkpoint
         return options
 
+    def _before(self, run: Run, path: str) -> List[str]:
+        """The runs that the one in ``path`` starts from, a model or its fine-tuning."""
+        origin, start = run.described.init_from, run.described.finetune_from
+        names = [f"{origin}{run.suffix}"] if origin else []
+        if start:
+            names += [f"{start}{run.suffix}", f"{start}{run.suffix}-finetuned"]
+        if path != self._path(run.name):
+            names.append(run.name)
+        return [self._path(name) for name in names]
+
     def options(self, run: Run) -> Dict[str, Any]:
         """The options that training and fine-tuning share."""
         training = run.training
@@ -335,7 +345,7 @@ class LanguageModelingCall(Call):
         if not shell.printing:
             identity = {"recipe": self.recipe.name, "small": self.small, "model": run.model, "layers": run.layers}
             identity.update(seed=run.seed, lr=run.training.lr)
-            write_results(shell, path, identity, run.training.test_streams)
+            write_results(shell, path, identity, run.training.test_streams, self._before(run, path))
 
     def generate(self, shell: Shell, run: Run) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""

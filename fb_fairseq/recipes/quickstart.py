@@ -24,8 +24,8 @@ PROMPT, LONGEST_PROMPT = "def __init__(self", 60
 
 @dataclass(frozen=True)
 class Setting:
-    """A model that can be trained in some minutes on two idle CPU cores. How these were found: examples/results.md. In
-    so few updates, a longer span is no better."""
+    """A model that can be trained in some minutes on two idle CPU cores. How these were found:
+    examples/results/quickstart.md. In so few updates, a longer span is no better."""
 
     updates: int
     layers: int

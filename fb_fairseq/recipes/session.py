@@ -71,6 +71,9 @@ def print_header(shell: Shell, name: str) -> None:
         print("# (This environment does not exist yet. Without --print, the script creates it.)")
 
 
+PLACEHOLDER = "DATA"  # stands for the data in what is printed
+
+
 def find_data(shell: Shell, data: str, needed: bool, what: str = "DATA") -> str:
     """The absolute path of DATA; with ``--print``, the word DATA stands for it where it is missing.
 
@@ -78,7 +81,7 @@ def find_data(shell: Shell, data: str, needed: bool, what: str = "DATA") -> str:
         UserError: it is missing, and needed.
     """
     if data is None and shell.printing:
-        return os.path.join(shell.root, "DATA")
+        return os.path.join(shell.root, PLACEHOLDER)
     if data is None and needed:
         raise UserError(f"{what} is missing; give it, or --help for what it is")
     return os.path.abspath(data) if data else ""

@@ -123,7 +123,12 @@ def test_small_recipe(tmp_path, recipe, name):  # noqa: F811
     "name,models,runs,figure",
     [
         ("ablation", "transformer-post feedback-pre-span-bptt", ["transformer-post-1", "feedback-pre-span-bptt-1"], ""),
-        ("training_time", "transformer initialised-bptt", ["transformer-1", "initialised-bptt-1"], "hours.png"),
+        (
+            "training_time",
+            "transformer-post initialised-bptt",
+            ["transformer-post-1", "initialised-bptt-1"],
+            "hours.png",
+        ),
         ("end_of_line", "without-eos with-eos", ["without-eos-1", "without-eos-1-finetuned", "with-eos-1"], ""),
     ],
 )

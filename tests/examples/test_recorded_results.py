@@ -1,4 +1,4 @@
-"""The results of single runs in examples/results: the tables of results.md are made from them."""
+"""The results of single runs in examples/results: the tables of its pages are made from them."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,9 @@ from fb_fairseq.recipes.results import grouped, read_runs, spread
 from fb_fairseq.reproduction.compare.command import main
 
 REPOSITORY = Path(__file__).parents[2]
-RECORDED = sorted((REPOSITORY / "examples/results").iterdir())
+RESULTS = REPOSITORY / "examples/results"
+RECORDED = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*RESULTS.glob("*.md"), RESULTS.with_suffix(".md")])
 METRICS = {  # in the table, by recipe
     "algorithmic": "accuracy",
     "blocked_random_walk": "accuracy",
@@ -29,17 +31,25 @@ METRICS = {  # in the table, by recipe
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
 def test_recorded_results(folder, capsys):
-    page = (REPOSITORY / "examples/results.md").read_text()
     for group in grouped(read_runs(str(folder))):
         metric = METRICS[group.identity["recipe"]]
-        assert spread(group.values(metric), metric) in page, group.identity
+        assert spread(group.values(metric), metric) in PAGES, group.identity
     main([str(folder)])
     assert "| hours | seeds |" in capsys.readouterr().out
 
 
 def test_readme_figures():
-    """The means and spreads of the README are those of the results page."""
-    page = (REPOSITORY / "examples/results.md").read_text()
+    """The means and spreads of the README are those of the pages of results."""
     figures = re.findall(r"[\d.]+ ± [\d.]+", (REPOSITORY / "README.md").read_text())
     assert len(figures) > 5
-    assert [figure for figure in figures if figure not in page] == []
+    assert [figure for figure in figures if figure not in PAGES] == []
+
+
+def test_all_pages_are_listed():
+    """The page with the glance links to every other one, and each links back."""
+    index = RESULTS.with_suffix(".md").read_text(encoding="utf-8")
+    pages = list(RESULTS.glob("*.md"))
+    assert len(pages) > 5
+    for page in pages:
+        assert f"](results/{page.name})" in index
+        assert "[All results](../results.md)" in page.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from tests.recipes.printed import commands, printed, values
 
 RESULTS = re.findall(
     r"^```bash\n([^`]*bash examples/(?!.*quickstart)[^`]*)^```$",
-    (REPOSITORY / "examples/results.md").read_text(encoding="utf-8"),
+    "".join(page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "examples/results").glob("*.md"))),
     re.MULTILINE,
 )
 # The scripts of a block, with --print.

@@ -8,7 +8,9 @@ import torch
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import training_hardware
 from fb_fairseq.recipes import language_model_results, translation_results
+from fb_fairseq.recipes.command import find
 from fb_fairseq.recipes.figures import against
+from fb_fairseq.recipes.language_modeling import LanguageModelingCall
 from fb_fairseq.recipes.results import grouped
 from fb_fairseq.recipes.shell import Shell
 
@@ -45,6 +47,35 @@ def test_results_of_a_language_model(tmp_path, capsys):
     # each of 5 streams has 200 tokens, of which the first ten see 0, 1, …, 9 of a span of 10
     assert result["test_context"] == pytest.approx(100 * (200 * 10 - 55) / (200 * 10), abs=0.06)
     assert "with 97.2 % of the attention span on average" in capsys.readouterr().out
+
+
+def test_days_of_training(tmp_path):
+    """They include those of the runs that a model starts from; without the time of one of these, there are none."""
+    run, origin = language_model(tmp_path), tmp_path / "transformer-2"
+    for seconds, days in ((None, None), (1728, 0.03)):
+        if seconds:
+            (tmp_path / "transformer-2.seconds").write_text(f"{seconds}\n")
+        language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5, before=[str(origin)])
+        result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
+        assert result["seconds"] == 864 and result.get("training_days") == days
+
+
+@pytest.mark.parametrize(
+    "recipe,name,tuned,before",
+    [
+        ("wikitext103_training_time", "initialised-bptt", False, ["transformer-post-2-seed3"]),
+        ("wikitext103_training_time", "feedback", False, []),
+        ("wikitext103", "initialised", True, ["relative_transformer_lm-2-seed3", "initialised-2-seed3"]),
+        ("wikitext103_end_of_line", "with-eos", False, ["without-eos-2-seed3", "without-eos-2-seed3-finetuned"]),
+    ],
+)
+def test_runs_that_come_before(tmp_path, recipe, name, tuned, before):
+    recipe = find(recipe)
+    words = ["--small", str(tmp_path), "--models", name, "--seeds", "3", "--out", str(tmp_path)]
+    call = LanguageModelingCall(recipe, SHELL, recipe.parser().parse(words))
+    (run,) = call.runs
+    found = call._before(run, str(tmp_path / (run.name + "-finetuned" * tuned)))
+    assert found == [str(tmp_path / other) for other in before]
 
 
 def test_hardware(monkeypatch):

@@ -132,6 +132,8 @@ def test_deep_encoder():
     (args,) = trainings(printed("wmt14_en_de", "--models", "deep-encoder"))
     assert (args.encoder_layers, args.decoder_layers, args.memory_projections) == (12, 2, "shared")
     assert args.encoder_layerdrop > 0 and args.encoder_embed_dim == 1024
+    (small,) = trainings(printed("wmt14_en_de", "--small", "--models", "deep-encoder"))
+    assert (small.encoder_layers, small.decoder_layers) == (12, 2) and small.encoder_embed_dim == 128
     with pytest.raises(UserError, match="has 2 decoder layers; give --layers 2"):
         printed("wmt14_en_de", "--models", "deep-encoder", "--layers", 6)
 
@@ -171,15 +173,39 @@ def test_ablation():
 
 
 def test_training_time():
-    """v1 Table 6."""
+    """v1 Table 6: the Feedback Transformers are the post-norm rows of the ablation, in which 19.7 and 19.9 are."""
     runs = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}_training_time"))}
-    assert list(runs) == ["transformer", "feedback", "feedback-bptt", "initialised", "initialised-bptt"]
+    ablation = {run.save_dir.split("/")[-1]: run for run in trainings(printed(f"{WIKITEXT}_ablation"))}
+    tables = {
+        table["recipe"]: {row.get("match", {}).get("model"): row["dev_perplexity"] for row in table["rows"]}
+        for table in load("results")
+        if table["recipe"].startswith(f"{WIKITEXT}_") and "dev_perplexity" in table["metrics"]
+    }
     for name, run in runs.items():
         assert bool(run.bptt_warmup_tokens) == name.endswith("-bptt") and run.decoder_layers == 12
+        assert run.decoder_normalize_before == (name == "transformer") == (run.lr == [0.0007])
         if name.startswith("initialised"):
-            assert run.init_from_transformer.endswith("/transformer/checkpoint_best.pt") and run.max_update == 100_000
+            start = "/transformer-post/checkpoint_best.pt"
+            assert run.init_from_transformer.endswith(start) and run.max_update == 100_000
         else:
             assert run.max_update == 200_000
+    for name in ("feedback", "feedback-bptt"):
+        row = name.replace("feedback", "feedback-post")
+        own = {option: getattr(runs[name], option) for option in ("data", "save_dir")}
+        assert vars(runs[name]) == {**vars(ablation[row]), **own}
+        assert tables[f"{WIKITEXT}_training_time"][name] == tables[f"{WIKITEXT}_ablation"][row]
+    # Without a row: the Transformer that initialised models start from, and initialisation without BPTT warm-up.
+    assert set(runs) == {*tables[f"{WIKITEXT}_training_time"], "transformer-post", "initialised"}
+
+
+def test_wikitext103_without_data():
+    """What is printed unpacks each split from the archive."""
+    text = printed(WIKITEXT, "--steps", "prepare")
+    files = [command[3] for command in commands(text, "unzip -p DATA.zip ")]
+    assert files == [f"wikitext-103/wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    assert not commands(text, "cp ")
+    with pytest.raises(UserError, match="give wikitext-103-v1.zip"):
+        printed(WIKITEXT, "wikitext-2", "--steps", "prepare")
 
 
 def test_end_of_line():

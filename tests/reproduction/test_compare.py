@@ -83,6 +83,26 @@ def test_small_results_are_not_the_papers(tmp_path, capsys):
     assert cells(text, "Feedback Transformer, 2 layers")[4] == "2.100" and "## char_ptb, small setting" in text
 
 
+def test_translation(tmp_path, capsys):
+    """The deep encoder has a row at both scales; a metric that only the paper has no column of ours."""
+    for small in (False, True):
+        run = {"recipe": "wmt14_en_de", "small": small, "model": "deep-encoder", "layers": 2, "seed": 1}
+        write(tmp_path / str(small), {**run, "compound_split_bleu": 20.5})
+        text = compared(capsys, tmp_path / str(small))
+        row = cells(text, "Feedback Transformer, 12 encoder and 2 decoder layers")
+        assert row[1:] == ["29.0", "20.50", "", "deep-encoder, 2 layers", "1"]
+        assert cells(text, "Feedback Transformer, 1 decoder layer")[3] == "4.2"
+        assert "v1 §4.2" not in text, "nothing of ours belongs there"
+
+
+def test_memory_compositions_before_fine_tuning(tmp_path, capsys):
+    """v1 Table 5 has the Transformer at 1.285, which fine-tuned has 1.256 (v1 Table 2)."""
+    runs = [ptb("same-and-lower", 1, bits, layers=6, finetuned=tuned) for tuned, bits in ((False, 1.3), (True, 1.2))]
+    write(tmp_path, *runs)
+    row = cells(compared(capsys, tmp_path), "Same + all lower layers")
+    assert row[1:4] == ["1.267", "1.320", "same-and-lower, 6 layers"]
+
+
 def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
     run = {"recipe": "algorithmic", "small": False, "model": "streaming_lstm_lm", "layers": 4, "seed": 1}
     write(tmp_path, {**run, "data": "--variables 5 --train 10000", "accuracy": 40.0})

@@ -41,7 +41,7 @@ def updates_of(group: Group) -> str:
 
 
 def paper_table(table: dict, groups: List[Group]) -> List[str]:
-    """One of the papers' tables, with a column of ours for each of its metrics.
+    """One of the papers' tables, with a column of ours for each of its metrics that we have measured.
 
     Args:
         table: an entry of ``fb_fairseq/papers/results.json``.
@@ -52,6 +52,7 @@ def paper_table(table: dict, groups: List[Group]) -> List[str]:
     """
     metrics: Dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
+    measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
     rows, ours = [], False
     for row in table["rows"]:
         wanted = row.get("small" if small else "match")
@@ -60,11 +61,14 @@ def paper_table(table: dict, groups: List[Group]) -> List[str]:
         cells = [row["name"] + (f" ({row['parameters']})" if "parameters" in row else "")]
         for metric in metrics:
             cells.append(str(row.get(metric, "")))
-            cells.append("; ".join(spread(group.values(metric), metric) for group in found))
+            if metric in measured:
+                cells.append("; ".join(spread(group.values(metric), metric) for group in found))
         rows.append([*cells, "; ".join(map(name_of, found)), seeds_of(found)])
     if not ours:
         return []
-    columns = ["", *(f"{heading}, {who}" for heading in metrics.values() for who in ("paper", "ours"))]
+    columns = [""]
+    for metric, heading in metrics.items():
+        columns += [f"{heading}, paper"] + [f"{heading}, ours"] * (metric in measured)
     setting = "ours: the recipe's small setting, which is not comparable" if small else "ours: the paper's setting"
     head = [f"## {table['table']} ({table['where']}): {table['title']}", "", f"({setting})", ""]
     return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]

@@ -42,7 +42,7 @@ SIZES = (
     *("train", "valid", "test", "size", "length", "test_length", "shortest", "longest", "variables", "statements"),
     "highest",
 )
-NAMES, SWITCHES = ("conditions", "blocks"), ("nested_assignments", "free_first_move")
+NAMES, SWITCHES = ("mix", "conditions", "blocks"), ("nested_assignments", "free_first_move")
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,16 @@ ALGORITHMIC = SyntheticTask(
     "algorithmic",
     "programs of assignments, increments, conditions and prints (v3 §4.1.2, §7.4); small: shorter, fewer values",
     small=small(
-        sequences=dict(variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
+        sequences=dict(mix="table7", variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
         updates=4000,
         span=64,
         streams=256,  # only one in 17 symbols has a label
     ),
-    full=full(sequences=dict(variables=3, train=10_000, valid=1000, test=1000)),
+    full=full(
+        source="v3 Table 9, random walk; number of updates and nested assignments: the published program's",
+        sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
+        updates=50_000,
+    ),
     graded="statements",
 )
 # With these spans, two layers of a Transformer do not reach back to what they need.

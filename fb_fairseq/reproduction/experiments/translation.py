@@ -118,7 +118,7 @@ IWSLT14_DE_EN = Translation(
 WMT14_SPLITS = ("train.tok.clean.bpe.32000", "newstest2013.tok.bpe.32000", "newstest2014.tok.bpe.32000")
 WMT14_EN_DE = Translation(
     name="wmt14_en_de",
-    summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 7)",
+    summary="WMT'14 English to German with the big Transformer (v3 Table 2, Figure 4)",
     corpus=f"the unpacked wmt16_en_de.tar.gz (32K joint BPE); {MULTI30K_CORPUS}",
     pair=("en", "de"),
     prepare=prepare(("en", "de"), WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True),

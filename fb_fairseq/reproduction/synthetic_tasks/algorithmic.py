@@ -10,19 +10,26 @@ Statements are
 
 drawn one after the other from those that are possible. Values stay between 1 and ``highest``.
 
+The paper does not say how likely each kind is. Of the 100 statements of its example program (v3 Table 7), 48 are ++ or
+--, 27 print, 22 are conditions and 3 initialise. ``mix`` chooses: with "table7", ++ and -- are two kinds, each as
+likely as print and conditions, as in the published generator; with "even", they are one kind.
+
 The paper's text has conditions with ==, its example program (v3 Table 7) has < and >; ``conditions`` chooses. Table 7
 also has an assignment after a condition, ``if z < 5 : y = 7 ;``. It is not executed there, and y is initialised later.
 That is how we read "a variable can only be initialized once": with ``nested_assignments``, a condition may be followed
 by the initialisation of a variable that has no value yet, which leaves it without one unless the condition holds.
 """
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from fb_fairseq.reproduction.synthetic_tasks.seeded_random import SeededRandom
 from fb_fairseq.reproduction.synthetic_tasks.sequence import NO_LABEL, LabelledSequence
 
 NAMES = "xyzuvw"
-KINDS = ("initialise", "change", "print", "condition")
+MIXES = {  # kinds of statements, each as likely
+    "table7": ("initialise", "change", "change", "print", "condition"),
+    "even": ("initialise", "change", "print", "condition"),
+}
 CONDITIONS = ("inequality", "equality", "both")
 
 
@@ -31,6 +38,7 @@ def algorithmic(
     variables: int = 3,
     statements: int = 100,
     highest: int = 10,
+    mix: str = "table7",
     conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
@@ -39,11 +47,12 @@ def algorithmic(
     Args:
         variables: number of variables, at most ``len(NAMES)``.
         highest: largest value of a variable, at least 2.
+        mix: how likely each kind of statement is, one of ``MIXES``.
         conditions: one of ``CONDITIONS``; with "both", each kind is equally likely.
         nested_assignments: whether a condition may be followed by an initialisation, which is then as likely as a
             change.
     """
-    program = RandomProgram(rng, NAMES[:variables], highest, conditions, nested_assignments)
+    program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
     inputs: List[str] = []
     labels: List[str] = []
     for _ in range(statements):
@@ -63,19 +72,28 @@ class RandomProgram:
         values: the current value of each variable that has been initialised.
     """
 
-    def __init__(self, rng: SeededRandom, names: str, highest: int, conditions: str, nested_assignments: bool):
+    def __init__(
+        self,
+        rng: SeededRandom,
+        names: str,
+        highest: int,
+        kinds: Sequence[str],
+        conditions: str,
+        nested_assignments: bool,
+    ):
         self.rng = rng
         self.names = names
         self.highest = highest
+        self.kinds = kinds
         self.conditions = conditions
         self.nested_assignments = nested_assignments
         self.values: Dict[str, int] = {}
 
     def next_statement(self) -> List[str]:
         """The symbols of a random statement, which has been executed."""
-        kind = self.rng.choice(KINDS)
+        kind = self.rng.choice(self.kinds)
         while not self._is_possible(kind):
-            kind = self.rng.choice(KINDS)
+            kind = self.rng.choice(self.kinds)
         if kind == "initialise":
             return self._initialise()
         if kind == "print":

@@ -2,7 +2,7 @@
 
 from typing import Callable, Dict, NamedTuple
 
-from fb_fairseq.reproduction.synthetic_tasks.algorithmic import CONDITIONS, NAMES, algorithmic
+from fb_fairseq.reproduction.synthetic_tasks.algorithmic import CONDITIONS, MIXES, NAMES, algorithmic
 from fb_fairseq.reproduction.synthetic_tasks.arithmetic import modular_arithmetic
 from fb_fairseq.reproduction.synthetic_tasks.copying import copy, counting, reverse
 from fb_fairseq.reproduction.synthetic_tasks.groups import GROUPS, word_problem
@@ -91,6 +91,7 @@ TASKS = {
             "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
             "statements": Size(100, "number of statements in a program", training_name="shortest"),
             "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
+            "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
             "conditions": Choice("inequality", "what conditions test", CONDITIONS),
             "nested_assignments": Switch("statements after a condition may also initialise a variable"),
         },

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from fb_fairseq.papers import load
 from fb_fairseq.reproduction.synthetic_tasks.algorithmic import algorithmic
 from fb_fairseq.reproduction.synthetic_tasks.command import main
 from fb_fairseq.reproduction.synthetic_tasks.copying import copy, counting, reverse
@@ -183,6 +184,25 @@ def test_programs_executed(variables, statements, highest):
     assert not mix["=="] and not mix["unset"] and not mix["nested set"]
 
 
+STATEMENTS = load("hyperparameters")["toy tasks"]["columns"]["algorithmic"]["statements_of_table_7"]
+
+
+@pytest.mark.parametrize("mix,as_in_table_7", [("table7", True), ("even", False)])
+def test_mix_of_statements(mix, as_in_table_7):
+    """Whether the counts in the paper's example program are what chance makes of ours."""
+    kinds, programs = Counter(), many(algorithmic, mix=mix)
+    for inputs, _ in programs:
+        for statement in " ".join(inputs).split(" ; "):
+            first, second = statement.split()[:2]
+            kinds[first if first in ("print", "if") else "=" if second == "=" else "change"] += 1
+    assert sum(STATEMENTS.values()) == sum(kinds.values()) / len(programs) == 100
+    distances = {}  # in standard deviations
+    for kind, number in STATEMENTS.items():
+        mean = kinds[kind] / len(programs)
+        distances[kind] = abs(number - mean) / (mean * (100 - mean) / 100) ** 0.5
+    assert (max(distances.values()) < 1) == as_in_table_7 and (distances["change"] < 3) == as_in_table_7, distances
+
+
 @pytest.mark.parametrize("conditions", ["inequality", "equality", "both"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_other_conditions(conditions, nested):
@@ -245,7 +265,7 @@ DIGESTS = {  # of the six files in the order of their names, with seed 1 and the
     "counting": "51741dd3af6ac8374000c76bc2225819",
     "random_walk": "255d8dcf37f5cc4daa05e603d5db12ee",
     "blocked_random_walk": "e97a50a06321989f107c9a21f0e04107",
-    "algorithmic": "9e27206b1dbeccb139ce3aa1c34ceac5",
+    "algorithmic": "40ed1f76198c7ef803707e2d1280a982",
     "word_problem": "1dd3babe56a6c4398efef86f2790ebb0",
     "recall": "7b019c9c885c8329ef590a1a07555d25",
     "modular_arithmetic": "3a8055f728460ce223aeb659fc4dd4a4",
@@ -263,7 +283,7 @@ def test_data_do_not_change(task, tmp_path, capsys):
 def test_options_of_the_command(tmp_path, capsys):
     """They change the data, and are applied to all splits."""
     for task, options, default in (
-        ("algorithmic", ["--conditions", "equality", "--nested-assignments"], ["--conditions", "inequality"]),
+        ("algorithmic", ["--conditions", "equality", "--nested-assignments", "--mix", "even"], ["--mix", "table7"]),
         ("blocked_random_walk", ["--blocks", "DI", "--free-first-move"], ["--blocks", "GC"]),
     ):
         for name, own in (("default", default), ("other", options)):
@@ -275,6 +295,13 @@ def test_options_of_the_command(tmp_path, capsys):
         assert " == " in programs and " < " not in programs
         cells = (tmp_path / "blocked_random_walk/other" / f"{split}.label").read_text()
         assert "C" in cells and "I" not in cells
+
+
+def test_the_earlier_mix(tmp_path, capsys):
+    """Results measured before there was a choice were measured on these data."""
+    main(["algorithmic", "--out", str(tmp_path), "--mix", "even", "--seed", "1", *SMALL])
+    content = b"".join(file.read_bytes() for file in sorted(tmp_path.iterdir()))
+    assert hashlib.md5(content).hexdigest() == "9e27206b1dbeccb139ce3aa1c34ceac5"
 
 
 def test_longer_tests(tmp_path, capsys):
@@ -306,6 +333,7 @@ def test_training_with_several_lengths(tmp_path, capsys):
         (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
         (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),
         (["algorithmic", "--highest", "1"], "--highest 1: give a number from 2 to"),
+        (["algorithmic", "--mix", "odd"], "--mix odd: unknown; choose from table7, even"),
         (["algorithmic", "--conditions", "or"], "--conditions or: unknown; choose from inequality, equality, both"),
         (["blocked_random_walk", "--blocks", "c"], '--blocks "c": give one or more of the letters A to I, each once'),
         (["blocked_random_walk", "--blocks", "CC"], '--blocks "CC": give one or more of the letters A to I, each once'),

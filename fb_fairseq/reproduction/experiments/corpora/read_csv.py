@@ -14,6 +14,8 @@ import sys
 
 from sacremoses import MosesTokenizer
 
+WORDS = 400  # of an article
+
 
 def rows(paths):
     """Yield (article, highlights) from CSV files, plain or .gz.
@@ -40,7 +42,7 @@ def main():
     parser.add_argument("--skip", type=int, default=0, help="number of pairs to skip (default: %(default)s)")
     parser.add_argument("--take", type=int, default=None, help="maximum number of pairs to write (default: all)")
     parser.add_argument(
-        "--words", type=int, default=400, help="maximum number of words of an article (default: %(default)s)"
+        "--words", type=int, default=WORDS, help="maximum number of words of an article (default: %(default)s)"
     )
     args = parser.parse_args()
     tokenizer = MosesTokenizer(lang="en")
