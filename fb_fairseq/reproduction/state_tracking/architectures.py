@@ -4,6 +4,7 @@ All have the same number of layers and the same width, and as many parameters as
 ``inner`` size of the entry (of the feed-forward sublayer, or what there is instead) allows.
 """
 
+import importlib
 from dataclasses import dataclass
 from typing import Callable, Dict, Sequence
 
@@ -257,6 +258,8 @@ def build(architecture: Architecture, shape: Shape) -> Body:
         UserError: a package is missing.
     """
     try:
+        if architecture.extra:
+            importlib.import_module("fb_fairseq.transformers.installation")
         return architecture.build(shape)
     except ImportError as error:
         raise UserError(
