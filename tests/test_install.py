@@ -212,7 +212,7 @@ print(fb_fairseq.__file__, "streaming_lm" in TASK_REGISTRY, "feedback_decoder" i
 @pytest.mark.not_fast
 @pytest.mark.parametrize(
     "imported",
-    [*(pytest.param(each, marks=pytest.mark.slow) for each in ([], JUST_THE_PACKAGE)), ["fb_fairseq.ops", "fairseq"]],
+    [pytest.param([], marks=pytest.mark.slow), JUST_THE_PACKAGE, ["fb_fairseq.ops", "fairseq"]],
     ids=str,
 )
 def test_the_plugin_may_be_imported_before(parent, imported):
@@ -224,7 +224,7 @@ def test_the_plugin_may_be_imported_before(parent, imported):
 
 
 @pytest.mark.not_fast
-@pytest.mark.parametrize("imported", [pytest.param([], marks=pytest.mark.slow), JUST_THE_PACKAGE], ids=str)
+@pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE], ids=str)
 def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported):
     """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
     import fairseq
