@@ -13,7 +13,8 @@ TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python 
 
 
 class Interruption:
-    """Remembers Ctrl-C until the update is finished. In validation, and the second time, it acts at once.
+    """Remembers Ctrl-C until the update is finished, and the validation that is due after it: a resumed run would not
+    make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once.
 
     Attributes:
         requested: whether Ctrl-C was pressed.
@@ -68,16 +69,15 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
         return original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     updates = trainer.get_num_updates()
     try:
-        if _current.requested and not end_of_epoch:  # the epoch's end is not the same without its validation
-            raise KeyboardInterrupt
-        _current.at_once = True
+        _current.at_once = not _current.requested
         results = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        _current.at_once = False
         if not _current.requested or results[1]:  # training ends anyway
+            _current.at_once = False
             return results
     except KeyboardInterrupt:
-        _current.at_once, _current.requested = False, False
-        _save(cfg, trainer, epoch_itr)
+        pass
+    _current.at_once, _current.requested = False, False
+    _save(cfg, trainer, epoch_itr)
     _leave(cfg, updates)
 
 

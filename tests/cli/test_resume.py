@@ -259,6 +259,31 @@ def test_interrupted_and_continued(commands, byte_data, tmp_path, never_interrup
     assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
 
 
+def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted, monkeypatch):
+    """The validation that is due after the update is not lost: a resumed run does not make it."""
+    from fairseq.trainer import Trainer
+
+    from fb_fairseq import patches
+
+    patches.apply_patches()
+    step = Trainer.train_step
+
+    def press(trainer, *arguments, **more):
+        if trainer.get_num_updates() == 29:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(trainer, *arguments, **more)
+
+    monkeypatch.setattr(Trainer, "train_step", press)
+    with pytest.raises(SystemExit):
+        train(byte_data, tmp_path, **INTERRUPTED)
+    monkeypatch.undo()
+    assert "resuming at update 30" in train(byte_data, tmp_path, **INTERRUPTED)
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        assert_same_parameters(tmp_path / name, never_interrupted / name)
+        best, expected = (torch.load(folder / name)["extra_state"]["best"] for folder in (tmp_path, never_interrupted))
+        assert best == expected
+
+
 def test_interrupted_in_validation(byte_data, tmp_path, never_interrupted, monkeypatch):
     """At once; and without --save-dir's checkpoints it says so."""
     import fairseq_cli.train
