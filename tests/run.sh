@@ -67,7 +67,7 @@ code="fb_fairseq tests examples setup.py"
 ruff format --check $code || fail "some files are not formatted; run: ruff format $code"
 ruff check $code || fail "ruff check reports the problems above; ruff check --fix fixes some of them"
 
-# One process per core and one more, as some wait; at most four. Each takes whole files, because the tests of a file share the models they trained,
-# in the order of tests/conftest.py.
+# One process per core and one more, as some wait; at most four. Each takes whole files, because the tests of a file
+# share the models they trained, in the order of tests/conftest.py.
 cores=$(python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 exec python -m pytest tests -q -rs --durations=10 -n "$cores" --dist loadfile --no-loadscope-reorder "$@"

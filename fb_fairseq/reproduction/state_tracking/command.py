@@ -55,7 +55,7 @@ def build_parser() -> CommandParser:
     _add_options(train)
     speed = commands.add_parser("speed", help="measure steps per second of training and decoding")
     speed.add_argument("--models", metavar='"NAME …"', help="models to measure (default: all that run here)")
-    speed.add_argument("--seconds", type=float, default=5.0, help="of each measurement (default: %(default)s)")
+    speed.add_argument("--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)")
     speed.add_argument("--out", metavar="FILE", help="JSON file for the results")
     _add_options(speed, "model")
     for command in (train, speed):
