@@ -1,5 +1,6 @@
 """The results of single runs in examples/results: the tables of its pages are made from them."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import pytest
 
 from fb_fairseq.recipes.results import grouped, read_runs, spread
 from fb_fairseq.reproduction.compare.command import main
+from fb_fairseq.reproduction.experiments.figures.state_tracking import table
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "examples/results"
-RECORDED = sorted(path for path in RESULTS.iterdir() if path.is_dir())
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*RESULTS.glob("*.md"), RESULTS.with_suffix(".md")])
+STATE_TRACKING = RESULTS / "state_tracking"
+STATE_TRACKING_PAGE = REPOSITORY / "docs/state-tracking.md"
+RECORDED = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path != STATE_TRACKING)
+FILES = [*RESULTS.glob("*.md"), RESULTS.with_suffix(".md"), STATE_TRACKING_PAGE]
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
 METRICS = {  # in the table, by recipe
     "algorithmic": "accuracy",
     "blocked_random_walk": "accuracy",
@@ -36,6 +41,14 @@ def test_recorded_results(folder, capsys):
         assert spread(group.values(metric), metric) in PAGES, group.identity
     main([str(folder)])
     assert "| hours | seeds |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", sorted(STATE_TRACKING.iterdir()), ids=lambda folder: folder.name)
+def test_state_tracking(folder):
+    """The page has the tables of all runs."""
+    settings = json.loads((folder / "results.json").read_text())["settings"]
+    for line in table(settings)[2:]:
+        assert line in PAGES
 
 
 def test_readme_figures():

@@ -48,7 +48,7 @@ class StateTracking:
     summary: str
     small: Options
     full: Options
-    rates: Sequence[float] = (0.002,)
+    rates: Sequence[float] = (0.003,)
 
     def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
         """Train and test all models, measure their speed, and draw the comparison.

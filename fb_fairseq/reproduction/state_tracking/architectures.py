@@ -14,7 +14,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.reproduction.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
 
-CHUNK = 16  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
+CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
 
 
 @dataclass(frozen=True)

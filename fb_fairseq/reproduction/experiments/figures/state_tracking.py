@@ -14,7 +14,7 @@ import glob
 import json
 import os
 import sys
-from statistics import mean, median
+from statistics import mean, median, stdev
 from typing import Dict, List, Tuple
 
 import matplotlib
@@ -80,6 +80,12 @@ def summarise(name: str, runs: List[dict], speed: dict) -> dict:
     return {**entry, **speed.get(first["model"], {})}
 
 
+def percent(values: List[float]) -> str:
+    """Mean and sample standard deviation in percent."""
+    spread = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.2f}{spread}"
+
+
 def table(settings: List[dict]) -> List[str]:
     """A table in Markdown: a row for each setting, with means over seeds."""
     first = settings[0]
@@ -89,7 +95,7 @@ def table(settings: List[dict]) -> List[str]:
     for entry in settings:
         row = [entry["name"], f"{entry['parameters']:,}"]
         row += [" / ".join(map(str, entry[name])) for name in ("learned", "longest_good")]
-        row += [f"{100 * mean(values):.1f}" for values in entry["accuracy"].values()]
+        row += [percent(values) for values in entry["accuracy"].values()]
         rows.append([*row, f"{entry['lr']:g}", str(len(entry["seeds"]))])
     return [f"| {' | '.join(row)} |" for row in rows]
 
@@ -131,7 +137,8 @@ def main(out: str) -> None:
     for entry in settings:
         at = ", ".join(f"{100 * mean(values):.1f} % at {size}" for size, values in entry["accuracy"].items())
         good = "/".join(map(str, entry["longest_good"]))
-        print(f"{entry['name']}: 90 % up to {good}; {at} ({len(entry['seeds'])} seeds)")
+        number = len(entry["seeds"])
+        print(f"{entry['name']}: 90 % up to {good}; {at} ({number} seed{'s' if number > 1 else ''})")
     with open(os.path.join(out, "results.md"), "w") as file:
         file.writelines(f"{line}\n" for line in table(settings))
     with open(os.path.join(out, "results.json"), "w") as file:
