@@ -10,6 +10,7 @@
 
     configuration.py, seq2seq_configuration.py   what config.json holds
     modeling.py, seq2seq.py                      language models, and the translation model
+    decoder.py                                   a language model's embeddings, layers and output layer
     cache.py                                     their memory, as ``past_key_values``
     inputs.py                                    what a call says about its tokens, and whether that fits the memory
     continuation.py                              ``generate`` with a memory that was kept
