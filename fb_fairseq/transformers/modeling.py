@@ -12,6 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
@@ -77,12 +78,17 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
 
-    def resize_token_embeddings(self, *_, **__) -> None:
-        """Not possible: the dictionary is that of the training data.
+    def resize_token_embeddings(
+        self, new_num_tokens: Optional[int] = None, pad_to_multiple_of: Optional[int] = None, *_, **__
+    ) -> nn.Module:
+        """The embedding, of the size that it has: the dictionary is that of the training data.
 
         Raises:
-            UserError: always; nothing is changed.
+            UserError: another size is asked for; nothing is changed.
         """
+        size = getattr(self.config, "source_vocab_size", self.config.vocab_size)
+        if new_num_tokens in (None, size) and size % (pad_to_multiple_of or 1) == 0:
+            return self.get_input_embeddings()
         raise UserError("resize_token_embeddings: the vocabulary is that of the training data, and cannot be changed")
 
 
@@ -274,3 +280,5 @@ MODELS = {
     )
 }
 assert set(MODELS) == set(CONFIGS)
+# ``Trainer`` shifts labels, where it smooths them, for classes of these names only.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.update({name: model.__name__ for name, model in MODELS.items()})

@@ -81,6 +81,15 @@ def test_base_model(kind):
         model.base_model(input_ids=texts, labels=texts)
 
 
+def test_resizing_to_the_same_size():
+    """As scripts do with ``len(tokenizer)``."""
+    model = build("feedback")
+    assert model.resize_token_embeddings(V) is model.resize_token_embeddings() is model.get_input_embeddings()
+    for size, multiple in ((V + 1, None), (V, 64)):
+        with pytest.raises(UserError, match="cannot be changed"):
+            model.resize_token_embeddings(size, multiple)
+
+
 def test_loss_outside_of_the_model(caplog):
     """It has no penalty, which the log says once; the model's own loss has it, and says nothing."""
     log_once.cache_clear()
