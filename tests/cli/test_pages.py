@@ -72,7 +72,7 @@ class Clone:
         environment = {
             **os.environ,
             "PATH": f"{self.commands.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
@@ -128,7 +128,7 @@ def without_trl(page: str) -> str:
 
 
 def test_plain_torch(commands, tmp_path, monkeypatch):
-    """In an empty folder, on less text."""
+    """In an empty folder, on less text, and without fairseq."""
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
