@@ -23,6 +23,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
     package_data={
+        "fb_fairseq": ["py.typed"],
         "fb_fairseq.ops.feedback.native": ["src/*"],  # compiled at first use
         "fb_fairseq.papers": ["*.json"],
     },
@@ -50,7 +51,7 @@ setup(
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
-            'lm-eval; python_version>="3.10"',
+            *('lm-eval; python_version>="3.10"', "mypy"),
         ],
     },
 )

@@ -303,6 +303,24 @@ def test_docstrings(room):
     assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
 
 
+def without_hints(module: Module) -> Iterator[str]:
+    """The public functions and methods of a module whose arguments or results have no type."""
+    for owner in (module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))):
+        for function in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
+            arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+            untyped = [each.arg for each in arguments if not each.annotation and each.arg not in ("self", "cls")]
+            constructor = function.name == "__init__"
+            if (constructor or function.name[0] != "_") and (untyped or not (function.returns or constructor)):
+                yield f"{module.name}.{function.name}:{function.lineno} {', '.join(untyped)}"
+
+
+@pytest.mark.parametrize("room", ["modules", "streams", "transformers"])
+def test_type_hints(room):
+    """Of what other programs call: the package has a ``py.typed``."""
+    missing = [where for module in package().values() if module.room == room for where in without_hints(module)]
+    assert not missing, "\n".join(missing)
+
+
 def test_indexes_name_every_module():
     """And every folder, as ``attention.py`` and ``feedback/``."""
     lacking = []

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fb_fairseq.commands import COMMANDS
+from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
 
 PAGES = sorted(
@@ -34,8 +34,8 @@ def test_links(page):
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_commands_exist(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    names = set(re.findall(r"python -m fb_fairseq ([a-z][a-z_-]+)", text))
-    assert {name.replace("_", "-") for name in names} <= set(COMMANDS)
+    names = set(re.findall(r"(?:python -m fb_fairseq|fb-fairseq) ([a-z][a-z_-]+)", text))
+    assert {name.replace("_", "-") for name in names} <= {*COMMANDS, *FAIRSEQ_COMMANDS}
     for script in re.findall(r"bash ((?:examples|tests)/[\w/.-]+\.sh)", text):
         assert (REPOSITORY / script).exists(), script
 

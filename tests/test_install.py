@@ -184,10 +184,13 @@ def wheel(tmp_path_factory):
 
 
 @pytest.mark.not_fast
-def test_the_sources_of_the_native_loop_are_installed(wheel):
-    sources = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.glob("ops/feedback/native/src/*")}
+def test_what_is_no_module_is_installed_too(wheel):
+    """The sources of the native loop, data, and the mark of a package with type hints."""
+    files = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
+    files = {path.as_posix() for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
+    assert "fb_fairseq/py.typed" in files
     with zipfile.ZipFile(wheel) as archive:
-        assert sources and sources <= set(archive.namelist())
+        assert files <= set(archive.namelist())
 
 
 JUST_THE_PACKAGE = pytest.param(["fb_fairseq"], marks=pytest.mark.slow)

@@ -13,6 +13,7 @@ that commands which need torch alone also run without fairseq.
     quiet_transformers.py   transformers without its progress bars
     plot/                   figures from logs and checkpoints
     env.py                  versions, devices, threads, and which step loop runs
+    fairseq_commands.py     fairseq's commands with the plugin loaded
 
 The other commands are in ``benchmark``, and in ``reproduction`` those that only repeat the papers' results.
 """
@@ -66,6 +67,12 @@ COMMANDS = {
     "rl": Command("fb_fairseq.reproduction.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 
+# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
+FAIRSEQ_COMMANDS = {
+    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
+    "fairseq-generate": "generate",
+}
+
 
 def usage() -> str:
     """The list of commands, as ``--help`` prints it."""
@@ -76,6 +83,9 @@ def usage() -> str:
             "",
             "commands:",
             *(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items()),
+            "",
+            "fairseq's commands with this plugin loaded, without --user-dir:",
+            f"  {', '.join(FAIRSEQ_COMMANDS)}",
             "",
             "python -m fb_fairseq <command> --help lists the options of a command.",
         ]
@@ -94,10 +104,15 @@ def main(argv: Optional[List[str]] = None) -> Optional[int]:
 
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
+        Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    name = argv[0].replace("_", "-") if argv else ""
+    if name in FAIRSEQ_COMMANDS or name in map("fairseq-{}".format, FAIRSEQ_COMMANDS):
+        return run_fairseq(FAIRSEQ_COMMANDS.get(name, name[len("fairseq-") :]), argv[1:])
     try:
         try:
-            return run(sys.argv[1:] if argv is None else argv)
+            return run(argv)
         finally:
             sys.stdout.flush()  # rather than when Python ends, where errors cannot be caught
     except BrokenPipeError:
@@ -119,15 +134,32 @@ def run(argv: List[str]) -> Optional[int]:
         return 0 if argv else STATUS
     name = argv[0].replace("_", "-")
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(COMMANDS)}"
+        names = (*COMMANDS, *FAIRSEQ_COMMANDS)
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(names)}"
         print(f"python -m fb_fairseq: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
         return STATUS
     try:
         return importlib.import_module(COMMANDS[name].module).main(argv[1:])
     except ImportError as error:
-        line = explain(error)
-        if line is None or debugging():
-            raise
-        print(f"python -m fb_fairseq {name}: error: {line}", file=sys.stderr)
-        return STATUS
+        return without_package(name, error)
+
+
+def run_fairseq(name: str, argv: List[str]) -> Optional[int]:
+    """Run one of fairseq's commands; see ``main``."""
+    try:
+        from fb_fairseq.commands import fairseq_commands
+
+        command = fairseq_commands.command(name, argv)
+    except ImportError as error:
+        return without_package(name, error)
+    return command()
+
+
+def without_package(name: str, error: ImportError) -> int:
+    """Say what to install for a command. Returns its exit status."""
+    line = explain(error)
+    if line is None or debugging():
+        raise error
+    print(f"python -m fb_fairseq {name}: error: {line}", file=sys.stderr)
+    return STATUS

@@ -102,7 +102,9 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
 
-    def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
+    def run_layer(
+        self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]
+    ) -> Tensor:
         """See ``RelativeTransformer.run_layer``."""
         o, weights = self.options, layer.weights(reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)

@@ -5,7 +5,7 @@ Models, agents and the benchmark use stacks through this interface only. Shape s
 """
 
 from abc import ABC, abstractmethod
-from typing import ContextManager, Dict, List, NamedTuple, Optional, Tuple
+from typing import ContextManager, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch.nn as nn
 from torch import Tensor
@@ -93,6 +93,6 @@ class Stack(nn.Module, ABC):
         """See ``run_block``."""
         return self.run_block(x_TBD, state, reach_TB)
 
-    def draw(self, p: float, shape, like: Tensor) -> Optional[Dropout]:
+    def draw(self, p: float, shape: Sequence[int], like: Tensor) -> Optional[Dropout]:
         """A dropout mask of that shape, on the device of ``like``; None in evaluation, and where p is 0."""
         return draw_dropout(p if self.training else 0.0, shape, like)

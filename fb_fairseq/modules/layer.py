@@ -2,9 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import torch.nn as nn
+from torch import Tensor
 
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
@@ -16,7 +17,7 @@ class LayerWeights(ABC):
     """What a stack needs from a layer. Our own layers implement it, as does an adapter for fairseq's decoder layers."""
 
     @abstractmethod
-    def weights(self, reach: int):
+    def weights(self, reach: int) -> Any:
         """The weights without key and value projections, with adaptive spans for ``reach`` steps back."""
 
     @abstractmethod
@@ -63,7 +64,7 @@ class AttentionLayer(nn.Module, LayerWeights):
         self.self_attn = SelfAttention(options, own_keys, bias)
         self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
 
-    def span_mask(self, reach: int):
+    def span_mask(self, reach: int) -> Optional[Tensor]:
         """The heads' adaptive spans [H, reach] by distance; None: all reach S steps back."""
         span = self.self_attn.adaptive_span
         return None if span is None else span.mask(reach)

@@ -1,6 +1,6 @@
 """The papers' own baseline: a Transformer with cached context and relative positions, parallel over the block."""
 
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -50,7 +50,9 @@ class RelativeTransformer(TransformerStack):
             self._watched.append([*inputs, y_TBD])
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def run_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]) -> Tensor:
+    def run_layer(
+        self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]
+    ) -> Tensor:
         """Run a layer over a block [T, B, D].
 
         Args:

@@ -1,9 +1,13 @@
 """How a decoder owns a stack of layers."""
 
+from typing import TypeVar
+
 import torch.nn as nn
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack
+
+Holder = TypeVar("Holder", bound="StackHolder")
 
 
 class StackHolder(nn.Module):
@@ -23,7 +27,7 @@ class StackHolder(nn.Module):
             self.add_module(name, module)
         object.__setattr__(self, "stack", stack)  # nn.Module's own would register it
 
-    def train(self, mode: bool = True):
+    def train(self: Holder, mode: bool = True) -> Holder:
         """Set training or evaluation mode, of the stack too."""
         super().train(mode)
         self.stack.train(mode)

@@ -4,7 +4,7 @@ The schedule is static: what an iteration serves depends only on the options and
 communication, and a resumed run continues the schedule.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
 
@@ -34,7 +34,7 @@ class BlockLengths(NamedTuple):
         return self.at(iteration) == self.full
 
     @staticmethod
-    def from_options(cfg) -> "BlockLengths":
+    def from_options(cfg: Any) -> "BlockLengths":
         """Read the block lengths from the options of ``streaming_lm``.
 
         Raises:

@@ -9,7 +9,7 @@ not import fairseq, so that the patches can import it first.)
 import logging
 import os
 import uuid
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -70,7 +70,7 @@ class InitialisedModel:
     initialisation_problem: Optional[str] = None
 
 
-def before_load(trainer, filename: str) -> None:
+def before_load(trainer: Any, filename: str) -> None:
     """Tell the task which checkpoint is about to be loaded. To be called before ``Trainer.load_checkpoint``.
 
     Args:
@@ -81,7 +81,7 @@ def before_load(trainer, filename: str) -> None:
         trainer.task.resume.restored_from = filename
 
 
-def after_load(trainer, filename: str, restored: Optional[dict]) -> None:
+def after_load(trainer: Any, filename: str, restored: Optional[dict]) -> None:
     """Log where the run resumes; without a checkpoint, raise what went wrong with ``--init-from-transformer``.
 
     To be called after ``Trainer.load_checkpoint``.
@@ -105,7 +105,7 @@ def after_load(trainer, filename: str, restored: Optional[dict]) -> None:
         raise UserError(model.initialisation_problem)
 
 
-def before_save(cfg, trainer, epoch_itr) -> None:
+def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
     """Save the memory of the streams beside the checkpoint that is about to be written. To be called by every process
     before fairseq's ``save_checkpoint``, with the same arguments.
 

@@ -10,6 +10,7 @@
 
     configuration.py, seq2seq_configuration.py   what config.json holds
     modeling.py, seq2seq.py                      language models, and the translation model
+    decoder.py                                   a language model's embeddings, layers and output layer
     cache.py                                     their memory, as ``past_key_values``
     inputs.py                                    what a call says about its tokens, and whether that fits the memory
     continuation.py                              ``generate`` with a memory that was kept
@@ -25,7 +26,6 @@ from fb_fairseq.transformers import installation  # noqa: F401  before anything 
 
 # isort: split
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import DecoderCache, StreamCache
@@ -51,8 +51,6 @@ from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 for _name, _config in CONFIGS.items():
     AutoConfig.register(_name, _config, exist_ok=True)
     AutoModelForCausalLM.register(_config, MODELS[_name], exist_ok=True)
-    # ``Trainer`` shifts labels, where it smooths them, for classes of these names only.
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[_name] = MODELS[_name].__name__
 AutoConfig.register(FeedbackDecoderConfig.model_type, FeedbackDecoderConfig, exist_ok=True)
 AutoModelForSeq2SeqLM.register(FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration, exist_ok=True)
 

@@ -89,6 +89,7 @@ class CardFacts:
         license: identifier as on the Hub, such as ``mit``.
         language: code of the text's language, such as ``en``.
         separate_tokenizers: whether a translation model has a tokenizer for targets.
+        with_code: whether the code that it needs lies beside it.
     """
 
     name: str
@@ -113,6 +114,7 @@ class CardFacts:
     license: Optional[str] = None
     language: Optional[str] = None
     separate_tokenizers: bool = False
+    with_code: bool = False
 
 
 def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
@@ -244,15 +246,19 @@ def _usage(facts: CardFacts) -> str:
     if facts.separate_tokenizers:
         tokenizer = "target_tokenizer"
         more = f'{tokenizer} = AutoTokenizer.from_pretrained({name}, subfolder="{TARGET_FOLDER}")\n'
-    code = f"""import fb_fairseq.transformers  # registers the architecture
-from transformers import {auto}, AutoTokenizer
+    registers = "" if facts.with_code else "import fb_fairseq.transformers  # registers the architecture\n"
+    trust = ", trust_remote_code=True" if facts.with_code else ""
+    code = f"""{registers}from transformers import {auto}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
-{more}model = {auto}.from_pretrained({name})
+{more}model = {auto}.from_pretrained({name}{trust})
 inputs = tokenizer({prompt}, return_tensors="pt")
 output = model.generate({options})
 print({tokenizer}.decode(output[0], skip_special_tokens=True))"""
-    text = f"{READS.get(facts.reads or '', '')} Only the package fb_fairseq knows the architecture.".lstrip()
+    knows = "Only the package fb_fairseq knows the architecture."
+    if facts.with_code:
+        knows = "The code lies beside the model."
+    text = f"{READS.get(facts.reads or '', '')} {knows}".lstrip()
     return f"## Use\n\n{text}\n\n```python\n{code}\n```"
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import Any, ClassVar, Dict, Type, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Type, TypeVar, get_origin
 
 from transformers import PreTrainedConfig
 
@@ -20,7 +20,9 @@ BOS, PAD, EOS, UNK = range(4)
 Options = TypeVar("Options", bound=CheckedOptions)
 
 
-if hasattr(PreTrainedConfig, "__post_init__"):
+if TYPE_CHECKING:
+    DataclassConfig = Any  # otherwise only its fields would be arguments, and our options are none
+elif hasattr(PreTrainedConfig, "__post_init__"):
     DataclassConfig = PreTrainedConfig
 else:
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, Optional, TypeVar
 import torch
 import transformers
 from torch import Tensor
-from transformers.modeling_outputs import CausalLMOutputWithPast, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.transformers.cache import MemoryCache
@@ -45,6 +45,11 @@ class BothNames:
 @dataclass
 class LanguageModelOutput(BothNames, CausalLMOutputWithPast):
     """What a language model returns."""
+
+
+@dataclass
+class DecoderOutput(BothNames, BaseModelOutputWithPast):
+    """What a language model returns without its output layer."""
 
 
 @dataclass

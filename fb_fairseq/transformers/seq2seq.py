@@ -21,6 +21,7 @@ from fb_fairseq.ops.feedback.decoding.state import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
 from fb_fairseq.transformers.configuration import EOS, PAD
+from fb_fairseq.transformers.decoder import OutputLayer, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     TranslationOutput,
@@ -32,8 +33,6 @@ from fb_fairseq.transformers.inputs import (
 )
 from fb_fairseq.transformers.modeling import (
     MemoryModel,
-    OutputLayer,
-    check_loaded,
     tied_names,
 )
 from fb_fairseq.transformers.padding import IGNORED

@@ -17,7 +17,7 @@ A batch of the ``Trainer`` is one block of all streams. One process only: for se
 
 import itertools
 import os
-from typing import Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -61,7 +61,7 @@ class StreamBlocks(IterableDataset):
     def __len__(self) -> int:
         return len(self.layout.turns)
 
-    def __iter__(self) -> Iterator[Dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
         worker = get_worker_info()  # of several, each makes every n-th block; DataLoader takes them in turns
         first, number = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for index in range(first, len(self), number):
@@ -126,7 +126,7 @@ class StreamMemoryCallback(TrainerCallback):
     def __init__(self, collator: StreamCollator, resume_from: Optional[str] = None):
         self.collator, self.resume_from = collator, resume_from
 
-    def on_save(self, args, state, control, model=None, **kwargs):
+    def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Save the memory in the checkpoint's folder."""
         cache = self.collator.memory.training
         if cache is None or cache.state is None:
@@ -143,7 +143,7 @@ class StreamMemoryCallback(TrainerCallback):
             os.path.join(folder, MEMORY_FILE),
         )
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Restore the memory, if training resumes.
 
         Raises:

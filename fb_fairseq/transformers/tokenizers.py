@@ -9,7 +9,7 @@ them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the 
 
 import json
 import os
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -85,7 +85,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
         json.dump(configuration, file, indent=2)
 
 
-def dictionary_symbols(tokenizer) -> List[str]:
+def dictionary_symbols(tokenizer: Any) -> List[str]:
     """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
 
     Args:

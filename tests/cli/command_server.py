@@ -26,6 +26,7 @@ import sys
 import tempfile
 from typing import Dict, List, NamedTuple, Optional
 
+from fb_fairseq.commands import FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
 
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
@@ -100,7 +101,7 @@ class CommandServer:
 
     def _write_programs(self) -> None:
         self.programs.mkdir()
-        for name in ["python", *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
+        for name in ["python", OWN_COMMANDS, *(f"fairseq-{name.replace('_', '-')}" for name in COMMANDS)]:
             path = self.programs / name
             path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
             path.chmod(0o755)
@@ -226,7 +227,7 @@ def run_command(job: dict, streams: List[int], programs: dict) -> None:
     if job.get("limit") is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
     name, *rest = job["argv"]
-    if not name.startswith("fairseq-"):
+    if not name.startswith("fairseq-") and not set(rest[:1]) & FAIRSEQ_COMMANDS.keys():
         sys.excepthook = sys.__excepthook__  # the patches replace it in fairseq's commands
         logging.root.handlers.clear()  # fairseq's commands log to standard output
     run_as_main(programs.get(name) or (lambda: python(*rest)), job["argv"])

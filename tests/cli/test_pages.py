@@ -19,12 +19,30 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
 
 
+# Pages whose blocks other tests run, or which are for machines that these have not.
+RUN_ELSEWHERE = {
+    "development.md": "tests/run.sh",
+    "distributed.md": "tests/cli/test_distributed.py",
+    "gpu.md": "tests/benchmark/test_gpu_page.py",
+    "options.md": "tests/cli/test_help.py",
+    "recipes.md": "tests/cli/test_own_recipe.py",
+    "state-tracking.md": "tests/cli/test_state_tracking.py",
+}
+LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
+RUN_HERE = {*LANGUAGE_MODELLING, "looking-inside", "plain-torch", "transformers", "translation"}
+
+
 def blocks(page: str):
-    """The language and text of each block to run: without those for the scripts, which have tests of their own, those
-    that leave something out (…), and the pseudocode."""
+    """The language and text of each block to run: without those for the scripts, which have tests of their own, and the
+    pseudocode."""
     for language, text in BLOCK.findall((REPOSITORY / page).read_text(encoding="utf-8")):
-        if not text.startswith(("bash ", "memory = []")) and "…" not in text:
+        if not text.startswith(("bash ", "memory = []")):
             yield language, text
+
+
+def program(page: str, *left_out: str) -> str:
+    """The blocks of Python of a page, which are one program, but for those that start so."""
+    return "\n".join(text for language, text in blocks(page) if language == "python" and not text.startswith(left_out))
 
 
 def small(text: str) -> str:
@@ -55,7 +73,7 @@ class Clone:
         environment = {
             **os.environ,
             "PATH": f"{self.commands.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
@@ -64,10 +82,12 @@ class Clone:
         return done.stdout
 
     def run_page(self, page: str, *left_out: str) -> None:
-        """Run the blocks of a page but for those that start so."""
+        """Run the blocks of a page but for those that start so: first those for the shell."""
         for language, text in blocks(page):
-            if not text.startswith(left_out or ("…",)):
+            if language == "bash" and not text.startswith(left_out):
                 self.run(language, small(text))
+        if program(page):
+            self.run("python", program(page))
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +112,70 @@ def test_readme(readme):
     clone.run("bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))
 
 
-@pytest.mark.parametrize("page", ["faq", "generation", "initialisation", "streams"])
+@pytest.mark.parametrize("page", LANGUAGE_MODELLING)
 def test_language_modelling(clone, page):
     clone.run_page(f"docs/{page}.md", "mkdir imported")  # tests/reproduction/import_original has such
 
 
 def test_looking_inside(clone):
-    """On one checkpoint, which stands for both."""
-    for name in ("a.pt", "b.pt"):
-        (clone.folder / name).symlink_to(clone.folder / "checkpoints/checkpoint_best.pt")
-    (clone.folder / "DATA-BIN").symlink_to(clone.folder / "data-bin")
     clone.run_page("docs/looking-inside.md")
     for name in ("attention", "map", "context"):
         assert (clone.folder / f"{name}.png").stat().st_size > 1000
+
+
+def without_trl(page: str) -> str:
+    """A page's program, without the block for TRL where that is not installed."""
+    return program(page, *([] if importlib.util.find_spec("trl") else ["from datasets import Dataset"]))
+
+
+def test_plain_torch(commands, tmp_path, monkeypatch):
+    """In an empty folder, on less text, and without fairseq."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = without_trl("docs/plain-torch.md").replace(".read_bytes()", ".read_bytes()[:9000]").replace("=60,", "=6,")
+    printed = (
+        Clone(tmp_path, commands).run("python", f"{text}\nimport sys; print('fairseq' in sys.modules)").splitlines()
+    )
+    first, last = (float(line.split()[0]) for line in printed if " bits per byte" in line)
+    assert 2 < last < first < 5 and printed[-1] == "False"
+
+
+@pytest.mark.slow
+def test_types_of_plain_torch(tmp_path):
+    """mypy finds the mistake that the page names, and no other one."""
+    pytest.importorskip("mypy")
+    text = f"{program('docs/plain-torch.md')}\nTransformerOptions(decoder_layer=2)\n"
+    (tmp_path / "page.py").write_text(text)
+    command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--follow-imports=silent", "page.py"]
+    environment = {**os.environ, "MYPYPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    (mistake,) = (line for line in done.stdout.splitlines() if ": error: " in line)
+    assert f"page.py:{text.count(chr(10))}: " in mistake and '"decoder_layer"' in mistake
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run(page):
+    """No page is without a test, no block leaves something out (…), and none is fenced so that it is not found."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    fences = re.findall(r"^ *```.*", text, re.MULTILINE)
+    assert all(re.fullmatch(r"```(bash|python|mermaid|text)?", fence) for fence in fences) and len(fences) % 2 == 0
+    assert all(opening != "```" for opening in fences[::2]) and set(fences[1::2]) <= {"```"}
+    name = page.rpartition("/")[2]
+    if name not in RUN_ELSEWHERE and BLOCK.search(text):
+        assert name == "README.md" or name[: -len(".md")] in RUN_HERE
+        assert not any("…" in block for _, block in blocks(page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page)])
+def test_names_are_defined(page):
+    """In the program that a page's blocks make, in its own order."""
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,F823", "-"]
+    done = subprocess.run(command, input=program(page), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 UNROUNDED_LOSS = """
@@ -135,16 +206,12 @@ def test_transformers(clone, monkeypatch, pytestconfig):
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(clone.folder / "cache"))
-    program, evaluated = [], ""
+    evaluated = ""
     for language, text in blocks("docs/transformers.md"):
-        if "lm_eval/run.py" in text and not harness:
-            continue
-        if language == "bash":
+        if language == "bash" and ("lm_eval/run.py" not in text or harness):
             output = clone.run(language, text)
             evaluated += output if "lm_eval/run.py" in text else ""
-        else:
-            program.append(text)
-    printed = clone.run("python", "\n".join(program))
+    printed = clone.run("python", program("docs/transformers.md"))
     assert "def main(" in printed and "StreamCache(position=" in printed
     assert "</s>" not in printed.splitlines()[-1] and printed.splitlines()[-1].startswith("['")
     assert (clone.folder / "finetuned/checkpoint-20/stream_memory.safetensors").exists()

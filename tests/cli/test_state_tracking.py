@@ -5,9 +5,8 @@ import re
 import shlex
 
 import pytest
-import torch
 
-from fb_fairseq.reproduction.state_tracking import architectures, bodies
+from fb_fairseq.reproduction.state_tracking import architectures
 from fb_fairseq.reproduction.state_tracking.command import main
 from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
@@ -66,14 +65,8 @@ def test_commands_of_the_page(command):
 
 def test_a_model_of_ones_own(tmp_path):
     """The code of the page."""
-
-    class GRUBody(bodies.LSTMBody):
-        def __init__(self, width, hidden, layers):
-            super().__init__(width, hidden, layers)
-            self.lstm = torch.nn.GRU(width, hidden, layers, batch_first=True)
-
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(code, {**vars(architectures), "GRUBody": GRUBody})
+    exec(code, {})
     try:
         options = ["--group", "parity", "--longest", "4", "--updates", "1", "--width", "16", "--tokens", "16"]
         main(["train", "--model", "gru", "--out", str(tmp_path), *options, "--device", "cpu"])

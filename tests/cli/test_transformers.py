@@ -42,7 +42,8 @@ def exported(language_models, tmp_path_factory):
     result = {}
     for arch, checkpoint in language_models.items():
         folder = tmp_path_factory.mktemp(arch) / "model"
-        export([str(checkpoint), "--to", str(folder), "--license", "mit"])
+        code = ["--with-code"] * (arch == "relative_transformer_lm")
+        export([str(checkpoint), "--to", str(folder), "--license", "mit", *code])
         result[arch] = checkpoint, folder
     return result
 
@@ -53,6 +54,16 @@ def load_exported(folder):
 
 def text_of(byte_data, size=600):
     return (byte_data / "text").read_bytes()[:size].decode("utf-8", "ignore")
+
+
+def test_code_lies_beside_the_model(exported):
+    """Where the package is there, as here, it is not run."""
+    _, folder = exported["relative_transformer_lm"]
+    config = json.loads((folder / "config.json").read_text())
+    file, _, name = config["auto_map"]["AutoModelForCausalLM"].partition(".")
+    assert f"class {name}(" in (folder / f"{file}.py").read_text()
+    assert type(load_exported(folder)[0]).__module__ == "fb_fairseq.transformers.modeling"
+    assert "trust_remote_code=True" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

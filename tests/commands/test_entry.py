@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.commands import COMMANDS, main
+from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS, main
+from fb_fairseq.commands.fairseq_commands import PACKAGE, with_hydra_user_dir, with_user_dir
 from tests.conftest import REPOSITORY
 
 WITHOUT_FAIRSEQ = """
@@ -34,6 +35,7 @@ def test_list_of_commands(capsys, arguments, status):
     assert lines[0] == "usage: python -m fb_fairseq <command> [options]"
     for name, command in COMMANDS.items():
         assert any(line.split() == [name, *command.help.split()] for line in lines)
+    assert f"  {', '.join(FAIRSEQ_COMMANDS)}" in lines
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,8 @@ def test_list_of_commands(capsys, arguments, status):
     [
         ("evaluate-label", "did you mean evaluate-labels?"),
         ("preprocess_byte", "did you mean preprocess-bytes?"),
-        ("xyz", f"choose from {', '.join(COMMANDS)}"),
+        ("trian", "did you mean train?"),
+        ("xyz", f"choose from {', '.join([*COMMANDS, *FAIRSEQ_COMMANDS])}"),
     ],
 )
 def test_unknown_command(capsys, name, hint):
@@ -49,6 +52,41 @@ def test_unknown_command(capsys, name, hint):
     assert capsys.readouterr().err.splitlines() == [
         f"python -m fb_fairseq: error: unknown command '{name}'; {hint}",
     ]
+
+
+def test_names_of_fairseqs_commands():
+    """They stand beside ours, and clash with none."""
+    assert not COMMANDS.keys() & FAIRSEQ_COMMANDS.keys()
+    assert not {f"fairseq-{name}" for name in FAIRSEQ_COMMANDS.values()} & COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    "given,passed_on",
+    [
+        (["data", "--lr", "0.1"], ["--user-dir", PACKAGE, "data", "--lr", "0.1"]),
+        (["data", "--user-dir", "fb_fairseq"], ["data", "--user-dir", PACKAGE]),
+        (["--user-dir=fb_fairseq", "fb_fairseq"], [f"--user-dir={PACKAGE}", "fb_fairseq"]),
+        (["data", "--user-dir", "mine"], ["data", "--user-dir", "mine"]),
+    ],
+)
+def test_user_dir(given, passed_on):
+    assert with_user_dir(given) == passed_on
+
+
+@pytest.mark.parametrize(
+    "given,passed_on",
+    [
+        (["--config-dir", "x"], ["--config-dir", "x", f"common.user_dir={PACKAGE}"]),
+        (
+            ["--config-name=x", "task.data=y", "-m"],
+            ["--config-name=x", f"common.user_dir={PACKAGE}", "task.data=y", "-m"],
+        ),
+        (["common.user_dir=fb_fairseq"], [f"common.user_dir={PACKAGE}"]),
+        (["common.user_dir=mine"], ["common.user_dir=mine"]),
+    ],
+)
+def test_user_dir_of_hydra(given, passed_on):
+    assert with_hydra_user_dir(given) == passed_on
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -100,6 +138,7 @@ def test_help_without_fairseq(name):
         ["generate", "--path", "x.pt"],
         ["preprocess-bytes", "--text", __file__, "--split", "90,5,5", "--destdir", "{}/data"],
         ["evaluate-labels", "--path", "x.pt", "--data", "{}"],
+        ["train", "{}"],
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -1,6 +1,7 @@
 """The model card: what is known stands in it, what is not known is left out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,13 @@ def front_matter(card):
     before, lines, text = card.split("---\n", 2)
     assert not before
     return lines.splitlines(), text
+
+
+def test_with_code():
+    """The example does without the package."""
+    text = model_card(replace(KNOWN, with_code=True))
+    assert 'from_pretrained("someone/feedback-wikitext", trust_remote_code=True)' in text
+    assert "import fb_fairseq" not in text and "lies beside the model" in text
 
 
 def test_everything_that_is_known():

@@ -212,6 +212,8 @@ def test_bad_input(sources, labels):
         model(tokens, decoder_input_ids=targets, past_key_values=DynamicCache())
     with pytest.raises(UserError, match="cannot be changed"):
         model.resize_token_embeddings(50)
+    size = model.config.source_vocab_size
+    assert model.resize_token_embeddings(size).weight is model.get_input_embeddings().weight
     with pytest.raises(UserError, match=r"the text has 41 tokens, the model positions for 40 \(max_target_positions\)"):
         model(tokens, decoder_input_ids=torch.full((3, 41), EOS))
     with torch.no_grad():

@@ -20,6 +20,7 @@ from transformers import (  # noqa: E402
 )
 
 from fb_fairseq import byte_codec  # noqa: E402
+from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.ops.fallbacks import log_once  # noqa: E402
 from fb_fairseq.transformers.tokenizers import build_tokenizer  # noqa: E402
 from tests.transformers import test_seq2seq  # noqa: E402
@@ -64,6 +65,39 @@ def trainer(model, folder, side="right", smoothing=0.0, **more):
         eval_dataset=rows,
         data_collator=batches(side),
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_base_model(kind):
+    """What TRL and models with another output layer call: features that the output layer makes into the model's logits,
+    and memory."""
+    model, texts = build(kind), torch.stack([TEXTS[3], TEXTS[3].flip(0)])
+    with torch.no_grad():
+        first = model.base_model(input_ids=texts[:, :5], attention_mask=torch.ones(2, 5))
+        second = model.base_model(input_ids=texts[:, 5:], past_key_values=first.past_key_values, use_cache=False)
+        features = torch.cat([first.last_hidden_state, second.last_hidden_state], 1)
+        assert torch.allclose(model.decoder.logits(features), model(texts).logits, atol=1e-5)
+    with pytest.raises(UserError, match="^labels: not an argument"):
+        model.base_model(input_ids=texts, labels=texts)
+
+
+def test_resizing_to_the_same_size():
+    """As scripts do with ``len(tokenizer)``."""
+    model = build("feedback")
+    assert model.resize_token_embeddings(V) is model.resize_token_embeddings() is model.get_input_embeddings()
+    for size, multiple in ((V + 1, None), (V, 64)):
+        with pytest.raises(UserError, match="cannot be changed"):
+            model.resize_token_embeddings(size, multiple)
+
+
+def test_loss_outside_of_the_model(caplog):
+    """It has no penalty, which the log says once; the model's own loss has it, and says nothing."""
+    log_once.cache_clear()
+    model = build("feedback-per-layer-spans").train()
+    model(TEXTS[0][None], labels=TEXTS[0][None])
+    assert "without their penalty" not in caplog.text
+    model.base_model(input_ids=TEXTS[0][None])
+    assert "without their penalty" in caplog.text
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

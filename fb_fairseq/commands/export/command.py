@@ -5,7 +5,7 @@
 
 DIR gets config.json, model.safetensors, the files of a tokenizer, and README.md, a model card. fairseq is not needed to
 load it: import fb_fairseq.transformers, then use AutoModelForCausalLM (for translation AutoModelForSeq2SeqLM) and
-AutoTokenizer.
+AutoTokenizer. --with-code adds the code that a model needs, so that trust_remote_code=True does instead of the import.
 """
 
 import os
@@ -28,6 +28,7 @@ def export(
     codes: Optional[str],
     known: Dict[str, Any],
     languages: Languages = (None, None),
+    with_code: bool = False,
 ) -> List[str]:
     """Write the model to a folder.
 
@@ -35,9 +36,10 @@ def export(
         path: the checkpoint.
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
         known: what the card says besides, as arguments of ``CardFacts``.
+        with_code: add the code that the model needs.
 
     Returns:
-        The names of its files.
+        The names of its files, without those of the code.
 
     Raises:
         UserError: the checkpoint cannot be exported; nothing is written then.
@@ -46,6 +48,7 @@ def export(
 
     # isort: split
     from fb_fairseq.commands.export import language_models, translation
+    from fb_fairseq.commands.export.code import add_code
     from fb_fairseq.commands.export.source import read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
     from fb_fairseq.transformers.card import TARGET_FOLDER, figures_of_checkpoint, model_card
@@ -59,15 +62,17 @@ def export(
         raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
-        card = {"name": name, **figures_of_checkpoint(source.saved), **known}
+        card = {"name": name, "with_code": with_code, **figures_of_checkpoint(source.saved), **known}
         model, tokenizers, facts = builders[source.architecture](source, card)
     with atomic_folder(folder) as temporary:
+        if with_code:
+            add_code(model, temporary)
         save_model(model, temporary)
         for subfolder, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, os.path.join(temporary, subfolder))
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
-        names = sorted(os.listdir(temporary))
+        names = sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
     if TARGET_FOLDER not in tokenizers:  # that of an earlier export
         shutil.rmtree(os.path.join(folder, TARGET_FOLDER), ignore_errors=True)
     return names
@@ -127,6 +132,11 @@ def build_parser() -> CommandParser:
         help="log of its training (--log-format json), whose best validation the card then shows (default: what the "
         "checkpoint says)",
     )
+    parser.add_argument(
+        "--with-code",
+        action="store_true",
+        help="add the code that the model needs, for trust_remote_code=True where fb_fairseq is not installed",
+    )
     return parser
 
 
@@ -137,5 +147,5 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         known = {"data": args.data, "license": args.license, **read_log(args.log)}
         languages = args.source_lang, args.target_lang
-        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages)
-    print(f"{args.to}: {', '.join(names)}")
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code)
+    print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")

@@ -1,0 +1,222 @@
+"""What is between a language model's tokens and its logits: embeddings, layers with memory, and the output layer.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from contextlib import nullcontext
+from typing import Optional, Tuple, Union
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
+from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
+from fb_fairseq.modules.stack_holder import StackHolder
+from fb_fairseq.modules.words import WordOptions, build_word_layers
+from fb_fairseq.ops.adaptive_softmax import adaptive_losses
+from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.layers import dropout
+from fb_fairseq.transformers.cache import StreamCache
+from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
+from fb_fairseq.transformers.inputs import (
+    CACHE_FIELD,
+    DecoderOutput,
+    check_arguments,
+    check_mask,
+    check_positions,
+    given_cache,
+    steps,
+)
+from fb_fairseq.transformers.padding import IGNORED, Padding, packed_positions
+from fb_fairseq.transformers.stream_memory import StreamHandle
+from fb_fairseq.transformers.watching import WatchedAttention
+
+WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
+
+
+class OutputLayer(StackHolder):
+    """Base of decoders: what is behind their layers.
+
+    Attributes:
+        adaptive_softmax: None if the output layer is plain.
+        output_projection: maps features to logits; None with an adaptive softmax.
+    """
+
+    adaptive_softmax: Optional[AdaptiveSoftmax]
+    output_projection: Optional[nn.Linear]
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits; those of an adaptive softmax are log-probabilities."""
+        if self.adaptive_softmax is None:
+            return self.output_projection(features)
+        return self.adaptive_softmax.get_log_prob(features, None)
+
+    def loss(
+        self, features_BTD: Tensor, targets_BT: Tensor, number: Optional[Union[int, Tensor]], penalty: Optional[Tensor]
+    ) -> Tensor:
+        """Mean loss in nats per token.
+
+        Args:
+            targets_BT: ``IGNORED`` where none counts.
+            number: number of targets to divide by; None: of those that count.
+            penalty: to be added for each target.
+        """
+        counted_BT = targets_BT != IGNORED
+        targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
+        if self.adaptive_softmax is not None:
+            total = adaptive_losses(self.adaptive_softmax, features_BTD, targets_BT, counted_BT, True)[0].sum()
+        else:
+            logits = self.logits(features_BTD).flatten(0, 1).float()
+            losses = F.cross_entropy(logits, targets_BT.flatten(), reduction="none")
+            total = (losses * counted_BT.flatten()).sum()
+        if penalty is not None:
+            total = total + counted_BT.sum() * penalty
+        return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+
+
+class Decoder(OutputLayer):
+    """Embedding, a stack of layers, and the output layer; as ``fb_fairseq.models.language_model``'s."""
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__()
+        self.config = config
+        self.hold(config.stack_class(config.options_of(config.options_class)))
+        words = build_word_layers(config.options_of(WordOptions), config.decoder_embed_dim, config.vocab_size, PAD)
+        self.embed_tokens, self.embed_scale = words.embed_tokens, words.embed_scale
+        self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
+        self.absolute_positions = getattr(config, "relative_positions", "") == "none"
+
+    def embed(self, vectors_BTD: Tensor, start: int, positions_TB: Optional[Tensor]) -> Tensor:
+        """Embeddings [B, T, D] of tokens.
+
+        Args:
+            vectors_BTD: those of ``embed_tokens``.
+            start: position of the first token.
+            positions_TB: the positions, where they differ between texts.
+        """
+        x_BTD = vectors_BTD * self.embed_scale
+        if self.absolute_positions:
+            if positions_TB is None:
+                x_BTD = x_BTD + sinusoidal_positions(start, x_BTD.shape[1], x_BTD[0, 0])
+            else:
+                x_BTD = x_BTD + sinusoids(positions_TB.t(), x_BTD[0, 0])
+        return dropout(x_BTD, self.stack.draw(self.stack.options.embedding_dropout, x_BTD.shape, x_BTD))
+
+    def forward(
+        self,
+        input_ids: Optional[Tensor] = None,
+        attention_mask: Optional[Tensor] = None,
+        past_key_values: Optional[StreamCache] = None,
+        use_cache: Optional[bool] = None,
+        position_ids: Optional[Tensor] = None,
+        cache_position: Optional[Tensor] = None,
+        cache: Optional[StreamCache] = None,
+        output_hidden_states: Optional[bool] = None,
+        output_attentions: Optional[bool] = None,
+        inputs_embeds: Optional[Tensor] = None,
+        penalty_counts: bool = False,
+        **others,
+    ) -> DecoderOutput:
+        """The features of each position, for an output layer of another kind: this is the model's ``base_model``.
+
+        Args:
+            penalty_counts: whether the caller adds the adaptive spans' penalty to the loss.
+
+        The other arguments, and errors: see ``LanguageModel.forward``.
+
+        Returns:
+            ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``.
+        """
+        check_arguments({name: value for name, value in others.items() if name != "return_dict"})
+        if input_ids is None and inputs_embeds is None:
+            raise UserError("input_ids: missing; give tokens, or inputs_embeds")
+        vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if isinstance(past_key_values, StreamHandle):
+            past_key_values = past_key_values.open(len(vectors_BTD), self.training)
+        cache = given_cache(StreamCache, past_key_values, cache)
+        past, may_end = 0 if cache is None else cache.position, cache is None and use_cache is None
+        T, device = vectors_BTD.shape[1], vectors_BTD.device
+        check_mask("attention_mask", attention_mask, T, past)
+        remembers = self.config.use_cache if use_cache is None else use_cache
+        if cache is None and remembers and not (self.training and torch.is_grad_enabled()):
+            cache = StreamCache(self.config.memory_storage)
+        check_positions("cache_position", cache_position, steps(past, T, device), past, None)
+        if cache is not None:
+            cache.note(None if inputs_embeds is not None else input_ids)
+        hidden_states: Optional[Tuple[Tensor, ...]] = None
+        if output_hidden_states is None:
+            output_hidden_states = getattr(self.config, "output_hidden_states", False)
+        if output_attentions is None:
+            output_attentions = getattr(self.config, "output_attentions", False)
+        attend = WatchedAttention(self.stack, cache) if output_attentions else None
+        with self.stack.watching() if output_hidden_states else nullcontext() as watched:
+            features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
+        if watched:
+            hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))
+        if not penalty_counts and self.training and torch.is_grad_enabled() and self.stack.report().penalty is not None:
+            log_once(WITHOUT_PENALTY)
+        return DecoderOutput(
+            last_hidden_state=features_BTD,
+            hidden_states=hidden_states,
+            attentions=None if attend is None else attend.found,
+            **{CACHE_FIELD: cache},
+        )
+
+    def _features(
+        self,
+        vectors_BTD: Tensor,
+        mask: Optional[Tensor],
+        position_ids: Optional[Tensor],
+        cache: Optional[StreamCache],
+        may_end: bool,
+        watch: Optional[WatchedAttention],
+    ) -> Tensor:
+        """Features [B, T, D] of the new tokens; the cache is updated.
+
+        Args:
+            may_end: whether padding at the end is allowed, after which the cache cannot be used.
+            watch: gets the embeddings, to compute attention.
+        """
+        B, T = vectors_BTD.shape[:2]
+        if cache is not None and cache.ended:
+            raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")
+        start, age_B = (0, None) if cache is None else (cache.position, cache.age_B)
+        positions_TB = None  # and so how many steps back each token may look
+        if T == 1 and start:  # a step of generation, which is not padding: no waiting for the device
+            positions_TB = None if age_B is None else age_B[None]
+        elif age_B is not None or (mask is not None and not bool(mask[:, -T:].all())):
+            kept_BT = torch.ones(B, T, device=vectors_BTD.device) if mask is None else mask[:, -T:]
+            padding = Padding(kept_BT, age_B, start > 0)
+            if padding.right and cache is not None and not (self.training and torch.is_grad_enabled()):
+                if not may_end:
+                    raise UserError(
+                        "attention_mask: has padding at the end; pad at the beginning (padding_side='left')"
+                    )
+                cache.ended = True
+            positions_TB = padding.positions_TB()
+        elif not start and position_ids is not None:
+            positions_TB = packed_positions(position_ids, B, T)
+        expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+        check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
+        x_BTD = self.embed(vectors_BTD, start, positions_TB)
+        if watch is not None:
+            watch.look(x_BTD, positions_TB)
+        if cache is None:
+            y_TBD, _ = self.stack.run_block(x_BTD.transpose(0, 1), None, positions_TB)
+            return y_TBD.transpose(0, 1)
+        features_BTD = cache.run(self.stack, x_BTD, positions_TB)
+        cache.count(T, None if positions_TB is None else positions_TB[-1] + 1)
+        return features_BTD
+
+
+def check_loaded(part: nn.Module) -> None:
+    """Check that a part of a model is in memory.
+
+    Raises:
+        UserError: ``device_map`` has put it on disk.
+    """
+    if next(part.parameters()).is_meta:
+        raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")

@@ -1,0 +1,35 @@
+"""fairseq's commands through ``fb-fairseq``, without ``--user-dir``, from a folder that is not the clone."""
+
+import os
+import subprocess
+import sys
+
+from tests.cli.fairseq_commands import training_arguments
+from tests.conftest import REPOSITORY
+
+SCRIPT = "import sys; from fb_fairseq.commands import main; sys.exit(main())"  # as pip writes fb-fairseq
+
+
+def test_the_plugin_is_loaded(byte_data, tmp_path):
+    """In a new process, for the model's names and for mistakes in one line."""
+    arguments = training_arguments(byte_data, "ck", restore_file="x.pt")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-c", SCRIPT, "train", *map(str, arguments)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, (done.stdout + done.stderr)[-2000:]
+    assert done.stderr.splitlines()[-1].startswith("fairseq-train: error: --restore-file x.pt: no such file")
+
+
+def test_from_training_to_generation(commands, byte_data, tmp_path):
+    def run(*arguments):
+        result = commands.run("fb-fairseq", *arguments, folder=tmp_path)
+        assert result.status == 0, (result.out + result.errors)[-20:]
+        return result.out
+
+    run("train", *training_arguments(byte_data, "ck", max_update=2))
+    on_test = [byte_data, "--task", "streaming_lm", "--path", "ck/checkpoint_last.pt", "--gen-subset", "test", "--cpu"]
+    assert any("Perplexity" in line for line in run("eval-lm", *on_test))
+    generation = ["--sample-break-mode", "eos", "--max-len-b", 3, "--prefix-size", 1, "--batch-size", 1]
+    assert any(line.startswith("H-0\t") for line in run("fairseq-generate", *on_test, *generation))
+    ours = ["--path", "ck/checkpoint_last.pt", "--data", byte_data, "--prompt", "a", "--length", 3]
+    assert run("generate", *ours)[0].startswith("a")
