@@ -16,7 +16,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from fb_fairseq.checksums import check_weights
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import (
     CONFIGS,
@@ -27,7 +26,7 @@ from fb_fairseq.transformers.configuration import (
     StreamingLSTMConfig,
 )
 from fb_fairseq.transformers.continuation import stand_ins
-from fb_fairseq.transformers.decoder import WITHOUT_PENALTY, Decoder, OutputLayer, check_loaded
+from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
     LanguageModelOutput,
@@ -206,21 +205,19 @@ class LanguageModel(MemoryModel):
             output_hidden_states,
             output_attentions,
             inputs_embeds,
-            penalty_counts=True,
+            penalty_counts=labels is not None or shift_labels is not None,
         )
         features_BTD = seen.last_hidden_state
         loss, targets_BT = None, shift_labels
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        penalty = self.decoder.stack.report().penalty if self.training else None
         if targets_BT is not None:
             counted_BT, number = without_padding(targets_BT, attention_mask, shift_labels is None), num_items_in_batch
             if number is not None:
                 first = shift_labels is None and trainer_counts_first_labels()
                 number = number_of_targets(number, counted_BT, labels if first else targets_BT)
+            penalty = self.decoder.stack.report().penalty if self.training else None
             loss = self.decoder.loss(features_BTD, counted_BT, number, penalty)
-        elif penalty is not None and torch.is_grad_enabled():
-            log_once(WITHOUT_PENALTY)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
