@@ -5,7 +5,7 @@ All have the same number of layers and the same width, and as many parameters as
 """
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, Sequence
 
 from fb_fairseq.errors import UserError
@@ -242,13 +242,13 @@ def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
     sizes = architecture.inner(shape.width)
 
     def count(place: int) -> int:
-        return parameters(build(architecture, Shape(**{**vars(shape), "inner": sizes[place]})))
+        return parameters(build(architecture, replace(shape, inner=sizes[place])))
 
     low, high = 0, len(sizes) - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= wanted else (low, middle)
-    return min((sizes[place] for place in (low, high)), key=lambda size: abs(count(sizes.index(size)) - wanted))
+    return sizes[min((low, high), key=lambda place: abs(count(place) - wanted))]
 
 
 def build(architecture: Architecture, shape: Shape) -> Body:
