@@ -107,14 +107,14 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
 
 def fused_buffers(inputs: BlockInputs, recompute: bool) -> tuple:
     """What the fused loop keeps for a block."""
-    from fb_fairseq.ops.feedback.fused.backward import TILE_STEPS, FusedWorkspace
+    from fb_fairseq.ops.feedback.fused.backward import FusedWorkspace
     from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
     from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
 
     block = FusedBlock(inputs)
-    tile = min(block.sizes.T, TILE_STEPS)
-    record = FusedRecord(block, tile if recompute else block.sizes.T)
-    return block, record, FusedGradients(block), FusedWorkspace(block, tile)
+    tile = tile_steps(block.sizes, inputs.x_TBD.device)
+    record, work = FusedRecord(block, tile if recompute else block.sizes.T), FusedWorkspace(block, tile)
+    return block, record, FusedGradients(block), work, work.pushed
 
 
 def peak_bytes(

@@ -59,9 +59,8 @@ def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
 @pytest.mark.parametrize("seed,recompute", cases([(0, False), (1, True)], [(2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.GATHERED_STEPS", 2)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.backward.TILE_STEPS", 3)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.fused.gradients.ENTRIES_AT_ONCE", 300)  # a few streams at a time
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fast.backward.TILE_ROWS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.fast.backward.MIN_TILE_STEPS", 3)
     case = case_of(seed, steps=5)
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
 

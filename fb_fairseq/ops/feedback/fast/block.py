@@ -24,6 +24,7 @@ from fb_fairseq.ops.layers import Affine, Layer, Projection, layer_norm, linear
 # product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
 # system.
 PROJECTION_ROWS = 512
+GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
 
 
 class BlockInputs(NamedTuple):
@@ -237,7 +238,7 @@ def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> 
     )
 
 
-def pieces(steps: int, streams: int) -> List[slice]:
+def pieces(steps: int, streams: int, device: torch.device) -> List[slice]:
     """Slices of ``range(steps)``, of about ``PROJECTION_ROWS`` rows each."""
-    size = max(1, PROJECTION_ROWS // streams)
+    size = max(1, (PROJECTION_ROWS if device.type == "cpu" else GPU_PROJECTION_ROWS) // streams)
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]

@@ -143,7 +143,8 @@ class Block:
         self.buffers = Buffers(inputs.x_TBD.device)
         self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
-        each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B)], self.threads)
+        carried = pieces(s.C, s.B, inputs.x_TBD.device)
+        each([partial(self._project_carried, steps) for steps in carried], self.threads)
         self.kernels = attention_kernels(inputs.options.kernel, inputs.x_TBD.device)
         self._x_steps = inputs.x_TBD.unbind(0)
         self._relu = inputs.options.activation == "relu"
@@ -204,7 +205,7 @@ class Block:
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
         """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""
         layer, queries = self.weights.layers[0], []
-        for steps in pieces(last - first, self.sizes.B):
+        for steps in pieces(last - first, self.sizes.B, self.inputs.x_TBD.device):
             x = self.inputs.x_TBD[first + steps.start : first + steps.stop]
             x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
             queries += linear(x.to(self.dtype), layer.query).unbind(0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.feedback.fast.block import pieces
 from fb_fairseq.ops.feedback.fast.forward import Block
-from fb_fairseq.ops.feedback.fast.tile import Normed, Tile
+from fb_fairseq.ops.feedback.fast.tile import Normed, Tile, Workspace
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import (
     ACTIVATIONS,
@@ -185,7 +185,7 @@ class BlockGradients:
 
     def push_slots(self, tile: Tile) -> None:
         """Add to the gradients of the keys and values before the tile what its steps contribute."""
-        s, work = self.block.sizes, tile.work
+        s = self.block.sizes
         slots = min(s.S, s.C + tile.first)  # that a step of the tile can reach
         if slots == 0:
             return
@@ -193,15 +193,20 @@ class BlockGradients:
         for i in range(s.I):
             layers = slice(i, i + 1) if s.I > 1 else slice(None)
             for side in tile.sides:
-                # Copies in the order of the products are faster than strides of the width of all heads.
                 weights_YGC = side.weights_TLGW[: tile.steps, layers, :, columns].flatten(0, 1)
-                weights_GYC = work.weights.shaped(s.G, len(weights_YGC), slots).copy_(weights_YGC.transpose(0, 1))
                 vectors_YGE = side.vectors_TLBX[: tile.steps, layers].reshape(-1, s.G, s.E)
-                vectors_GYE = work.vectors.shaped(s.G, len(vectors_YGE), s.E).copy_(vectors_YGE.transpose(0, 1))
-                pushed_GCE = work.pushed.shaped(s.G, slots, s.E)
+                weights_GYC, vectors_GYE = self.head_by_head(tile.work, weights_YGC, vectors_YGE)
+                pushed_GCE = tile.work.pushed.shaped(s.G, slots, s.E)
                 torch.bmm(weights_GYC.transpose(1, 2), vectors_GYE, out=pushed_GCE)
                 # (baddbmm_ on a slice would go matrix by matrix.)
                 self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
+
+    def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> Tuple[Tensor, Tensor]:
+        """The operands of ``push_slots`` [G, Y, …]: copies, which are faster than strides of the width of all heads."""
+        return (
+            work.weights.shaped(*weights_YGC.transpose(0, 1).shape).copy_(weights_YGC.transpose(0, 1)),
+            work.vectors.shaped(*vectors_YGE.transpose(0, 1).shape).copy_(vectors_YGE.transpose(0, 1)),
+        )
 
     def add_carried(self) -> None:
         """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""
@@ -209,7 +214,7 @@ class BlockGradients:
         for i, source in enumerate(block.weights.sources):
             key_values, norm = self.key_values[source.projection], block.weights.projections[source.projection].norm
             d_slots = self.slots[:, i].view(2, s.B, s.H, -1, s.E)
-            for steps in pieces(s.C, s.B):
+            for steps in pieces(s.C, s.B, d_slots.device):
                 d_kv_RZ = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
                 normed = Normed(block.inputs.memory_KCBD[source.memory, steps], norm)
                 key_values.add_linear(d_kv_RZ, normed.rows(block.dtype))

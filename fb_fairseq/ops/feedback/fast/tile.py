@@ -102,13 +102,11 @@ class Workspace:
         ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
             step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
         dcs: gradients of the scores of attention to the encoder [T, L, G, C].
-        has_scores: whether there is room for what has a number for each slot: ds, p_TLGW, p_TLGS and dcs.
     """
 
-    def __init__(self, block: Block, steps: int, scores: bool = True):
+    def __init__(self, block: Block, steps: int):
         s = block.sizes
         L, B, heads = s.L, s.B, (s.G, s.E)
-        self.has_scores = scores
 
         def of_heads() -> StepTensor:
             return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
@@ -124,14 +122,17 @@ class Workspace:
         if block.encoder:
             self.dcq, self.dca = of_heads(), of_heads()
             self.d_crossed, self.d_cross_norm = by_layer(s.D, True), by_layer(s.D)
-        if scores:
-            self.ds_TLGW, self.p_TLGW = (block.new_half(steps, L, s.G, s.S + steps - 1).zero_() for _ in range(2))
-            self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
-            self.p_TLGS = step_windows(self.p_TLGW, s.S)
-            if block.encoder:
-                slots = block.encoder[0].keys_GCE.shape[1]
-                self.dcs = StepTensor(block.new_half(steps, L, s.G, slots), steps_first=True)
+            slots = block.encoder[0].keys_GCE.shape[1]
+            self.dcs = StepTensor(block.new_half(steps, L, s.G, slots), steps_first=True)
+        self.ds_TLGW, self.p_TLGW = (self.new_by_slot(block, steps) for _ in range(2))
+        self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
+        self.p_TLGS = step_windows(self.p_TLGW, s.S)
         self._block, self._rows = block, steps * L * s.G
+
+    def new_by_slot(self, block: Block, steps: int) -> Tensor:
+        """Zeros for a number per step, layer, head and slot [T, L, G, W]."""
+        s = block.sizes
+        return block.new_half(steps, s.L, s.G, s.S + steps - 1).zero_()
 
     # Operands in the order of the products over a tile's steps and layers.
 
@@ -157,8 +158,8 @@ def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
 
     They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies.
     """
-    T, L, G, W = x_TLGW.shape
-    return x_TLGW.as_strided((T, L, G, span), (L * G * W + 1, G * W, W, 1))
+    step, layer, head, _ = x_TLGW.stride()
+    return x_TLGW.as_strided((*x_TLGW.shape[:3], span), (step + 1, layer, head, 1))
 
 
 class Tile:
@@ -168,21 +169,20 @@ class Tile:
         at: where the tile begins in the record of activations.
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
-        sides: how the gradients of keys and of values are computed, where the workspace has scores.
+        sides: how the gradients of keys and of values are computed.
     """
 
     def __init__(self, block: Block, record: Record, work: Workspace, first: int, last: int, at: int):
         self.block, self.record, self.work = block, record, work
         self.first, self.last, self.at, self.steps = first, last, at, last - first
         in_record = slice(at, at + self.steps)
-        if work.has_scores:
-            if block.ragged:
-                work.ds_TLGW.zero_()
-                work.p_TLGW.zero_()
-            self.sides = (
-                Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
-                Side(1, work.p_TLGW, work.da.whole, 1.0),
-            )
+        if block.ragged:
+            work.ds_TLGW.zero_()
+            work.p_TLGW.zero_()
+        self.sides = (
+            Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
+            Side(1, work.p_TLGW, work.da.whole, 1.0),
+        )
         layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
 
         def norms(pre: StepTensor, post: Optional[StepTensor], affines: List[Affine]) -> List[Normed]:

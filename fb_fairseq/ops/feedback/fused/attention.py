@@ -1,8 +1,9 @@
 """A step's attention over the memory, or over an encoder's output, for queries of all streams and heads.
 
 A program serves one stream and head, and a part of its slots. Sixteen equal rows of queries bring the products to the
-tensor cores. No weights are recorded: the backward pass computes them again from the logarithm of their sum. The
-mathematics is that of ``fb_fairseq.ops.attention.step_attention``. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+tensor cores. The forward pass records no weights: the backward pass computes them again from the logarithm of their
+sum, and leaves them, beside the gradients of scores, for the products after a tile of steps. The mathematics is that of
+``fb_fairseq.ops.attention.step_attention``. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import triton
@@ -12,7 +13,7 @@ NO_SCORE = tl.constexpr(-1e30)  # span masks at or below it are out of reach
 ROWS = tl.constexpr(16)  # the least that a product on tensor cores takes
 
 # Triton compiles a kernel again for each pattern of values that are divisible by 16. These change from step to step.
-CHANGING = ["n", "first", "slots"]
+CHANGING = ["n", "first", "slots", "d_scores", "kept_out"]
 
 
 @triton.jit
@@ -130,16 +131,17 @@ def attend(
 @triton.jit(do_not_specialize=CHANGING)
 def attend_backward(
     q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q,
-    delta_out, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr, E: tl.constexpr,
-    PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
-    STAGES: tl.constexpr,
+    d_scores, kept_out, scores_row, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr,
+    E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr,
+    WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries, from that of the result of ``attend``. Grid (G, splits).
 
     Args:
         d_out, out: the result's gradient, and the result [G, E].
         d_q: [G, E]; with several ``SPLITS`` their shares [splits, G, E], which have to be added.
-        delta_out: the product of ``d_out`` and ``out`` [G], for later kernels.
+        d_scores: the gradients of the scores before their scale, [G, n], rows ``scores_row`` apart.
+        kept_out: the weights after dropout, in the same places.
     """
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = (g // H) // PER * H + g % H
@@ -150,7 +152,6 @@ def attend_backward(
     d16 = tl.load(d_out + row_at, wide, 0.0)
     delta = tl.sum(d16.to(WIDE) * tl.load(out + row_at, wide, 0.0).to(WIDE), 1)
     log_sum = tl.load(lse + g).to(WIDE)
-    tl.store(delta_out + g + 0 * rows, delta, rows + split == 0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
@@ -171,10 +172,16 @@ def attend_backward(
             by_value = rows_of(value_positions, S, distance, e, both, E)
             d_weight += tl.dot(d16, tl.trans(by_value), input_precision=P)
         d_weight = d_weight.to(WIDE)
+        kept_weight = weight
         if keep is not None:
-            kept = tl.load(keep + g * keep_row + keep_row - distance, there, 0)
-            d_weight = d_weight * kept.to(WIDE)[None] * keep_scale
+            kept = tl.load(keep + g * keep_row + keep_row - distance, there, 0).to(WIDE)[None] * keep_scale
+            d_weight = d_weight * kept
+            kept_weight = weight * kept
         d_score = (weight * (d_weight - delta[:, None])).to(k.dtype)
+        place = g * scores_row + c[None] + 0 * rows[:, None]
+        one = (rows == 0)[:, None] & there[None]
+        tl.store(d_scores + place, d_score, one)
+        tl.store(kept_out + place, kept_weight.to(k.dtype), one)
         total = tl.dot(d_score, k, total, input_precision=P)
         if key_positions is not None:
             total = tl.dot(d_score, position, total, input_precision=P)

@@ -4,7 +4,7 @@ As in the fast loop, it computes gradients of activations only; each weight's gr
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -17,31 +17,32 @@ from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
 from fb_fairseq.ops.feedback.fused.launches import Source, contiguous, keep_of
 from fb_fairseq.ops.layers import Affine
 
-# Steps whose own slots gather gradients from each other one by one; from later steps, they get them by one product.
-GATHERED_STEPS = 16
-# Steps of a tile, after which the gradients of weights and of older slots are products over its rows. It bounds the
-# memory for what steps leave, and for activations that are computed again.
-TILE_STEPS = 32
-OWN_ROWS = 16  # rows that a program of ``own_slot`` reads at a time
+OWN_ROWS = 64  # rows that a program of ``own_slot`` reads at a time
+ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
 
 class FusedWorkspace(Workspace):
-    """What steps leave for the products after them, without what has a number for each slot.
+    """What steps leave for the products after them.
 
     Attributes:
-        delta, cross_delta: products of attention's results and their gradients [T, L, G].
+        cross_p: weights of attention to the encoder after dropout [T, L, G, C].
         sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after attention
             to the encoder, and after attention to the memory.
         normed: the gradient of what a sublayer reads [B, D] (post-norm).
     """
 
     def __init__(self, block: FusedBlock, steps: int):
-        super().__init__(block, steps, scores=False)
+        super().__init__(block, steps)
         s = block.sizes
-        self.delta = block.new(steps, s.L, s.G, dtype=block.wide)
         self.sums, self.normed = block.new(3, s.B, s.D), block.new(s.B, s.D)
         if block.encoder:
-            self.cross_delta = block.new(steps, s.L, s.G, dtype=block.wide)
+            self.cross_p = block.new_half(*self.dcs.whole.shape)
+
+    def new_by_slot(self, block: FusedBlock, steps: int) -> Tensor:
+        """See ``Workspace.new_by_slot``: head by head in memory, as the products after the steps read it."""
+        s = block.sizes
+        width = -(-(s.S + steps - 1) // ALIGNED) * ALIGNED
+        return block.new_half(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
 
 class Above(NamedTuple):
@@ -79,10 +80,6 @@ class FusedBackward(BlockBackward):
         """See ``BlockBackward.run``."""
         return super().run(d_out_TBD.contiguous())
 
-    def _tile_steps(self) -> int:
-        """See ``BlockBackward._tile_steps``."""
-        return min(self.block.sizes.T, TILE_STEPS)
-
     def _recompute(self, record: FusedRecord, first: int, last: int) -> None:
         """See ``BlockBackward._recompute``."""
         self.block.run_again(record, first, last)
@@ -90,35 +87,28 @@ class FusedBackward(BlockBackward):
     def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
         """See ``BlockBackward._run_tile``."""
         self._record = tile.record
-        for last in range(tile.steps, 0, -GATHERED_STEPS):
-            first = max(0, last - GATHERED_STEPS)
-            self.sums.pull_slots(tile, tile.first + first, tile.first + last)
-            for i in range(last - 1, first - 1, -1):
-                self._memory(tile, i, last)
-                self._layers(tile, i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
+        for i in range(tile.steps - 1, -1, -1):
+            self._memory(tile, i)
+            self._layers(tile, i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
         shares_K, d_memory_KTBD = self.mix[:, 0].to(d_x_TBD.dtype), self.work.d_memory_KTBD[:, : tile.steps]
         d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
-        self.sums.add_attention(tile)
+        self.sums.push_slots(tile)
 
-    def _memory(self, tile: Tile, i: int, last: int) -> None:
-        """The gradient of the memories of the tile's step i, from its later steps up to ``last``, and from what the
-        others have left."""
+    def _memory(self, tile: Tile, i: int) -> None:
+        """The gradient of the memories of the tile's step i, from later steps, and from what later tiles have left."""
         block, s, work = self.block, self.block.sizes, self.work
         launcher, t = block.launcher, tile.first + i
         if t + 1 == s.T:  # no step of the block sees it
             for x in (work.d_kv_ITBZ[:, i], work.d_kv_normed_ITBD[:, i], work.d_memory_KTBD[:, i]):
                 x.zero_()
             return
-        after, S = tile.at + i + 1, s.S
-        keep, keep_scale = keep_of(block.inputs.dropouts.attention_LTBHS, slice(None), slice(t + 1, None))
-        keys, values = block.slots.keys_IGCE, block.slots.values_IGCE
-        memory.own_slot[(s.G, s.I)](
-            tile.record.q.whole[after:], work.da.whole[i + 1 :], tile.record.lse[after:], work.delta[i + 1 :], keys,
-            values, *block.positions, block.log_mask_LHS, None if block.reach_TB is None else block.reach_TB[t + 1 :],
-            keep, self.sums.slots, work.d_kv_ITBZ[:, i], s.G, last - i - 1, s.T, s.C + t, keys.shape[2], S,
-            self.sums.slots.stride(0), work.d_kv_ITBZ.stride(0), 0 if keep is None else keep.shape[-1], keep_scale,
-            launcher.scale, B=s.B, H=s.H, E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE,
-            WIDE=launcher.WIDE, num_warps=4,
+        slots = self.sums.slots
+        d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
+        memory.own_slot[(s.G, s.I, 2)](
+            d_scores, kept, tile.record.q.whole[tile.at + i + 1 :], work.da.whole[i + 1 :], slots,
+            work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3], slots.stride(0), d_scores.stride(2),
+            d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H, E=s.E, L=s.L,
+            LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, WIDE=launcher.WIDE, num_warps=4,
         )  # fmt: skip
         sources = block.weights.sources
         shared = len({source.projection for source in sources}) == 1
@@ -136,7 +126,7 @@ class FusedBackward(BlockBackward):
 
     def _layers(self, tile: Tile, i: int, d_out: Tensor, d_x: Tensor) -> None:
         """The gradient of the embedding of the tile's step i, through the layers, and what they leave."""
-        block, work, record = self.block, self.work, tile.record
+        block, s, work, record = self.block, self.block.sizes, self.work, tile.record
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
         masks = block.inputs.dropouts
         base, above = d_out, None
@@ -169,9 +159,11 @@ class FusedBackward(BlockBackward):
             )  # fmt: skip
             q, a, lse = record.q.whole[at, l], record.a.whole[at, l], record.lse[at, l]
             d_normed = work.d_attn_norm.whole[l, i] if pre else work.normed
+            source, end = block.memory_source(l, t), s.S + i
+            left = [x[i, l, :, end - source.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
             self._attention(
-                q, a, lse, block.memory_source(l, t), work.da.whole[i, l], work.dq.whole[i, l], work.delta[i, l],
-                None if l == 0 else layer.query, d_normed,
+                q, a, lse, source, work.da.whole[i, l], work.dq.whole[i, l], left, None if l == 0 else layer.query,
+                d_normed,
             )  # fmt: skip
             above = Above(d_normed, record.x.whole[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
         if self.active and self.active[0] > 0:  # else the queries' part follows, for all steps at once
@@ -190,8 +182,8 @@ class FusedBackward(BlockBackward):
         q, a, lse = record.cross_q.whole[at, l], record.cross_a.whole[at, l], record.cross_lse[at, l]
         d_normed = work.d_cross_norm.whole[l, i] if pre else work.normed
         self._attention(
-            q, a, lse, block.encoder_source(l, t), work.dca.whole[i, l], work.dcq.whole[i, l], work.cross_delta[i, l],
-            cross.query, d_normed,
+            q, a, lse, block.encoder_source(l, t), work.dca.whole[i, l], work.dcq.whole[i, l],
+            [work.dcs.whole[i, l], work.cross_p[i, l]], cross.query, d_normed,
         )  # fmt: skip
         return base, Above(
             d_normed, record.attended_x.whole[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
@@ -259,19 +251,22 @@ class FusedBackward(BlockBackward):
         source: Source,
         d_a: Tensor,
         d_q: Tensor,
-        delta: Tensor,
+        left: List[Tensor],
         query: Optional[Affine],
         d_normed: Tensor,
     ) -> None:
         """The gradients of queries and, through their projection, of what they are projected from.
 
         Args:
+            left: where the gradients of scores and the weights after dropout are left [G, n].
             query: the projection; None: its gradient follows for all steps at once.
         """
         block = self.block
         splits = block.launcher.splits(source)
         to = d_q if splits == 1 else block.parts
-        block.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), (to, delta), splits)
+        block.launcher.attend(
+            attention.attend_backward, source, (q, d_a, a, lse), (to, *left, left[0].stride(0)), splits
+        )
         if query is not None:
             self._through(d_q if splits == 1 else to, query, d_normed, None if splits == 1 else d_q, splits)
         elif splits > 1:

@@ -6,7 +6,6 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 import triton
 import triton.language as tl
 
-from fb_fairseq.ops.feedback.fused.attention import NO_SCORE
 from fb_fairseq.ops.feedback.fused.products import EPS, first_column_tile, normed_part, scaled_part, statistics
 
 
@@ -137,63 +136,43 @@ def memory_backward(
             tl.store(result, d.to(d_memory.dtype.element_ty), both)
 
 
-@triton.jit(do_not_specialize=["later", "slot", "slots", "T"])
+@triton.jit(do_not_specialize=["d_scores", "kept", "q", "d_out", "later", "slot", "slots"])
 def own_slot(
-    q, d_out, lse, delta, keys, values, key_positions, value_positions, log_mask, reach, keep, d_slots, d_kv, G, later,
-    T, slot, slots, S, side, set_stride, keep_row, keep_scale, scale, B: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
-    L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr, WIDE: tl.constexpr,
+    d_scores, kept, q, d_out, d_slots, d_kv, G, later, slot, slots, side, scores_row, row, set_stride, scale,
+    H: tl.constexpr, E: tl.constexpr, L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
 
-    Grid (G, sets). All tensors of steps begin at the step after this one.
+    Grid (G, sets, 2): keys, then values. All tensors of steps begin at the step after this one.
 
     Args:
-        q, d_out [later, L, G, E]; lse, delta [later, L, G]: see ``fb_fairseq.ops.feedback.fused.attention``.
-        keys, values: [sets, G, slots, E]; d_slots: what later tiles have left of their gradients, [2, sets, G, slots,
-            E], whose halves are ``side`` apart.
-        log_mask: [L, H, S]; reach: [later, B]; keep: [L, T, G, keep_row].
+        d_scores, kept: see ``fb_fairseq.ops.feedback.fused.attention``; at the step's slot [G, later, L], each head
+            ``scores_row`` numbers after the one before it, each layer ``row``.
+        q, d_out: [later, L, G, E].
+        d_slots: what later tiles have left of the gradients of slots, [2, sets, G, slots, E], whose halves are ``side``
+            apart.
         d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
     """
-    g, i = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     e = tl.arange(0, BE)
-    at = ((i * G + g) * slots + slot) * E + e
-    k = tl.load(keys + at, e < E, 0.0).to(WIDE)
-    v = tl.load(values + at, e < E, 0.0).to(WIDE)
-    d_k = tl.load(d_slots + at, e < E, 0.0).to(WIDE)
-    d_v = tl.load(d_slots + side + at, e < E, 0.0).to(WIDE)
+    total = tl.load(d_slots + of * side + ((i * tl.num_programs(0) + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
+    gathered = tl.zeros([BE], WIDE)
     for y0 in range(0, later * LAYERS, BY):
         y = y0 + tl.arange(0, BY)
-        step = y // LAYERS
-        l = y % LAYERS + (i if LAYERS < L else 0)
-        distance = step + 1
-        seen = (step < later) & (distance <= S)
-        both = seen[:, None] & (e < E)[None]
-        row = (step * L + l) * G + g
-        queries = tl.load(q + row[:, None] * E + e[None], both, 0.0).to(WIDE)
-        d_outs = tl.load(d_out + row[:, None] * E + e[None], both, 0.0).to(WIDE)
-        key, value = k[None], v[None]
-        if key_positions is not None:
-            key = key + tl.load(key_positions + (S - distance)[:, None] * E + e[None], both, 0.0).to(WIDE)
-        if value_positions is not None:
-            value = value + tl.load(value_positions + (S - distance)[:, None] * E + e[None], both, 0.0).to(WIDE)
-        score = tl.sum(queries * key, 1) * scale
-        if log_mask is not None:
-            span = tl.load(log_mask + (l * H + g % H) * S + S - distance, seen, 0.0).to(WIDE)
-            score += span
-            seen = seen & (span > NO_SCORE)
-        if reach is not None:
-            seen = seen & (distance <= tl.load(reach + step * B + g // H, seen, 0))
-        weight = tl.exp(score - tl.load(lse + row, seen, 0.0).to(WIDE))
-        weight = tl.where(seen, weight, 0.0)
-        d_weight = tl.sum(d_outs * value, 1)
-        kept = weight
-        if keep is not None:
-            drop = tl.load(keep + ((l * T + step) * G + g) * keep_row + keep_row - distance, seen, 0).to(WIDE)
-            d_weight = d_weight * drop * keep_scale
-            kept = weight * drop * keep_scale
-        d_score = weight * (d_weight - tl.load(delta + row, seen, 0.0).to(WIDE)) * scale
-        d_k += tl.sum(tl.where(both, d_score[:, None] * queries, 0.0), 0)
-        d_v += tl.sum(tl.where(both, kept[:, None] * d_outs, 0.0), 0)
-    out = d_kv + i * set_stride + (g // H) * 2 * H * E + (g % H) * E + e
-    tl.store(out, d_k.to(d_kv.dtype.element_ty), e < E)
-    tl.store(out + H * E, d_v.to(d_kv.dtype.element_ty), e < E)
+        there = y < later * LAYERS
+        both = there[:, None] & (e < E)[None]
+        number = y // LAYERS * L + y % LAYERS + (i if LAYERS < L else 0)
+        at = (number * G + g)[:, None] * E + e[None]
+        if of == 0:
+            weights = tl.load(d_scores + g * scores_row + number * row, there, 0.0)
+            vectors = tl.load(q + at, both, 0.0)
+        else:
+            weights = tl.load(kept + g * scores_row + number * row, there, 0.0)
+            vectors = tl.load(d_out + at, both, 0.0)
+        gathered += tl.sum(weights.to(WIDE)[:, None] * vectors.to(WIDE), 0)
+    if of == 0:
+        gathered = gathered * scale
+    total += gathered
+    out = d_kv + i * set_stride + ((g // H) * 2 + of) * H * E + (g % H) * E + e
+    tl.store(out, total.to(d_kv.dtype.element_ty), e < E)
