@@ -36,6 +36,7 @@ SIZES = {
     "many-streams": [(1, 384, 4, 1536, 512, 512, {})],
     "random-walk": [(1, 256, 4, 1024, 100, 512, {})],
     "wide": [(1, 1024, 8, 4096, 512, 32, {})],
+    "few-streams": [(1, 384, 4, 1536, 512, 1, {}), (1, 384, 4, 1536, 512, 8, {})],
     "odd": [
         (2, 40, 2, 56, 9, 3, dict(relative_positions="key-value", adaptive_span=True, attention_dropout=0.1)),
         (2, 48, 3, 64, 9, 5, dict(memory_projections="per-layer", activation_fn="gelu", dropout=0.1)),

@@ -58,12 +58,22 @@ def rows_of(table, S, distance, e, both, E: tl.constexpr):
     return tl.load(table + (S - distance)[:, None] * E + e[None], both, 0.0)
 
 
+@triton.jit
+def is_last(arrived, g, SPLITS: tl.constexpr):
+    """Whether all other programs of a head have stored their parts. The count begins at zero again."""
+    tl.debug_barrier()  # all threads have stored
+    last = tl.atomic_add(arrived + g, 1, sem="acq_rel") == SPLITS - 1
+    if last:
+        tl.store(arrived + g, 0)
+    return last
+
+
 @triton.jit(do_not_specialize=CHANGING)
 def attend(
-    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, top_out, total_out,
-    G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr, E: tl.constexpr,
-    PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
-    STAGES: tl.constexpr,
+    q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, parts, tops,
+    totals, arrived, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr,
+    E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr,
+    WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Attention over the n slots from ``first`` on. Grid (G, splits).
 
@@ -74,8 +84,10 @@ def attend(
         reach: how many steps back each stream may look [B]; padding: slots that a stream does not see [B, pad_row].
         keep: dropout mask [G, keep_row] whose last n columns belong to the slots.
         seen: the slots are a ring: number of steps so far, on the device; see ``places``.
-        out: [G, E]; lse: logarithm of the sum of exponentials [G]. With several ``SPLITS``, out is [splits, G, E] and
-            not yet divided by ``total_out`` [splits, G], to which ``top_out`` is the largest score.
+        out: [G, E]; lse: logarithm of the sum of exponentials [G].
+        parts, tops, totals: with several ``SPLITS`` (a power of two): room for what each program finds, [splits, G, E]
+            and [splits, G]: sums of values and of weights, and the largest score.
+        arrived: zeros [G], with several ``SPLITS``: the last program of a head to arrive adds up the parts.
     """
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = (g // H) // PER * H + g % H
@@ -123,23 +135,35 @@ def attend(
         tl.store(lse + g + 0 * rows, top + tl.log(total), rows == 0)
     else:
         at = split * G + g
-        tl.store(out + at * E + e[None] + 0 * rows[:, None], attended, row)
-        tl.store(top_out + at + 0 * rows, top, rows == 0)
-        tl.store(total_out + at + 0 * rows, total, rows == 0)
+        tl.store(parts + at * E + e[None] + 0 * rows[:, None], attended, row)
+        tl.store(tops + at + 0 * rows, top, rows == 0)
+        tl.store(totals + at + 0 * rows, total, rows == 0)
+        if is_last(arrived, g, SPLITS):
+            s = tl.arange(0, SPLITS) * G + g
+            each_top = tl.load(tops + s, cache_modifier=".cg")
+            highest = tl.max(each_top, 0)
+            factor = tl.exp(each_top - highest)
+            whole = tl.sum(factor * tl.load(totals + s, cache_modifier=".cg"), 0)
+            whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
+            part = tl.load(
+                parts + s[:, None] * E + e[None], (e < E)[None] & (s >= 0)[:, None], 0.0, cache_modifier=".cg"
+            )
+            tl.store(out + g * E + e, (tl.sum(factor[:, None] * part, 0) / whole).to(out.dtype.element_ty), e < E)
+            tl.store(lse + g, highest + tl.log(whole))
 
 
 @triton.jit(do_not_specialize=CHANGING)
 def attend_backward(
-    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q,
-    d_scores, kept_out, scores_row, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr,
-    E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr,
-    WIDE: tl.constexpr, STAGES: tl.constexpr,
+    q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q, parts,
+    arrived, d_scores, kept_out, scores_row, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale,
+    H: tl.constexpr, E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr,
+    P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries, from that of the result of ``attend``. Grid (G, splits).
 
     Args:
         d_out, out: the result's gradient, and the result [G, E].
-        d_q: [G, E]; with several ``SPLITS`` their shares [splits, G, E], which have to be added.
+        d_q: [G, E]; parts, arrived: see ``attend``.
         d_scores: the gradients of the scores before their scale, [G, n], rows ``scores_row`` apart.
         kept_out: the weights after dropout, in the same places.
     """
@@ -190,4 +214,10 @@ def attend_backward(
     if SPLITS == 1:
         tl.store(d_q + row_at, total.to(d_q.dtype.element_ty), row)
     else:
-        tl.store(d_q + split * G * E + row_at, total, row)
+        tl.store(parts + split * G * E + row_at, total, row)
+        if is_last(arrived, g, SPLITS):
+            s = tl.arange(0, SPLITS) * G + g
+            part = tl.load(
+                parts + s[:, None] * E + e[None], (e < E)[None] & (s >= 0)[:, None], 0.0, cache_modifier=".cg"
+            )
+            tl.store(d_q + g * E + e, tl.sum(part, 0).to(d_q.dtype.element_ty), e < E)

@@ -114,9 +114,9 @@ class FusedBackward(BlockBackward):
         shared = len({source.projection for source in sources}) == 1
         d_normed = work.d_kv_normed_ITBD[:, i]
         launcher.product(
-            products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], block.kv_weight, d_normed, None, s.B, s.D,
+            products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], block.kv_weight, d_normed, s.B, s.D,
             work.d_kv_ITBZ.stride(0), 0 if shared else block.kv_weight.stride(0), work.d_kv_normed_ITBD.stride(0),
-            sets=s.I, K=2 * s.X, SPLITS=1,
+            sets=s.I, K=2 * s.X,
         )  # fmt: skip
         launcher.rows(
             memory.memory_backward, d_normed, block.memory_KTBD[:, t], block.kv_norm[0], work.d_memory_KTBD[:, i], s.B,
@@ -144,7 +144,7 @@ class FusedBackward(BlockBackward):
                 work.sums[0], record.hidden.whole[l, at], keep_of(masks.hidden_LTBF, l, t),
             )  # fmt: skip
             d_normed = work.d_ffn_norm.whole[l, i] if pre else work.normed
-            self._through(work.d_hidden.whole[l, i], layer.fc1, d_normed, None, 1)
+            self._through(work.d_hidden.whole[l, i], layer.fc1, d_normed)
             last_x = record.crossed_x if block.encoder else record.attended_x
             above = Above(d_normed, last_x.whole[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
             if block.encoder:
@@ -235,13 +235,11 @@ class FusedBackward(BlockBackward):
         )  # fmt: skip
         return d_sum
 
-    def _through(self, a: Tensor, affine: Affine, out: Tensor, a_out: Optional[Tensor], splits: int) -> None:
-        """The gradient of a linear map's input; a is the sum of ``splits`` parts, which is written to ``a_out``."""
+    def _through(self, a: Tensor, affine: Affine, out: Tensor) -> None:
+        """The gradient of a linear map's input, from that of its result."""
         s, weight = self.block.sizes, contiguous(affine)[0]
         inner = len(weight)
-        self.block.launcher.product(
-            products.product_transposed, s.D, inner, a, weight, out, a_out, s.B, s.D, 0, 0, 0, K=inner, SPLITS=splits
-        )
+        self.block.launcher.product(products.product_transposed, s.D, inner, a, weight, out, s.B, s.D, 0, 0, 0, K=inner)
 
     def _attention(
         self,
@@ -262,12 +260,7 @@ class FusedBackward(BlockBackward):
             query: the projection; None: its gradient follows for all steps at once.
         """
         block = self.block
-        splits = block.launcher.splits(source)
-        to = d_q if splits == 1 else block.parts
-        block.launcher.attend(
-            attention.attend_backward, source, (q, d_a, a, lse), (to, *left, left[0].stride(0)), splits
-        )
+        after = d_q, block.parts, block.arrived, *left, left[0].stride(0)
+        block.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), after)
         if query is not None:
-            self._through(d_q if splits == 1 else to, query, d_normed, None if splits == 1 else d_q, splits)
-        elif splits > 1:
-            d_q.copy_(block.parts[:splits].sum(0))
+            self._through(d_q, query, d_normed)

@@ -86,12 +86,14 @@ class FusedBlock(Block):
     def _prepare_attention(self) -> None:
         """The encoder's padding as bytes, and buffers for parts of the attention over many slots."""
         s, encoder, splits = self.sizes, self.inputs.encoder, self.launcher.attention.splits
-        self.padding = self.parts = self.tops = self.totals = None
+        self.padding = None
+        self.parts = self.tops = self.totals = self.arrived = None
         if encoder and encoder[0].padding_BC is not None:
             self.padding = encoder[0].padding_BC.contiguous().view(torch.uint8)
         if splits > 1:
-            self.parts = self.buffers.empty(splits, s.B, s.X, dtype=self.wide)
+            self.parts = self.buffers.empty(splits, s.G, s.E, dtype=self.wide)
             self.tops, self.totals = (self.buffers.empty(splits, s.G, dtype=self.wide) for _ in range(2))
+            self.arrived = self.buffers.zeros(s.G, dtype=torch.int32)
 
     def _span_table(self) -> Optional[Tensor]:
         """The layers' span masks [L, H, S]: what a layer does not reach is a very low number."""
@@ -184,7 +186,7 @@ class FusedBlock(Block):
             keep_in, scale_in = keep_of(masks.hidden_LTBF, l, t)
             keep_out, scale_out = keep_of(masks.ffn_residual_LTBD, l, t)
             self._product_residual(
-                hidden, None, layer.fc2, x_now, result, (keep_in, scale_in), (keep_out, scale_out), s.F, self.kind
+                hidden, layer.fc2, x_now, result, (keep_in, scale_in), (keep_out, scale_out), s.F, self.kind
             )
             pending = self._pending(r, at, l, "ffn", result, layer.ffn_norm, r.x, 1)
             if pending is not None and (l == last or not self.inputs.active[l + 1]):
@@ -283,19 +285,13 @@ class FusedBlock(Block):
         result: Tensor,
     ) -> None:
         """Attention, its output projection and the residual connection."""
-        splits = self.launcher.splits(source)
-        s = self.sizes
-        if splits == 1:
-            self.launcher.attend(attention.attend, source, (q,), (a, lse, None, None), 1)
-            self._product_residual(a, None, out, residual, result, (None, 1.0), keep, s.X, 0)
-            return
-        self.launcher.attend(attention.attend, source, (q,), (self.parts, None, self.tops, self.totals), splits)
-        self._product_residual(self.parts, (a, lse, splits), out, residual, result, (None, 1.0), keep, s.X, 0)
+        after = a, lse, self.parts, self.tops, self.totals, self.arrived
+        self.launcher.attend(attention.attend, source, (q,), after)
+        self._product_residual(a, out, residual, result, (None, 1.0), keep, self.sizes.X, 0)
 
     def _product_residual(
         self,
         a: Tensor,
-        combined: Optional[tuple],
         affine: Affine,
         residual: Tensor,
         result: Tensor,
@@ -307,11 +303,9 @@ class FusedBlock(Block):
         """A sublayer's last linear map with what is around it."""
         s = self.sizes
         weight, bias = contiguous(affine)
-        a_out, lse_out, splits = (None, None, 1) if combined is None else combined
-        tops, totals = (None, None) if combined is None else (self.tops, self.totals)
         self.launcher.product(
-            products.product_residual, s.D, inner, a, tops, totals, weight, bias, residual, result, a_out, lse_out,
-            keep_in[0], keep_out[0], s.B, s.D, keep_in[1], keep_out[1], K=inner, H=s.H, E=s.E, KIND=kind, SPLITS=splits,
+            products.product_residual, s.D, inner, a, weight, bias, residual, result, keep_in[0], keep_out[0], s.B, s.D,
+            keep_in[1], keep_out[1], K=inner, KIND=kind,
         )  # fmt: skip
 
     def _take_norm(self, pending: Pending) -> None:

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from fb_fairseq.ops.feedback.fast.block import Sizes
 from fb_fairseq.ops.feedback.fused import memory, products
-from fb_fairseq.ops.feedback.fused.tiles import ProductTile, attention_tile, gpu_of, power_of_2, product_tile
+from fb_fairseq.ops.feedback.fused.tiles import (
+    ProductTile,
+    attention_tile,
+    floor_power_of_2,
+    gpu_of,
+    power_of_2,
+    product_tile,
+)
 from fb_fairseq.ops.layers import Affine, Dropout
 
 
@@ -84,9 +91,9 @@ class Launcher:
         grid = (triton.cdiv(self.sizes.B, BM), sets)
         kernel[grid](*arguments, BM=BM, BK=BK, WIDE=self.WIDE, num_warps=4, **constants)
 
-    def attend(self, kernel, source: Source, before: tuple, after: tuple, splits: int) -> None:
+    def attend(self, kernel, source: Source, before: tuple, after: tuple) -> None:
         """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around the source's."""
-        s, tile = self.sizes, self.attention
+        s, tile, splits = self.sizes, self.attention, self.splits(source)
         S = next((len(table) for table in source.positions if table is not None), 0)
         if source.log_mask_HS is not None:
             S = source.log_mask_HS.shape[-1]
@@ -101,7 +108,7 @@ class Launcher:
 
     def splits(self, source: Source) -> int:
         """In how many parts a source's slots are read."""
-        return min(self.attention.splits, max(1, triton.cdiv(source.n, self.attention.BC)))
+        return min(self.attention.splits, floor_power_of_2(triton.cdiv(source.n, self.attention.BC)))
 
 
 # Kernels whose prologue holds rows of several tensors.

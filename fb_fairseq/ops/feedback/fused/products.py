@@ -91,45 +91,24 @@ def normed_product(
 
 @triton.jit
 def product_residual(
-    a, part_top, part_total, weight, bias, residual, out, a_out, lse_out, keep_in, keep_out, B, N, scale_in, scale_out,
-    K: tl.constexpr, H: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr, SPLITS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    a, weight, bias, residual, out, keep_in, keep_out, B, N, scale_in, scale_out, K: tl.constexpr, KIND: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
-
-    With several ``SPLITS``, a is what programs of ``attend`` have computed of each head over parts of the slots,
-    [splits, B, H E], with ``part_top`` and ``part_total`` [splits, B, H]; their combination is stored to ``a_out`` and
-    ``lse_out``.
 
     Args:
         keep_in, keep_out: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped.
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    there, first = r < B, first_column_tile()
+    there = r < B
     total = tl.zeros([BM, BN], WIDE)
     for k0 in range(0, K, BK):
         k = k0 + tl.arange(0, BK)
         both = there[:, None] & (k < K)[None]
-        if SPLITS == 1:
-            xs = tl.load(a + r[:, None] * K + k[None], both, 0.0)
-            if KIND != 0:
-                xs = activation(xs.to(WIDE), KIND)
-        else:
-            at = r[:, None] * H + (k // E)[None]
-            top = tl.load(part_top + at, both, 0.0)
-            for s in tl.static_range(1, SPLITS):
-                top = tl.maximum(top, tl.load(part_top + s * B * H + at, both, 0.0))
-            whole = tl.zeros([BM, BK], WIDE)
-            xs = tl.zeros([BM, BK], WIDE)
-            for s in tl.static_range(SPLITS):
-                factor = tl.exp(tl.load(part_top + s * B * H + at, both, 0.0) - top)
-                whole += factor * tl.load(part_total + s * B * H + at, both, 0.0)
-                xs += factor * tl.load(a + (s * B + r[:, None]) * K + k[None], both, 0.0)
-            whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
-            xs = xs / whole
-            tl.store(a_out + r[:, None] * K + k[None], xs.to(a_out.dtype.element_ty), both & first)
-            tl.store(lse_out + at, top + tl.log(whole), both & first & (k % E == 0)[None])
+        xs = tl.load(a + r[:, None] * K + k[None], both, 0.0)
+        if KIND != 0:
+            xs = activation(xs.to(WIDE), KIND)
         if keep_in is not None:
             xs = xs.to(WIDE) * tl.load(keep_in + r[:, None] * K + k[None], both, 0).to(WIDE) * scale_in
         w = tl.load(weight + n[:, None] * K + k[None], (n < N)[:, None] & (k < K)[None], 0.0)
@@ -270,13 +249,12 @@ def back_product(
 
 @triton.jit
 def product_transposed(
-    a, weight, out, a_out, B, N, a_set, weight_set, out_set, K: tl.constexpr, SPLITS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    a, weight, out, B, N, a_set, weight_set, out_set, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = a W``, for W [K, N].
 
-    With several ``SPLITS``, a is the sum of [splits, B, K], which is stored to ``a_out``. The third dimension of the
-    grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
+    The third dimension of the grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
     """
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -288,13 +266,7 @@ def product_transposed(
         both = there[:, None] & (k < K)[None]
         at = r[:, None] * K + k[None]
         w = tl.load(weight + i * weight_set + k[:, None] * N + n[None], (k < K)[:, None] & (n < N)[None], 0.0)
-        if SPLITS == 1:
-            xs = tl.load(a + i * a_set + at, both, 0.0)
-        else:
-            xs = tl.zeros([BM, BK], WIDE)
-            for s in tl.static_range(SPLITS):
-                xs += tl.load(a + s * B * K + at, both, 0.0)
-            tl.store(a_out + at, xs.to(a_out.dtype.element_ty), both & first_column_tile())
+        xs = tl.load(a + i * a_set + at, both, 0.0)
         total = tl.dot(xs.to(w.dtype), w, total, input_precision=P)
     both = there[:, None] & (n < N)[None]
     tl.store(out + i * out_set + r[:, None] * N + n[None], total.to(out.dtype.element_ty), both)

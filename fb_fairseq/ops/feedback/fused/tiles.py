@@ -64,7 +64,7 @@ class ProductTile(NamedTuple):
 
 
 class AttentionTile(NamedTuple):
-    """How attention is shared out: BC slots at a time, slots in ``splits`` parts."""
+    """How attention is shared out: BC slots at a time, slots in ``splits`` parts, a power of two."""
 
     BC: int
     splits: int
@@ -75,6 +75,11 @@ class AttentionTile(NamedTuple):
 def power_of_2(number: int) -> int:
     """The next power of two, at least 16."""
     return max(16, 1 << (number - 1).bit_length())
+
+
+def floor_power_of_2(number: int) -> int:
+    """The largest power of two that is not larger, at least 1."""
+    return 1 << (max(1, number).bit_length() - 1)
 
 
 def product_tile(
@@ -121,5 +126,5 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
             stages -= 1
         else:
             BC //= 2
-    splits = max(1, min(8, 2 * gpu.processors // max(1, heads), -(-slots // (2 * BC))))
+    splits = floor_power_of_2(min(8, 2 * gpu.processors // max(1, heads), -(-slots // (2 * BC))))
     return AttentionTile(BC, splits, warps, stages)
