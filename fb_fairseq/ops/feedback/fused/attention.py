@@ -73,7 +73,7 @@ def attend(
     q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, parts, tops,
     totals, arrived, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale, H: tl.constexpr,
     E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr, P: tl.constexpr,
-    WIDE: tl.constexpr, STAGES: tl.constexpr,
+    WIDE: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Attention over the n slots from ``first`` on. Grid (G, splits).
 
@@ -89,6 +89,8 @@ def attend(
             and [splits, G]: sums of values and of weights, and the largest score.
         arrived: zeros [G], with several ``SPLITS``: the last program of a head to arrive adds up the parts.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = (g // H) // PER * H + g % H
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
@@ -157,7 +159,7 @@ def attend_backward(
     q, d_out, out, lse, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, d_q, parts,
     arrived, d_scores, kept_out, scores_row, G, n, slots, first, S, pad_row, keep_row, span, keep_scale, scale,
     H: tl.constexpr, E: tl.constexpr, PER: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr, BE: tl.constexpr,
-    P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+    P: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries, from that of the result of ``attend``. Grid (G, splits).
 
@@ -167,6 +169,8 @@ def attend_backward(
         d_scores: the gradients of the scores before their scale, [G, n], rows ``scores_row`` apart.
         kept_out: the weights after dropout, in the same places.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     g, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = (g // H) // PER * H + g % H
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)

@@ -69,6 +69,7 @@ class Launcher:
         self.P = "tf32" if tf32 or dtype in (torch.float16, torch.bfloat16) else "ieee"
         self.attention = attention_tile(s.G, slots, s.E, self.itemsize, self.gpu)
         self.BE = power_of_2(s.E)
+        self.early = self.gpu.starts_early and device.type == "cuda" and hasattr(tl.extra.cuda, "gdc_wait")
         self.scale = s.E**-0.5
         self._tiles: Dict[Tuple[int, int, bool], ProductTile] = {}
 
@@ -79,17 +80,22 @@ class Launcher:
             self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, rich)
         return self._tiles[key]
 
+    def launch(self, kernel, grid: Tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """Launch a kernel; with ``early``, while the one before it ends: it waits before it reads anything."""
+        options = {"launch_pdl": True} if self.early else {}
+        kernel[grid](*arguments, WIDE=self.WIDE, PDL=self.early, **constants, **options)
+
     def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:
         """Launch a product's kernel: a program for each tile."""
         tile = self.tile(columns, inner, kernel in RICH)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
-        kernel[grid](*arguments, P=self.P, WIDE=self.WIDE, **constants, **tile.options())
+        self.launch(kernel, grid, *arguments, P=self.P, **constants, **tile.options())
 
     def rows(self, kernel, *arguments: Any, sets: int = 1, **constants: Any) -> None:
         """Launch a kernel that goes through whole rows."""
         BM, BK = 4, min(256, power_of_2(self.sizes.D))
         grid = (triton.cdiv(self.sizes.B, BM), sets)
-        kernel[grid](*arguments, BM=BM, BK=BK, WIDE=self.WIDE, num_warps=4, **constants)
+        self.launch(kernel, grid, *arguments, BM=BM, BK=BK, num_warps=4, **constants)
 
     def attend(self, kernel, source: Source, before: tuple, after: tuple) -> None:
         """Launch a kernel of ``attention.py``; ``before`` and ``after`` are its arguments around the source's."""
@@ -97,13 +103,13 @@ class Launcher:
         S = next((len(table) for table in source.positions if table is not None), 0)
         if source.log_mask_HS is not None:
             S = source.log_mask_HS.shape[-1]
-        kernel[(s.G, splits)](
-            *before, source.keys, source.values, *source.positions, source.log_mask_HS, source.reach_B, source.padding,
-            source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
+        self.launch(
+            kernel, (s.G, splits), *before, source.keys, source.values, *source.positions, source.log_mask_HS,
+            source.reach_B, source.padding, source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
             0 if source.padding is None else source.padding.shape[1],
             0 if source.keep is None else source.keep.shape[-1], source.span, source.keep_scale, self.scale, H=s.H,
-            E=s.E, PER=source.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, WIDE=self.WIDE,
-            STAGES=tile.stages, num_warps=tile.warps,
+            E=s.E, PER=source.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, STAGES=tile.stages,
+            num_warps=tile.warps,
         )  # fmt: skip
 
     def splits(self, source: Source) -> int:

@@ -24,7 +24,7 @@ def remember(
     x, mix, norm_weight, norm_bias, key_weight, value_weight, key_bias, value_bias, memory, keys, values, seen, B,
     x_layer, memory_stride, weight_stride, bias_stride, slot, slots, A: tl.constexpr, K: tl.constexpr,
     PROJECTIONS: tl.constexpr, D: tl.constexpr, H: tl.constexpr, E: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Merge a step's representations to memories, and write their keys and values to a slot.
 
@@ -38,6 +38,8 @@ def remember(
         keys, values: [I, B, H, slots, E].
         seen: the slots are a ring of ``slot`` slots: number of steps so far, on the device. None: ``slot`` is the slot.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     i = tl.program_id(2).to(tl.int64)
@@ -93,7 +95,7 @@ def remember(
 def memory_backward(
     d_normed, memory, norm_weight, d_memory, B, set_stride, memory_stride, d_memory_stride, K: tl.constexpr,
     SETS: tl.constexpr, PROJECTIONS: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a step's memories, from those of their normed values. The grid's second dimension counts memories.
 
@@ -101,6 +103,8 @@ def memory_backward(
         d_normed: for each set [B, D], ``set_stride`` apart.
         norm_weight [PROJECTIONS, D]: None: there is no norm.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     m = tl.program_id(1).to(tl.int64)
     there = r < B
@@ -140,7 +144,7 @@ def memory_backward(
 def own_slot(
     d_scores, kept, q, d_out, d_slots, d_kv, G, later, slot, slots, side, scores_row, row, set_stride, scale,
     H: tl.constexpr, E: tl.constexpr, L: tl.constexpr, LAYERS: tl.constexpr, BY: tl.constexpr, BE: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a step's keys and values, from those that later tiles have left and from ``later`` steps.
 
@@ -154,6 +158,8 @@ def own_slot(
             apart.
         d_kv: the result [sets, B, 2, H, E], sets ``set_stride`` apart.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     e = tl.arange(0, BE)
     total = tl.load(d_slots + of * side + ((i * tl.num_programs(0) + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)

@@ -53,7 +53,7 @@ def normed_part(x, k, mean, rstd, norm_weight, norm_bias, D: tl.constexpr, WIDE:
 def normed_product(
     x, norm_weight, norm_bias, weight, bias, out, normed, mean_out, rstd_out, B, N,
     D: tl.constexpr, RELU: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = norm(x) Wᵀ + b``, with a ReLU if ``RELU``.
 
@@ -61,6 +61,8 @@ def normed_product(
         norm_weight, norm_bias: None: there is no norm.
         normed: where the norm's result [B, D] is stored; None: nowhere. ``mean_out``, ``rstd_out``: its statistics [B].
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     there, first = r < B, first_column_tile()
@@ -92,13 +94,15 @@ def normed_product(
 @triton.jit
 def product_residual(
     a, weight, bias, residual, out, keep_in, keep_out, B, N, scale_in, scale_out, K: tl.constexpr, KIND: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
 
     Args:
         keep_in, keep_out: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     there = r < B
@@ -126,9 +130,11 @@ def product_residual(
 @triton.jit
 def norm_rows(
     x, norm_weight, norm_bias, out, mean_out, rstd_out, B, D: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, D] = norm(x)``, and its statistics [B]."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     there = r < B
     mean, rstd = statistics(x, r, there, D, BM, BK, WIDE)
@@ -175,7 +181,7 @@ def back_product(
     base, d_normed, x, norm_weight, mean_in, rstd_in, d_memory, mix, weight, hidden, keep_residual, keep_hidden,
     d_sum, d_norm_out, d_branch, out, B, N, memory_stride, mix_stride, scale_residual, scale_hidden,
     PRE: tl.constexpr, K: tl.constexpr, D: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """From the gradient of a sublayer's result to that of the input of its last linear map.
 
@@ -191,6 +197,8 @@ def back_product(
         d_sum: the gradient of the sum of the residual connection is stored here, ``d_norm_out`` the gradient of the
             norm's result (post-norm), ``d_branch`` the gradient of the branch after dropout.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     there, first = r < B, first_column_tile()
@@ -250,12 +258,14 @@ def back_product(
 @triton.jit
 def product_transposed(
     a, weight, out, B, N, a_set, weight_set, out_set, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr,
+    BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``out [B, N] = a W``, for W [K, N].
 
     The third dimension of the grid counts sets of matrices, which lie ``a_set``, ``weight_set`` and ``out_set`` apart.
     """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     i = tl.program_id(2).to(tl.int64)

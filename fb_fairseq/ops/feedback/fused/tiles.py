@@ -13,6 +13,7 @@ PROGRAMS = 96  # a product on a step's few rows should have about so many progra
 # Shared memory of a program in bytes, by compute capability: of the smallest card of that generation.
 SHARED_MEMORY = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 6): 99 << 10, (8, 9): 99 << 10}
 LARGE_SHARED_MEMORY = 227 << 10  # from 9.0 on
+EARLY_SINCE = (9, 0)  # compute capability from which a kernel may start while the one before it ends
 ASYNCHRONOUS_SINCE = (8, 0)  # compute capability from which copies to shared memory run beside the computation
 
 
@@ -39,6 +40,11 @@ class Gpu(NamedTuple):
         """Whether the next pieces are loaded while a program computes. Without that, Triton keeps pieces in registers,
         and only small ones fit."""
         return self.capability >= ASYNCHRONOUS_SINCE
+
+    @property
+    def starts_early(self) -> bool:
+        """Whether a kernel may start while the one before it ends (programmatic dependent launch)."""
+        return self.capability >= EARLY_SINCE
 
 
 @functools.lru_cache(maxsize=None)
