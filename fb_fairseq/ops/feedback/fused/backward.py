@@ -106,9 +106,9 @@ class FusedBackward(BlockBackward):
         d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
         launcher.launch(
             memory.own_slot, (s.G, s.I, 2), d_scores, kept, tile.record.q.whole[tile.at + i + 1 :],
-            work.da.whole[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3], slots.stride(0), d_scores.stride(2),
-            d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H, E=s.E, L=s.L,
-            LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
+            work.da.whole[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3],
+            slots.stride(0), d_scores.stride(2), d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H,
+            E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
         )  # fmt: skip
         sources = block.weights.sources
         shared = len({source.projection for source in sources}) == 1

@@ -105,8 +105,8 @@ class Launcher:
             S = source.log_mask_HS.shape[-1]
         self.launch(
             kernel, (s.G, splits), *before, source.keys, source.values, *source.positions, source.log_mask_HS,
-            source.reach_B, source.padding, source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2], source.first, S,
-            0 if source.padding is None else source.padding.shape[1],
+            source.reach_B, source.padding, source.keep, source.seen_1, *after, s.G, source.n, source.keys.shape[-2],
+            source.first, S, 0 if source.padding is None else source.padding.shape[1],
             0 if source.keep is None else source.keep.shape[-1], source.span, source.keep_scale, self.scale, H=s.H,
             E=s.E, PER=source.streams, SPLITS=splits, BC=tile.BC, BE=self.BE, P=self.P, STAGES=tile.stages,
             num_warps=tile.warps,
