@@ -10,6 +10,7 @@ from tests.modules.options import random_options
 from tests.ops.feedback.cases import Case
 
 NAMES = [name for name, loop in LOOPS.items() if name != "reference" and "cuda" in loop.devices]
+MANY_SLOTS = 300  # more than one program reads
 FP32, HALF = 1e-3, 0.1  # the norm of a difference, relative to the reference's
 
 
@@ -50,14 +51,24 @@ def test_half_precision(device, name, dtype):
     compare(case.run(LOOPS[name].run_block), plain, HALF)
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", NAMES)
-def test_steps(device, name, seed):
+def test_many_slots(device, name):
+    """Several programs share the slots of a head, again and again; more steps than one tile of the backward pass."""
+    sizes = dict(steps=40, streams=2, carried=MANY_SLOTS - 1, attention_span=MANY_SLOTS, decoder_layers=2)
+    case = Case(5, dtype=torch.float32, adaptive_span=False, **sizes)
+    plain = cloned(case.run(feedback_block))
+    for _ in range(3):
+        compare(case.run(LOOPS[name].run_block), plain, FP32)
+
+
+@pytest.mark.parametrize("seed,span,streams", [*((seed, 6, 3) for seed in range(4)), (5, MANY_SLOTS, 1)])
+@pytest.mark.parametrize("name", NAMES)
+def test_steps(device, name, seed, span, streams):
     """Step by step as in a block, after a block; more steps than the ring has slots."""
     with torch.no_grad():
-        options = random_options(seed, step_loop=name, attention_span=6)
+        options = random_options(seed, step_loop=name, attention_span=span)
         model = FeedbackTransformer(options).eval()
-        x_TBD = torch.randn(16, 3, options.decoder_embed_dim)
+        x_TBD = torch.randn(span + 10, streams, options.decoder_embed_dim)
         expected, _ = model.run_block(x_TBD)
         first, state = model.run_block(x_TBD[:4])
         ring = model.ring_after(state)
