@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
 from fb_fairseq.ops.feedback.fused.launches import Source, contiguous, keep_of
 from fb_fairseq.ops.layers import Affine
 
-OWN_ROWS = 64  # rows that a program of ``own_slot`` reads at a time
+OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
 

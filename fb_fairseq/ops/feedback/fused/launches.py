@@ -71,13 +71,13 @@ class Launcher:
         self.BE = power_of_2(s.E)
         self.early = self.gpu.starts_early and device.type == "cuda" and hasattr(tl.extra.cuda, "gdc_wait")
         self.scale = s.E**-0.5
-        self._tiles: Dict[Tuple[int, int, bool], ProductTile] = {}
+        self._tiles: Dict[Tuple[int, int, bool, bool], ProductTile] = {}
 
-    def tile(self, columns: int, inner: int, rich: bool) -> ProductTile:
+    def tile(self, kernel, columns: int, inner: int) -> ProductTile:
         """The tile of a product; see ``product_tile``."""
-        key = columns, inner, rich
+        key = columns, inner, kernel in WITH_NORM, kernel in RICH
         if key not in self._tiles:
-            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, rich)
+            self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, *key[2:])
         return self._tiles[key]
 
     def launch(self, kernel, grid: Tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -87,7 +87,7 @@ class Launcher:
 
     def product(self, kernel, columns: int, inner: int, *arguments: Any, sets: int = 1, **constants: Any) -> None:
         """Launch a product's kernel: a program for each tile."""
-        tile = self.tile(columns, inner, kernel in RICH)
+        tile = self.tile(kernel, columns, inner)
         grid = (triton.cdiv(self.sizes.B, tile.BM), triton.cdiv(columns, tile.BN), sets)
         self.launch(kernel, grid, *arguments, P=self.P, **constants, **tile.options())
 
@@ -117,8 +117,9 @@ class Launcher:
         return min(self.attention.splits, floor_power_of_2(triton.cdiv(source.n, self.attention.BC)))
 
 
-# Kernels whose prologue holds rows of several tensors.
+# Kernels whose prologue holds rows of several tensors, and those whose prologue has a norm.
 RICH = (products.back_product, memory.remember)
+WITH_NORM = (products.normed_product, *RICH)
 
 
 def keep_of(mask: Optional[Dropout], *index: int) -> Tuple[Optional[Tensor], float]:

@@ -163,7 +163,7 @@ def own_slot(
     g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     e = tl.arange(0, BE)
     total = tl.load(d_slots + of * side + ((i * tl.num_programs(0) + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
-    gathered = tl.zeros([BE], WIDE)
+    each = tl.zeros([BY, BE], WIDE)
     for y0 in range(0, later * LAYERS, BY):
         y = y0 + tl.arange(0, BY)
         there = y < later * LAYERS
@@ -176,7 +176,8 @@ def own_slot(
         else:
             weights = tl.load(kept + g * scores_row + number * row, there, 0.0)
             vectors = tl.load(d_out + at, both, 0.0)
-        gathered += tl.sum(weights.to(WIDE)[:, None] * vectors.to(WIDE), 0)
+        each += weights.to(WIDE)[:, None] * vectors.to(WIDE)
+    gathered = tl.sum(each, 0)
     if of == 0:
         gathered = gathered * scale
     total += gathered

@@ -1,6 +1,7 @@
 """Sizes of the kernels' tiles, by the numbers of rows and columns and by what the GPU has.
 
-The sizes for half precision are those of a prototype that was measured on an NVIDIA H200. Numbers of rows, columns and
+The sizes for half precision are the fastest, or nearly, of a dozen that were timed on an NVIDIA H200 for each kernel at
+four sizes of models (docs/gpu.md). Numbers of rows, columns and
 slots need not be multiples of a tile: what lies outside is masked.
 """
 
@@ -10,6 +11,7 @@ from typing import Dict, NamedTuple, Tuple
 import torch
 
 PROGRAMS = 96  # a product on a step's few rows should have about so many programs
+LONG_INNER = 1024  # from here on, larger pieces of the inner dimension are faster
 # Shared memory of a program in bytes, by compute capability: of the smallest card of that generation.
 SHARED_MEMORY = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 6): 99 << 10, (8, 9): 99 << 10}
 LARGE_SHARED_MEMORY = 227 << 10  # from 9.0 on
@@ -89,29 +91,44 @@ def floor_power_of_2(number: int) -> int:
 
 
 def product_tile(
-    rows: int, columns: int, inner: int, itemsize: int, gpu: Gpu = Gpu(), rich: bool = False
+    rows: int, columns: int, inner: int, itemsize: int, gpu: Gpu = Gpu(), norm: bool = False, rich: bool = False
 ) -> ProductTile:
     """The tile of a product of few rows.
 
     Args:
         columns: N; inner: the dimension that is summed.
         itemsize: bytes of an entry of the matrices.
+        norm: the prologue has a norm, and goes through the rows more than once, unless it keeps them whole.
         rich: the prologue holds rows of several tensors in registers.
     """
+    half = itemsize == 2
     BM = 16 if rows <= 128 or rich else 32 if rows <= 256 else 64
-    row_tiles, BN = -(-rows // BM), 64
-    while BN > 16 and (row_tiles * -(-columns // BN) < PROGRAMS or BN >= 2 * columns):
+    row_tiles, BN, least = -(-rows // BM), 128 if half else 64, 32 if BM == 64 and half else 16
+    while BN > least and (row_tiles * -(-columns // BN) < PROGRAMS or BN >= 2 * columns):
         BN //= 2
     if not gpu.pipelines:
-        return ProductTile(BM, BN, min(32, power_of_2(inner)), 8, 1)
-    BK = 128 if itemsize == 2 else 64
-    BK, stages = min(BK // 2 if rich or BM > 32 else BK, power_of_2(inner)), 3
+        return ProductTile(BM, min(BN, 64), min(32, power_of_2(inner)), 8, 1)
+    whole, stages = power_of_2(inner), 3
+    if half and norm and (rich or whole == inner):
+        # Where a multiprocessor gets one program only, it may take most of the memory.
+        room = gpu.shared_memory * 3 // 4 if row_tiles * -(-columns // BN) <= gpu.processors else gpu.shared_memory // 2
+        if (BM + BN) * whole * itemsize <= room:
+            return ProductTile(BM, BN, whole, 8, 1)
+    if not half:
+        BK = 32 if rich or BM > 32 else 64
+    elif norm:
+        BK = 64 if rich or BM > 32 else 128
+    elif BM > 32:
+        BK, stages = 64, 4
+    else:
+        BK = 256 if inner >= LONG_INNER else 128
+    BK = min(BK, whole)
     while (BM + BN) * BK * itemsize * stages > gpu.shared_memory // 2 and BK > 16:
         if stages > 2:
             stages -= 1
         else:
             BK //= 2
-    return ProductTile(BM, BN, BK, 4 if BM <= 32 and BN * itemsize <= 128 else 8, stages)
+    return ProductTile(BM, BN, BK, 8 if half and norm or BM > 32 or BN * itemsize > 128 else 4, stages)
 
 
 def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu()) -> AttentionTile:
@@ -124,7 +141,7 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
         itemsize: bytes of an entry of keys and values.
     """
     # Products of fp32 in full precision need registers instead of tensor cores.
-    BC, stages, warps = (32, 3, 4) if itemsize == 2 else (16, 2, 8)
+    BC, stages, warps = (32, 3, 2 if E <= 128 else 4) if itemsize == 2 else (16, 2, 8)
     if not gpu.pipelines:
         BC, stages, warps = 16, 1, 8
     while 3 * BC * power_of_2(E) * itemsize * stages > gpu.shared_memory // 2 and BC > 16:
