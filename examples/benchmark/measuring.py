@@ -1,6 +1,7 @@
 """What the scripts that measure on a GPU share: measurements in processes of their own, and their command line."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -18,20 +19,23 @@ import torch  # noqa: E402
 
 # Log lines about something that runs more slowly than it could, or not at all.
 FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
-HIDDEN = re.compile(r"^\{|^\d{4}-\d\d-\d\d|^(USDT|ERROR|INFO|WARNING):|.*Warning:")  # JSON, logs, the profiler's lines
+HIDDEN = re.compile(  # JSON, logs, the profiler's lines, progress
+    r"^\{|^\d{4}-\d\d-\d\d|^(USDT|ERROR|INFO|WARNING):|.*Warning:|first call|timed run|.*: (speed|the largest batch)"
+)
 SHOWN_LOG_LINES = 8
 STOPPING = 10  # seconds that a process has after Ctrl-C, in which a training saves its checkpoint
 
-# Imports what takes long, and waits for a line before it goes on as python -m MODULE.
-WAITING = """
-import importlib, runpy, sys
+# Imports what takes long, and waits for the arguments of python -m before it goes on; without any it ends.
+READY = """
+import importlib, json, runpy, sys
 for name in ("torch", "fairseq.tasks", "fairseq.models", "fairseq.trainer"):
     try:
         importlib.import_module(name)
     except ImportError:
         pass
-if sys.stdin.readline():
-    sys.argv = sys.argv[2:]
+line = sys.stdin.readline()
+if line:
+    sys.argv = json.loads(line)
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
@@ -75,41 +79,47 @@ class Result(NamedTuple):
         return "\n".join(printed + logged).strip("\n")
 
 
+def popen(command: List[str]) -> subprocess.Popen:
+    """Start a command in the repository, in a group of its own."""
+    modules = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": modules, "PYTHONWARNINGS": "ignore"}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, text=True, errors="replace", start_new_session=True, **pipes
+    )
+
+
+def ready() -> subprocess.Popen:
+    """A process that has imported torch and fairseq by the time that a measurement needs it."""
+    return popen([sys.executable, "-c", READY])
+
+
 class Running:
     """A measurement in a process of its own.
 
     Args:
         measurement: what to run.
-        waits: it only imports torch and fairseq until ``wait`` is called. For ``python -m`` only.
+        process: one that is ``ready``, for ``python -m``.
     """
 
-    def __init__(self, measurement: Measurement, waits: bool = False):
-        self.measurement, self.waits = measurement, waits
+    def __init__(self, measurement: Measurement, process: Optional[subprocess.Popen] = None):
+        self.measurement = measurement
         self.lines: List[Tuple[float, str]] = []
-        self.process: Optional[subprocess.Popen] = None
         self.error = ""
-        command = measurement.command
-        if waits:
-            command = [command[0], "-c", WAITING, *command[1:]]
-        modules = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-        settings = dict(
-            cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": modules, "PYTHONWARNINGS": "ignore"},
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
         self.start = time.monotonic()
         try:
-            self.process = subprocess.Popen(command, **settings)
+            self.process = process or popen(measurement.command)
         except OSError as error:
             self.error = f"failed: {error.strerror}"
             return
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
+        try:
+            if process:
+                process.stdin.write(json.dumps(measurement.command[2:]) + "\n")
+            self.process.stdin.close()
+        except BrokenPipeError:  # it has ended already
+            pass
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -117,7 +127,7 @@ class Running:
 
     def stop(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to it and its children, which would go on using the GPU."""
-        if self.process and self.process.poll() is None:
+        if self.process.poll() is None:
             os.killpg(self.process.pid, number)
 
     def wait(self, folder: Path, limit: float, saves: bool = False) -> Result:
@@ -131,13 +141,6 @@ class Running:
         if self.error:
             return Result(self.measurement, "", 0, self.error)
         problem = None
-        if self.waits:
-            self.start = time.monotonic()
-            try:
-                self.process.stdin.write("\n")
-                self.process.stdin.close()
-            except BrokenPipeError:  # it has failed already
-                pass
         try:
             self.process.wait(max(limit, 1))
         except subprocess.TimeoutExpired:
@@ -180,7 +183,10 @@ def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measu
 
 def commit() -> str:
     """The commit that runs, where that is known."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    try:
+        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    except OSError:  # no git
+        return "unknown"
     return done.stdout.strip() or "unknown"
 
 
