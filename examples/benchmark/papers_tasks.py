@@ -137,7 +137,7 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
         ),
         Task(
             *("algorithmic", "Algorithmic task, 3 variables", f"10,000 programs of 100 statements, {table}."),
-            *("accuracy", "labels right, %", "Algorithmic task", (5, 5), 40, toy, why, synthetic_tasks.ALGORITHMIC),
+            *("accuracy", "labels right, %", "Algorithmic task", (5, 5), 80, toy, why, synthetic_tasks.ALGORITHMIC),
         ),
     ]
 
