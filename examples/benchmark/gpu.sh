@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Checks and measures everything on a GPU, and writes one page about it, with every fallback that was taken:
-#
 #   bash examples/benchmark/gpu.sh [--minutes N] [--out DIR] [--cpu]
-#
 # --minutes: stop after this time (default: 8); --out: for the page, the JSON lines and the logs (default: runs/gpu);
 # --cpu: tiny sizes on the CPU, to try the script. PYTHON=…, FB_FAIRSEQ_VENV=…: see ../environment.sh. Where torch and
 # Triton are installed already, python examples/benchmark/gpu.py does the same in that environment.
@@ -13,12 +11,11 @@ while [ $# -gt 0 ]; do # before anything is installed
         */--cpu) arguments+=("$1"); shift; continue ;;
         */--out | gpu_papers.sh/--ptb | gpu_papers.sh/--work) value=${2:-}; absolute value ;; # paths are the caller's
         */--minutes) [[ ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes ${2:-}: give a number"; value=$2 ;;
-        gpu_papers.sh/--keep-checkpoints) value=${2:-} ;;
+        gpu_papers.sh/--keep-checkpoints | gpu_papers.sh/--only) value=${2:-} ;;
         *) fail "$1: unknown option; --help lists them" ;;
     esac
     [ -n "$value" ] || fail "$1 needs a value"
     arguments+=("$1" "$value"); shift 2
 done
-make_environment test
-cd "$repository"
+make_environment test; cd "$repository"
 exec python "examples/benchmark/${program%.sh}.py" ${arguments[@]+"${arguments[@]}"}

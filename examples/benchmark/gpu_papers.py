@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import papers_page  # noqa: E402
 from measuring import Measurement, Result, Running, commit, parse, ready, typed  # noqa: E402
-from papers_tasks import ARCHITECTURES, LIBRARY, TINY, Task, benchmarks, figures_of_papers, tasks  # noqa: E402
+from papers_tasks import ARCHITECTURES, LIBRARY, TINY, Speed, Task, figures_of_papers, speeds, tasks  # noqa: E402
 
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.files import atomic_write  # noqa: E402
@@ -34,6 +34,7 @@ from fb_fairseq.recipes.training import NEVER, PARAMETERS  # noqa: E402
 PART = 16_000_000  # bytes of a part of a checkpoint
 STARTING, LONGEST_START = 6.0, 15.0  # seconds that a training takes beside its updates: expected, and believed
 LEAST = 4.0  # seconds of training
+PREPARING = 0.5  # share of the time that making the data and compiling kernels may take
 
 
 class Papers:
@@ -46,7 +47,12 @@ class Papers:
     def __init__(self, args: argparse.Namespace):
         self.args = args
         self.end = time.monotonic() + 60 * args.minutes
-        self.tasks, self.benchmarks = tasks(args.ptb), benchmarks(args)
+        self.tasks, self.speeds = tasks(args.ptb), speeds(args)
+        names = [piece.key for piece in [*self.tasks, *self.speeds]]
+        self.chosen = args.only.split() or names
+        for name in self.chosen:
+            if name not in names:
+                raise UserError(f"--only {name}: unknown; choose from {' '.join(names)}")
         self.papers = {} if args.cpu else figures_of_papers(self.tasks)
         self.results = args.out / "results.json"
         self.state: Dict[str, Any] = {"cpu": args.cpu, "trainings": {}, "benchmarks": {}}
@@ -77,32 +83,32 @@ class Papers:
     def run(self) -> None:
         """Do everything, and write the page after each piece."""
         self.prepare()
-        pieces: List[Tuple[float, Any]] = [
-            (share, (task, model))
+        pieces = [
+            (share, task, model)
             for task in self.tasks
-            if self.marker(task).exists()
+            if task.key in self.chosen and self.marker(task).exists()
             for model, share in zip(ARCHITECTURES, task.shares)
         ]
-        done = self.state["benchmarks"]
-        pieces += [(share, piece) for share, piece in self.benchmarks if piece[0].title not in done]
+        for speed in self.speeds:
+            if speed.key in self.chosen and speed.measurement.title not in self.state["benchmarks"]:
+                pieces.append((speed.share, speed, ""))
         self.process = ready()
         try:
             while pieces and self.left > 0:
-                seconds = self.left * pieces[0][0] / sum(share for share, _ in pieces)
-                first, second = pieces.pop(0)[1]
-                if isinstance(first, Task):
-                    self.train(first, second, seconds)
+                seconds = self.left * pieces[0][0] / sum(share for share, _, _ in pieces)
+                _, piece, model = pieces.pop(0)
+                if model:
+                    self.train(piece, model, seconds)
                 else:
-                    self.measure(first, second)
-                self.write([title_of(*piece) for _, piece in pieces])
+                    self.measure(piece)
+                self.write(pieces)
         finally:
             self.process.kill()
-        self.write([title_of(*piece) for _, piece in pieces])
         try:
             papers_page.draw(self.tasks, self.state, self.papers, self.args.out / "curves.png")
         except ImportError:
             self.problem("curves.png: not drawn, matplotlib is not installed")
-            self.write([])
+        self.write(pieces)
 
     def marker(self, task: Task) -> Path:
         """A file that is there once the task has its data."""
@@ -113,7 +119,7 @@ class Papers:
         running = []
         for task in self.tasks:
             folder = self.marker(task).parent
-            if self.marker(task).exists():
+            if self.marker(task).exists() or task.key not in self.chosen:
                 continue
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -125,7 +131,7 @@ class Papers:
             print(f"== {measurement.title}", flush=True)
             running.append(Running(measurement))
         for process in running:
-            self.report(process.wait(self.args.logs, self.left))
+            self.report(process.wait(self.args.logs, PREPARING * self.left))
 
     def command(self, task: Task, model: str, more: Options) -> List[str]:
         """The command that trains a model."""
@@ -204,8 +210,9 @@ class Papers:
         if self.args.keep_checkpoints in ("all", name) and checkpoint.exists():
             split(checkpoint, self.args.out, name)
 
-    def measure(self, measurement: Measurement, figure: str) -> None:
+    def measure(self, speed: Speed) -> None:
         """Measure a speed."""
+        measurement = speed.measurement
         result = self.start(measurement).wait(self.args.logs, self.left)
         self.report(result)
         if result.problem:
@@ -213,7 +220,7 @@ class Papers:
         values = [line for line in result.output.splitlines() if line.startswith('{"') and line.endswith("}")]
         found = {**self.about, "date": str(datetime.date.today()), "command": typed(measurement.command)}
         found.update(seconds=round(result.seconds, 1), shown=result.shown)
-        found.update(figure=figure, values=json.loads(values[-1]) if values else {})
+        found.update(figure=speed.figure, values=json.loads(values[-1]) if values else {})
         self.state["benchmarks"][measurement.title] = found
 
     def start(self, measurement: Measurement) -> Running:
@@ -236,18 +243,18 @@ class Papers:
         print(text, flush=True)
         self.problems.append(text)
 
-    def write(self, waiting: List[str]) -> None:
+    def write(self, waiting: List[tuple]) -> None:
         """Write the results and the page; ``waiting``: what has not run yet."""
         with atomic_write(str(self.results)) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(self.state, file)
-        problems = self.problems + [f"{title}: not run, the time was up" for title in waiting]
+        problems = self.problems + [f"{title_of(*piece)}: not run, the time was up" for _, *piece in waiting]
         text = papers_page.page(self.about, self.tasks, self.state, self.papers, problems)
         (self.args.out / "page.md").write_text(text, encoding="utf-8")
 
 
-def title_of(first: Any, second: str) -> str:
-    """The title of a piece."""
-    return f"{first.title}: {papers_page.MODELS[second]}" if isinstance(first, Task) else first.title
+def title_of(piece: Any, model: str) -> str:
+    """The title of a task's model, or of a speed."""
+    return f"{piece.title}: {papers_page.MODELS[model]}" if model else piece.measurement.title
 
 
 def given(arguments: List[str]) -> List[str]:
@@ -295,6 +302,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, metavar="DIR", help="data, checkpoints and logs (default: OUT/work)")
     text = "copy the last checkpoints to OUT, in parts of at most 16 MB: all, or one, such as walk-feedback"
     parser.add_argument("--keep-checkpoints", metavar="NAME", default="", help=text)
+    text = "only these: walk ptb (or library) algorithmic blocks (Figure 9) lm rl translation (Table 5)"
+    parser.add_argument("--only", metavar='"NAME …"', default="", help=text)
     args = parse(parser, "runs/gpu_papers")
     args.work = (args.work or args.out / "work").absolute()
     args.logs = args.work / "logs"

@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import papers_page
 from measuring import Measurement
@@ -156,22 +156,38 @@ def figures_of_papers(found: List[Task]) -> Dict[str, Dict[str, float]]:
     return figures
 
 
-def benchmarks(args: argparse.Namespace) -> List[Tuple[float, Tuple[Measurement, str]]]:
-    """The measurements of speed: the share of the time; the command, and the name of its figure."""
+class Speed(NamedTuple):
+    """A measurement of speed.
+
+    Attributes:
+        key: its name in ``--only``.
+        share: of the time.
+        figure: the name of the file that it draws.
+    """
+
+    key: str
+    share: float
+    measurement: Measurement
+    figure: str = ""
+
+
+def speeds(args: argparse.Namespace) -> List[Speed]:
+    """The measurements of speed."""
     here = [sys.executable, "-m", "fb_fairseq", "benchmark"]
+    device = ["--device", "cpu" if args.cpu else "cuda"]
     figure = args.out / "block_length.png"
-    blocks = ["bptt", "--device", "cpu" if args.cpu else "cuda", "--out", str(figure)]
+    blocks = (
+        "--layers 4 --embed-dim 512 --ffn-dim 4096 --heads 8 --span 512 --dtype bf16"  # Table 9, WikiText-103 small
+    )
+    table5 = "--full --memory 32 --repeats 1"
     if args.cpu:
-        blocks += (
-            "--layers 1 --embed-dim 32 --ffn-dim 64 --heads 2 --span 16 --repeats 1 --blocks 16 32 --tokens 64".split()
-        )
-    else:  # those of Table 9's small model on WikiText-103
-        blocks += "--layers 4 --embed-dim 512 --ffn-dim 4096 --heads 8 --span 512 --dtype bf16".split()
-    table5 = ["table5", "--repeats", "1", "--device", "cpu" if args.cpu else "cuda"]
-    table5 += ["--small", "--memory", "0.02"] if args.cpu else ["--full", "--memory", "32"]
+        blocks = "--layers 1 --embed-dim 32 --ffn-dim 64 --heads 2 --span 16 --repeats 1 --blocks 16 32 --tokens 64"
+        table5 = "--small --memory 0.02 --repeats 1"
+    command = [*here, "bptt", *device, "--out", str(figure), *blocks.split()]
     title = "Time of a batch against block length (v1 Figure 9)"
-    found = [(3.0, (Measurement(title, [*here, *blocks]), figure.name))]
+    found = [Speed("blocks", 3, Measurement(title, command), figure.name)]
     names = {"lm": "language modelling", "rl": "reinforcement learning", "translation": "translation"}
-    for (task, name), share in zip(names.items(), (4, 3, 3)):
-        found.append((share, (Measurement(f"Table 5: {name}", [*here, *table5, "--tasks", task]), "")))
+    for key, name in names.items():
+        command = [*here, "table5", *device, *table5.split(), "--tasks", key]
+        found.append(Speed(key, 3, Measurement(f"Table 5: {name}", command)))
     return found

@@ -62,8 +62,8 @@ def made_up(papers, monkeypatch, tmp_path):
 
     monkeypatch.setattr(papers.Papers, "command", command)
     monkeypatch.setattr(papers, "reached", reached)
-    speeds = papers.Measurement("A speed", [sys.executable, "-m", "speed"])
-    monkeypatch.setattr(papers, "benchmarks", lambda args: [(1.0, (speeds, ""))])
+    speed = papers.Speed("blocks", 1, papers.Measurement("A speed", [sys.executable, "-m", "speed"]))
+    monkeypatch.setattr(papers, "speeds", lambda args: [speed])
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gpu_papers.py", "--cpu", "--out", str(tmp_path / "out"), *arguments])
@@ -115,9 +115,17 @@ def test_no_time(made_up, papers, tmp_path):
     assert made_up("--minutes", "0.0001")[0] == 0
     page = (tmp_path / "out/page.md").read_text(encoding="utf-8")
     assert "- Random walk on 8 x 8 cells: Feedback Transformer: not run, the time was up" in page
-    args = argparse.Namespace(cpu=False, ptb=None, out=tmp_path / "out", work=tmp_path, minutes=1)
+    args = argparse.Namespace(cpu=False, ptb=None, out=tmp_path / "out", work=tmp_path, minutes=1, only="")
     with pytest.raises(papers.UserError, match="has results of --cpu; choose another folder"):
         papers.Papers(args)
+
+
+def test_only(made_up, capsys):
+    _, found = made_up("--only", "blocks walk")
+    assert list(found["trainings"]) == ["walk"] and list(found["benchmarks"]) == ["A speed"]
+    with pytest.raises(SystemExit):
+        made_up("--only", "nosuch")
+    assert "--only nosuch: unknown; choose from walk library algorithmic blocks\n" in capsys.readouterr().err
 
 
 def test_points(papers):
