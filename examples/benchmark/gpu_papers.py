@@ -104,10 +104,7 @@ class Papers:
                 self.write(pieces)
         finally:
             self.process.kill()
-        try:
-            papers_page.draw(self.tasks, self.state, self.papers, self.args.out / "curves.png")
-        except ImportError:
-            self.problem("curves.png: not drawn, matplotlib is not installed")
+        self.draw()
         self.write(pieces)
 
     def marker(self, task: Task) -> Path:
@@ -176,9 +173,9 @@ class Papers:
         if join(self.args.out, name, checkpoint):
             updates, trained = reached(checkpoint)
         found = [point for point in papers_page.curves_of(training) if point.updates <= updates]
-        if task.equal and model == "transformer":
+        if task.equal and model == "transformer" and "feedback" in trainings:
             end = papers_page.last(papers_page.curves_of(trainings["feedback"]))
-            most = end.updates if end else 0
+            most = end.updates if end else most
         if updates >= most:
             print(f"== {task.title}, {model}: has {updates} updates", flush=True)
             self.state["trainings"][task.key].pop(model) if not found else None
@@ -200,11 +197,13 @@ class Papers:
             parameters=int(size[-1].replace(",", "")) if size else training["parameters"],
             tokens_per_update=_size(measurement.command),
             points=found,
+            loops=[line.rpartition(" | ")[2] for line in result.output.splitlines() if "step loop: " in line],
         )
         run = {**self.about, "date": str(datetime.date.today()), "seconds": round(result.seconds, 1)}
         training["runs"].append({**run, "from_update": updates, "problem": result.problem})
         if not found:
             del trainings[model]
+            self.problem(f"{measurement.title}: nothing was logged in {result.seconds:.0f} s")
         elif not result.problem and found[-1].updates < most:
             self.overhead = min(max(result.seconds - budget, 0.0), LONGEST_START)
         if self.args.keep_checkpoints in ("all", name) and checkpoint.exists():
@@ -227,7 +226,17 @@ class Papers:
         """Start it in the process that is ready, and another one that gets ready meanwhile."""
         print(f"== {measurement.title}", flush=True)
         running, self.process = Running(measurement, self.process), ready()
+        self.draw()
         return running
+
+    def draw(self) -> None:
+        """Draw what was trained so far."""
+        try:
+            papers_page.draw(self.tasks, self.state, self.papers, self.args.out / "curves.png")
+        except ImportError:
+            text = "curves.png: not drawn, matplotlib is not installed"
+            if text not in self.problems:
+                self.problem(text)
 
     def report(self, result: Result) -> None:
         """Print what came of a measurement, and remember what went wrong."""

@@ -19,20 +19,23 @@ import torch  # noqa: E402
 
 # Log lines about something that runs more slowly than it could, or not at all.
 FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
-HIDDEN = re.compile(  # JSON, logs, the profiler's lines, progress
-    r"^\{|^\d{4}-\d\d-\d\d|^(USDT|ERROR|INFO|WARNING):|.*Warning:|first call|timed run|.*: (speed|the largest batch)"
+HIDDEN = re.compile(  # JSON, logs, the profiler's lines; progress
+    r"^\{|^\d{4}-\d\d-\d\d|^(USDT|DEBUG|ERROR|INFO|WARNING):|.*Warning:|"
+    r"first call|timed run|.*: (speed with a|the largest) batch"
 )
 SHOWN_LOG_LINES = 8
 STOPPING = 10  # seconds that a process has after Ctrl-C, in which a training saves its checkpoint
 
 # Imports what takes long, and waits for the arguments of python -m before it goes on; without any it ends.
 READY = """
-import importlib, json, runpy, sys
+import importlib, json, logging, runpy, sys
 for name in ("torch", "fairseq.tasks", "fairseq.models", "fairseq.trainer"):
     try:
         importlib.import_module(name)
     except ImportError:
         pass
+logging.root.handlers.clear()  # of fairseq-fixed, which sets up logging when it is imported
+logging.root.setLevel(logging.WARNING)
 line = sys.stdin.readline()
 if line:
     sys.argv = json.loads(line)

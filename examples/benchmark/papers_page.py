@@ -82,10 +82,10 @@ def number(value: Optional[float], form: str = "{:,.0f}") -> str:
 def table(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, float]) -> List[str]:
     """What both models of a task have reached."""
     found = {model: curves_of(training) for model, training in trainings.items()}
-    ends = [last(curve) for curve in found.values()]
-    both = len(MODELS) == len(ends) and all(ends)
-    updates = min(end.updates for end in ends) if both else 0
-    seconds = min(end.seconds for end in ends) if both else 0
+    validated = [{point.updates for point in curve if point.split == "valid"} for curve in found.values()]
+    both = len(MODELS) == len(validated) and all(validated)
+    updates = max(set.intersection(*validated), default=0) if both else 0
+    seconds = min(last(curve).seconds for curve in found.values()) if both else 0
     both = f"both after {number(updates)} updates | both after {number(seconds)} s"
     lines = [
         f"| | parameters | updates | tokens | training, s | tokens/s | {task.unit} | {both} | the paper's |",
@@ -108,6 +108,7 @@ def section(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, f
         changes = ", ".join(f"`--{name.replace('_', '-')} {value}`" for name, value in task.changes.items())
         parts.append(f"Other than in the recipe: {changes}. {task.why}".strip())
     parts.append("\n".join(table(task, trainings, papers)))
+    parts += [f"`{line}`" for training in trainings.values() for line in training["loops"]]
     commands = [training["command"] for training in trainings.values()]
     parts.append("```bash\n" + "\n".join(commands) + "\n```")
     return "\n\n".join(parts)

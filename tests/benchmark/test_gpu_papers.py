@@ -142,6 +142,23 @@ def test_points(papers):
     assert found == [("train", 10, 11.0, 2.5), ("valid", 15, 11.5, 2.25), ("train", 20, 12.5, 2.0)]
 
 
+def test_both_models(papers):
+    """Beside each other at the last validation that both have, and after as many seconds."""
+    curves = {
+        "feedback": [("train", 5, 0.4, 9.0), ("valid", 10, 1.0, 3.0), ("valid", 20, 2.0, 2.5), ("valid", 23, 2.3, 2.4)],
+        "transformer": [("valid", 10, 0.5, 3.1), ("valid", 20, 1.0, 2.7), ("valid", 30, 1.5, 2.6)],
+    }
+    about = {"parameters": 1000, "tokens_per_update": 8, "runs": [{"from_update": 0}]}
+    (_, task, _) = papers.tasks(ptb=None)
+    trainings = {model: {**about, "points": points} for model, points in curves.items()}
+    heading, _, *rows = papers.papers_page.table(task, trainings, {"transformer": 2.0})
+    assert "| both after 20 updates | both after 2 s |" in heading
+    assert rows == [
+        "| Feedback Transformer | 1,000 | 23 | 184 | 2 | – | 2.400 | 2.500 | 3.000 | – |",
+        "| Transformer | 1,000 | 30 | 240 | 2 | – | 2.600 | 2.700 | 2.600 | 2 |",
+    ]
+
+
 def test_settings_are_the_papers(papers, tmp_path):
     """Sizes of v3 Table 9, and the streams of toy tasks."""
     columns = load("hyperparameters")["v3 Table 9"]["columns"]
@@ -174,7 +191,7 @@ def test_ptb(papers, tmp_path):
 def test_on_the_cpu(tmp_path):
     """The whole script, as a user would try it."""
     environment = {**os.environ, "FB_FAIRSEQ_VENV": sys.prefix}
-    command = ["bash", str(FOLDER / "gpu_papers.sh"), "--cpu", "--out", "out", "--minutes", "4"]
+    command = ["bash", str(FOLDER / "gpu_papers.sh"), "--cpu", "--out", "out", "--minutes", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     text = (tmp_path / "out/page.md").read_text(encoding="utf-8")
