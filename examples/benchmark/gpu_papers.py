@@ -185,7 +185,7 @@ class Papers:
         measurement = Measurement(title_of(task, model), self.command(task, model, more), logs=True)
         result = self.start(measurement).wait(self.args.logs, min(seconds + 30, self.left + 15), saves=True)
         self.report(result)
-        before = max((point.seconds for point in found), default=0.0)
+        before = max((point.seconds for point in found), default=trained)
         found += papers_page.points(result.lines, task.metric, before)
         if found:
             print(

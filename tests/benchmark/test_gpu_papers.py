@@ -176,6 +176,18 @@ def test_settings_are_the_papers(papers, tmp_path):
     assert papers.figures_of_papers(papers.tasks(ptb=tmp_path))["walk"] == {"transformer": 68, "feedback": 100}
 
 
+@pytest.mark.parametrize("cpu", [True, False])
+def test_options_of_speeds(papers, tmp_path, monkeypatch, cpu):
+    """They exist; Table 5's tasks are measured one by one."""
+    from fb_fairseq.benchmark.command import parse
+
+    monkeypatch.setattr(papers.torch.cuda, "is_available", lambda: True)
+    found = papers.speeds(argparse.Namespace(cpu=cpu, out=tmp_path))
+    for speed in found:
+        parse(speed.measurement.command[speed.measurement.command.index("benchmark") + 1 :])
+    assert [speed.key for speed in found] == ["blocks", "lm", "rl", "translation"]
+
+
 def test_ptb(papers, tmp_path):
     """Only the published files."""
     (_, task, _) = papers.tasks(ptb=tmp_path)
