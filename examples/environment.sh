@@ -21,11 +21,6 @@ fail() {
 
 [ "${0##*/}" != environment.sh ] || fail "$0: not a script of its own; run a recipe, such as bash examples/quickstart.sh"
 
-# show_help: print the comment at the top of the script that runs.
-show_help() {
-    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-}
-
 # Every script has --help, wherever it stands among the options; after --, options are fairseq's.
 for argument in "$@"; do
     case $argument in

@@ -14,24 +14,28 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+import torch
 
-import torch  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent))
+
+from measuring import (  # noqa: E402
+    REPOSITORY,
+    Measurement,
+    Result,
+    Running,
+    benchmark,
+    commit,
+    parse,
+    typed,
+)
 
 from fb_fairseq.hardware import hardware  # noqa: E402
 
-# Log lines about something that runs more slowly than it could, or not at all.
-FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
-HIDDEN = re.compile(r"^\{|^\d{4}-\d\d-\d\d|^(USDT|ERROR|INFO|WARNING):|.*Warning:")  # JSON, logs, the profiler's lines
-SHOWN_LOG_LINES = 8
 RED, PLAIN = "\033[31m", "\033[0m"
 
 TINY = dict(layers=2, embed_dim=32, heads=2, ffn_dim=64, span=16, batch_size=4, block=8)
@@ -48,49 +52,6 @@ TRAININGS = {
     "--bf16": ["--bf16"],
     "--update-freq 2": ["--update-freq", "2"],
 }
-
-
-class Measurement(NamedTuple):
-    """A command and what its part of the page is called.
-
-    Attributes:
-        logs: the output is a log, of which the page shows a few lines.
-    """
-
-    title: str
-    command: List[str]
-    logs: bool = False
-
-
-class Result(NamedTuple):
-    """What came of a measurement."""
-
-    measurement: Measurement
-    output: str
-    seconds: float
-    problem: Optional[str]
-
-    @property
-    def fallbacks(self) -> List[str]:
-        """The lines about fallbacks."""
-        return [line.strip() for line in self.output.splitlines() if FALLBACK.search(line)]
-
-    @property
-    def shown(self) -> str:
-        """The output without its JSON and log lines; of a log, its last lines about speed."""
-        lines = self.output.splitlines()
-        logged = [line for line in lines if "step loop" in line or "train_inner" in line][-SHOWN_LOG_LINES:]
-        printed = [] if self.measurement.logs else [line for line in lines if not HIDDEN.match(line)]
-        return "\n".join(printed + logged).strip("\n")
-
-
-def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measurement:
-    """One of ``python -m fb_fairseq benchmark``'s commands."""
-    leave_out = {"train": (), "memory": (), "bptt": ("block", "batch_size")}.get(what, ("block",))
-    options = [
-        text for name, n in sizes.items() if name not in leave_out for text in (f"--{name.replace('_', '-')}", str(n))
-    ]
-    return Measurement(title, [sys.executable, "-m", "fb_fairseq", "benchmark", what, *options, *more])
 
 
 def measurements(cpu: bool, folder: Path) -> List[Measurement]:
@@ -203,28 +164,6 @@ def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     return found
 
 
-def run(measurement: Measurement, folder: Path, limit: float) -> Result:
-    """Run a command; its output goes to the folder too."""
-    start, problem = time.monotonic(), None
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore"}
-    settings = dict(cwd=REPOSITORY, env=environment, text=True, errors="replace", start_new_session=True)
-    try:
-        process = subprocess.Popen(measurement.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
-    except OSError as error:
-        return Result(measurement, "", 0, f"failed: {error.strerror}")
-    try:
-        output, _ = process.communicate(timeout=max(limit, 1))
-        if process.returncode:
-            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
-            problem = f"failed with status {process.returncode}: {last.strip()}"
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its children too, which would go on using the GPU
-        output, problem = process.communicate()[0], "stopped: the time was up"
-    name = re.sub(r"[^a-z0-9]+", "-", measurement.title.lower()).strip("-")
-    (folder / f"{name}.log").write_text(output, encoding="utf-8")
-    return Result(measurement, output, time.monotonic() - start, problem)
-
-
 def page(device: str, results: List[Result], skipped: List[Measurement], minutes: float) -> str:
     """The page in Markdown."""
     parts = [
@@ -240,19 +179,9 @@ def page(device: str, results: List[Result], skipped: List[Measurement], minutes
     lines += [f"- {measurement.title}: not run, the time was up" for measurement in skipped]
     parts.append("\n".join(lines) or "None.")
     for result in results:
-        command = " ".join(
-            "python" if part == sys.executable else os.path.basename(part) if os.path.isabs(part) else part
-            for part in result.measurement.command
-        )
-        parts += [f"## {result.measurement.title}", f"`{command}` ({result.seconds:.0f} s)"]
+        parts += [f"## {result.measurement.title}", f"`{typed(result.measurement.command)}` ({result.seconds:.0f} s)"]
         parts.append(f"```\n{result.shown}\n```")
     return "\n\n".join(parts) + "\n"
-
-
-def commit() -> str:
-    """The commit that runs, where that is known."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 def write_json(path: Path, device: str, results: List[Result]) -> None:
@@ -266,24 +195,10 @@ def write_json(path: Path, device: str, results: List[Result]) -> None:
             file.write(json.dumps({**about, **values}) + "\n")
 
 
-def parse() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=8, metavar="N", help="time for all of it (default: 8)")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "runs/gpu", metavar="DIR", help="default: runs/gpu")
-    parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU, to try the script itself")
-    args = parser.parse_args()
-    if not args.minutes > 0:
-        parser.error(f"--minutes {args.minutes:g}: give a positive number")
-    if not args.cpu and not torch.cuda.is_available():
-        parser.error("torch finds no GPU; --cpu tries the script itself")
-    return args
-
-
 def main() -> int:
     """Run everything. Returns the exit status: 1 if a measurement has failed."""
-    args = parse()
-    args.out.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args = parse(parser, "runs/gpu")
     device = hardware("cpu" if args.cpu else "cuda")
     end = time.monotonic() + 60 * args.minutes
     waiting, results = measurements(args.cpu, args.out), []
@@ -291,7 +206,7 @@ def main() -> int:
     while waiting and time.monotonic() < end:
         measurement = waiting.pop(0)
         print(f"== {measurement.title}", flush=True)
-        results.append(run(measurement, args.out, end - time.monotonic()))
+        results.append(Running(measurement).wait(args.out, end - time.monotonic()))
         print(results[-1].shown[-3000:], flush=True)
         problem = [results[-1].problem] if results[-1].problem else []
         for line in problem + results[-1].fallbacks:

@@ -1,29 +1,21 @@
 #!/usr/bin/env bash
-# Checks and measures everything on a GPU, and writes one page about it:
-#
+# Checks and measures everything on a GPU, and writes one page about it, with every fallback that was taken:
 #   bash examples/benchmark/gpu.sh [--minutes N] [--out DIR] [--cpu]
-#
-#   --minutes N   stop after this time (default: 8)
-#   --out DIR     folder for the page, the JSON lines and the logs (default: runs/gpu)
-#   --cpu         tiny sizes on the CPU, to try the script itself (a minute or two)
-#
-# The page says what ran, what was skipped for lack of time, and every fallback that was taken.
-# PYTHON=… and FB_FAIRSEQ_VENV=… choose the interpreter and the environment (see ../environment.sh).
-# Where torch and Triton are installed already, python examples/benchmark/gpu.py does the same in that environment.
-set -euo pipefail
+# --minutes: stop after this time (default: 8); --out: for the page, the JSON lines and the logs (default: runs/gpu);
+# --cpu: tiny sizes on the CPU, to try the script. PYTHON=…, FB_FAIRSEQ_VENV=…: see ../environment.sh. Where torch and
+# Triton are installed already, python examples/benchmark/gpu.py does the same in that environment.
 . "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
-arguments=()
+program=${0##*/} arguments=()
 while [ $# -gt 0 ]; do # before anything is installed
-    case $1 in
-        --out) out=${2:-}; [ -n "$out" ] || fail "--out needs a value"
-            absolute out; arguments+=(--out "$out"); shift 2 ;; # paths are the caller's
-        --minutes) [[ ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes ${2:-}: give a number"
-            arguments+=("$1" "$2"); shift 2 ;;
-        --cpu) arguments+=("$1"); shift ;;
-        -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;;
-        *) fail "$1: unknown option; give --minutes N, --out DIR or --cpu" ;;
+    case $program/$1 in
+        */--cpu) arguments+=("$1"); shift; continue ;;
+        */--out | gpu_papers.sh/--ptb | gpu_papers.sh/--work) value=${2:-}; absolute value ;; # paths are the caller's
+        */--minutes) [[ ${2:-} =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes ${2:-}: give a number"; value=$2 ;;
+        gpu_papers.sh/--keep-checkpoints | gpu_papers.sh/--only) value=${2:-} ;;
+        *) fail "$1: unknown option; --help lists them" ;;
     esac
+    [ -n "$value" ] || fail "$1 needs a value"
+    arguments+=("$1" "$value"); shift 2
 done
-make_environment test
-cd "$repository"
-exec python examples/benchmark/gpu.py ${arguments[@]+"${arguments[@]}"}
+make_environment test; cd "$repository"
+exec python "examples/benchmark/${program%.sh}.py" ${arguments[@]+"${arguments[@]}"}

@@ -93,12 +93,19 @@ def test_bad_options(gpu, monkeypatch, capsys, arguments, message):
 
 
 @pytest.mark.parametrize(
-    "arguments,message", [(["--nosuch"], "--nosuch: unknown option"), (["--minutes", "x"], "give a")]
+    "script,arguments,message",
+    [
+        ("gpu.sh", ["--nosuch"], "--nosuch: unknown option"),
+        ("gpu.sh", ["--minutes", "x"], "give a"),
+        ("gpu.sh", ["--ptb", "x"], "--ptb: unknown option"),
+        ("gpu_papers.sh", ["--cpu", "--ptb"], "--ptb needs a value"),
+        ("gpu_papers.sh", ["--minutes", "2", "--out", ""], "--out needs a value"),
+    ],
 )
-def test_bad_options_of_the_script(arguments, message, tmp_path):
-    """Before it installs anything."""
+def test_bad_options_of_the_scripts(script, arguments, message, tmp_path):
+    """Before they install anything."""
     environment = {**os.environ, "FB_FAIRSEQ_VENV": str(tmp_path / "venv")}
-    command = ["bash", str(SCRIPT.with_name("gpu.sh")), *arguments]
+    command = ["bash", str(SCRIPT.with_name(script)), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode and message in done.stderr and len(done.stderr.splitlines()) == 1
     assert not done.stdout and not (tmp_path / "venv").exists()

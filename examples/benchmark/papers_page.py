@@ -1,0 +1,180 @@
+"""The page of gpu_papers.py: learning curves and speeds beside the papers' figures."""
+
+import datetime
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+MODELS = {"feedback": "Feedback Transformer", "transformer": "Transformer"}
+COLORS = {"feedback": "tab:red", "transformer": "tab:blue"}
+ENTRY = re.compile(r"\| (train_inner|valid) \| \{(.*)\}")
+VALUE = r'"(?:valid_)?%s": "?([-\d.e+]+)'  # in an entry of fairseq's JSON log
+INTRODUCTION = """\
+The models and tasks of the papers at their own sizes, as far as they get in a few minutes on one GPU. A run goes on
+where the last one stopped, so the curves grow from run to run; all that was trained is shown. Time is that of training
+alone, without validation; it begins with the first update, and includes the compilation and capture of kernels that
+come with it. Figures of the two models are those of the validation split, on as many streams as training; those of the
+papers are after their whole training. A run that goes on starts with empty memories."""
+TINY = "**Tried on a CPU with tiny models and data (`--cpu`): the figures mean nothing.**"
+
+
+class Point(NamedTuple):
+    """A value in a log: ``split`` is ``train`` (with dropout, since the entry before) or ``valid``."""
+
+    split: str
+    updates: int
+    seconds: float
+    value: float
+
+
+def points(lines: Iterable[Tuple[float, str]], metric: str, before: float = 0) -> List[Point]:
+    """The values of a metric in the log of a training.
+
+    Args:
+        lines: each with the time at which it came.
+        metric: its name in the log.
+        before: seconds that were trained before.
+    """
+    found: List[Point] = []
+    start = pause = None
+    for moment, line in lines:
+        if start is None:
+            start = moment - before if "Start iterating over samples" in line else None
+            continue
+        if "begin validation on" in line:
+            pause = moment
+        entry = ENTRY.search(line)
+        values = [re.search(VALUE % name, entry[2]) for name in ("num_updates", metric)] if entry else [None]
+        if all(values):
+            split, end = (entry[1], pause or moment) if entry[1] == "valid" else ("train", moment)
+            found.append(Point(split, int(values[0][1]), round(end - start, 2), float(values[1][1])))
+        if pause is not None and entry and entry[1] == "valid":
+            start, pause = start + moment - pause, None
+    return found
+
+
+def last(found: List[Point], updates: float = float("inf"), seconds: float = float("inf")) -> Optional[Point]:
+    """The last validation up to a number of updates and of seconds."""
+    reached = [point for point in found if point.split == "valid"]
+    return next((p for p in reversed(reached) if p.updates <= updates and p.seconds <= seconds), None)
+
+
+def curves_of(training: Dict[str, Any]) -> List[Point]:
+    """The points of a training in ``results.json``."""
+    return [Point(*point) for point in training["points"]]
+
+
+def speed(training: Dict[str, Any]) -> float:
+    """Tokens per second of the last run, from its second log entry on."""
+    found = [point for point in curves_of(training) if point.split == "train"]
+    found = [point for point in found if point.updates > training["runs"][-1]["from_update"]]
+    if len(found) < 2:
+        return 0.0
+    first, end = found[0], found[-1]
+    return (end.updates - first.updates) * training["tokens_per_update"] / max(end.seconds - first.seconds, 0.01)
+
+
+def number(value: Optional[float], form: str = "{:,.0f}") -> str:
+    """For a table; a dash where there is none."""
+    return "–" if not value else form.format(value)
+
+
+def table(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, float]) -> List[str]:
+    """What both models of a task have reached."""
+    found = {model: curves_of(training) for model, training in trainings.items()}
+    validated = [{point.updates for point in curve if point.split == "valid"} for curve in found.values()]
+    both = len(MODELS) == len(validated) and all(validated)
+    updates = max(set.intersection(*validated), default=0) if both else 0
+    seconds = min(last(curve).seconds for curve in found.values()) if both else 0
+    both = f"both after {number(updates)} updates | both after {number(seconds)} s"
+    lines = [
+        f"| | parameters | updates | tokens | training, s | tokens/s | {task.unit} | {both} | the paper's |",
+        "|---|" + "---:|" * 9,
+    ]
+    for model, training in trainings.items():
+        end = last(found[model])
+        shown = [end, last(found[model], updates=updates), last(found[model], seconds=seconds)]
+        values = [number(point and point.value, "{:.3f}" if task.metric == "loss" else "{:.1f}") for point in shown]
+        reached = [training["parameters"], end and end.updates, end and end.updates * training["tokens_per_update"]]
+        cells = [*map(number, [*reached, end and end.seconds, speed(training)]), *values]
+        lines.append(f"| {MODELS[model]} | {' | '.join(cells)} | {number(papers.get(model), '{:g}')} |")
+    return lines
+
+
+def section(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, float]) -> str:
+    """A task's part of the page."""
+    parts = [f"## {task.title}", task.about]
+    if task.changes:
+        changes = ", ".join(f"`--{name.replace('_', '-')} {value}`" for name, value in task.changes.items())
+        parts.append(f"Other than in the recipe: {changes}. {task.why}".strip())
+    parts.append("\n".join(table(task, trainings, papers)))
+    parts += [f"`{line}`" for training in trainings.values() for line in training["loops"]]
+    commands = [training["command"] for training in trainings.values()]
+    parts.append("```bash\n" + "\n".join(commands) + "\n```")
+    return "\n\n".join(parts)
+
+
+def page(about: Dict[str, str], tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, problems: List[str]) -> str:
+    """The page in Markdown.
+
+    Args:
+        about: ``device``, ``command``, ``versions``, ``commit``.
+        tasks: of all trainings.
+        state: ``cpu``, ``trainings`` by task and model, and ``benchmarks`` by title.
+        papers: figures by task and model.
+        problems: and what did not run.
+    """
+    parts = [
+        f"# The papers' own sizes: {about['device']}, {datetime.date.today()}",
+        f"Written by `{about['command']}`; {about['versions']}, commit {about['commit']}.",
+        TINY if state["cpu"] else INTRODUCTION,
+        "## Problems, fallbacks and what did not fit",
+        "\n".join(f"- {problem}" for problem in problems) or "None.",
+    ]
+    trained = {task.key: state["trainings"].get(task.key) for task in tasks}
+    if any(trained.values()):
+        parts += ["## Learning curves", "![Learning curves, by updates and by time](curves.png)"]
+        parts.append("Lines: training, with dropout. Points: validation. Dotted: the papers' figures.")
+    parts += [section(task, trained[task.key], papers.get(task.key, {})) for task in tasks if trained[task.key]]
+    for title, benchmark in state["benchmarks"].items():
+        parts += [f"## {title}", f"`{benchmark['command']}` ({benchmark['seconds']:.0f} s)"]
+        parts += [f"![{title}]({benchmark['figure']})"] if benchmark.get("figure") else []
+        parts.append(f"```\n{benchmark['shown']}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, path: Path) -> None:
+    """The curves of all tasks: by updates on the left, by time on the right."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from fb_fairseq.drawing import save_figure
+
+    tasks = [task for task in tasks if state["trainings"].get(task.key)]
+    if not tasks:
+        return
+    figure, rows = pyplot.subplots(len(tasks), 2, figsize=(10, 3.2 * len(tasks)), squeeze=False, sharey="row")
+    for task, row in zip(tasks, rows):
+        for model, training in state["trainings"][task.key].items():
+            found = curves_of(training)
+            for axes, field in zip(row, ("updates", "seconds")):
+                for split, style in (
+                    ("train", dict(alpha=0.4, linewidth=1)),
+                    ("valid", dict(marker="o", markersize=3)),
+                ):
+                    chosen = [point for point in found if point.split == split]
+                    if split == "valid":
+                        style["label"] = MODELS[model]
+                    xs, ys = [getattr(point, field) for point in chosen], [point.value for point in chosen]
+                    axes.plot(xs, ys, color=COLORS[model], **style)
+                figures = papers.get(task.key, {})
+                if figures.get(model):
+                    axes.axhline(figures[model], color=COLORS[model], linestyle=":", linewidth=1)
+        row[0].set(title=task.title, xlabel="updates", ylabel=task.unit)
+        row[1].set(title=task.title, xlabel="seconds of training")
+        row[0].legend(frameon=False)
+        for axes in row:
+            axes.grid(alpha=0.3)
+    save_figure(figure, str(path))
