@@ -13,7 +13,7 @@ import torch
 
 from fb_fairseq.benchmark.measure import seconds, table
 from fb_fairseq.benchmark.models import DTYPES, MODELS, Case, build_model
-from fb_fairseq.benchmark.options import add_number
+from fb_fairseq.benchmark.options import add_number, add_only, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.loops import LOOPS
@@ -63,6 +63,7 @@ class Decoding(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
+    add_only(parser)
     parser.add_argument(
         "--storage",
         nargs="+",
@@ -82,12 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: Dict[str, Decoding] = {}
-    for name, case in cases_on(args.device).items():
+    for name, case in only(cases_on(args.device), args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:
             results[f"{name}, {storage}"] = Decoding(count_parameters(model), decode(model, storage, args))
-    stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS else None
+    stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
         results[STOCK_NAME] = Decoding(count_parameters(stock), decode_stock(stock.eval(), args))
     print_results(results, args.batch_size)

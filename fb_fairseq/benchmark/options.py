@@ -1,10 +1,12 @@
 """Options that several benchmarks have in common."""
 
 import argparse
+from typing import Dict
 
 import torch
 
-from fb_fairseq.benchmark.models import DTYPES
+from fb_fairseq.benchmark.models import DTYPES, Case
+from fb_fairseq.errors import UserError
 
 
 def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
@@ -51,6 +53,22 @@ def add_only(parser: argparse.ArgumentParser) -> None:
     """Add ``--only``, for benchmarks of the step loops."""
     text = "measure these, and the Transformer, instead of all, such as: fused 'graph, Triton' auto"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
+
+
+def only(cases: Dict[str, Case], args: argparse.Namespace) -> Dict[str, Case]:
+    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option.
+
+    Raises:
+        UserError: there is no such case.
+    """
+    if not args.only:
+        return cases
+    unknown = [name for name in args.only if name not in cases]
+    if unknown:
+        raise UserError(
+            f"--only {unknown[0]!r}: not measured on {args.device}; choose from {', '.join(map(repr, cases))}"
+        )
+    return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
 
 
 def add_repeats(parser: argparse.ArgumentParser) -> None:

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from fb_fairseq.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
 from fb_fairseq.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
-from fb_fairseq.benchmark.options import add_block, add_only, add_repeats
+from fb_fairseq.benchmark.options import add_block, add_only, add_repeats, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
-from fb_fairseq.errors import UserError
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.loops import LOOPS
 from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, REFERENCE
@@ -79,22 +78,6 @@ def cases_on(device: str) -> Dict[str, Case]:
             options = {"step_loop": loop.name, "step_loop_recompute": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
     return {**cases, **OTHER_MODELS}
-
-
-def only(cases: Dict[str, Case], args: argparse.Namespace) -> Dict[str, Case]:
-    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option.
-
-    Raises:
-        UserError: there is no such case.
-    """
-    if not args.only:
-        return cases
-    unknown = [name for name in args.only if name not in cases]
-    if unknown:
-        raise UserError(
-            f"--only {unknown[0]!r}: not measured on {args.device}; choose from {', '.join(map(repr, cases))}"
-        )
-    return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
 
 
 def run(args: argparse.Namespace) -> dict:

@@ -37,7 +37,7 @@ def test_tables():
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_shared_memory(capability):
-    """Half of it, so that two programs fit, or of whole rows three quarters where there are few programs; where one piece
+    """Half of it, so that two programs fit; of whole rows three quarters, where there are few programs. Where one piece
     takes more, there is one piece at a time."""
     gpu = Gpu(capability)
     kinds = [(False, False), (True, False), (True, True)]
