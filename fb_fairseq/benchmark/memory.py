@@ -9,7 +9,7 @@ import argparse
 
 from fb_fairseq.benchmark.measure import peak_bytes, progress, table
 from fb_fairseq.benchmark.models import Case
-from fb_fairseq.benchmark.options import add_block, add_only
+from fb_fairseq.benchmark.options import add_block, add_only, only
 from fb_fairseq.benchmark.train import cases_on, training_step
 from fb_fairseq.ops.feedback.loops import LOOPS
 
