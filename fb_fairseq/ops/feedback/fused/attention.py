@@ -13,7 +13,7 @@ NO_SCORE = tl.constexpr(-1e30)  # span masks at or below it are out of reach
 ROWS = tl.constexpr(16)  # the least that a product on tensor cores takes
 
 # Triton compiles a kernel again for each pattern of values that are divisible by 16. These change from step to step.
-CHANGING = ["n", "first", "slots", "d_scores", "kept_out"]
+CHANGING = ["n", "first", "slots", "S", "keep_row", "pad_row", "d_scores", "kept_out"]
 
 
 @triton.jit
