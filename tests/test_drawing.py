@@ -27,7 +27,7 @@ from fb_fairseq.reproduction.experiments.figures import (
 from fb_fairseq.reproduction.rl.plot import draw_rewards
 from tests.conftest import REPOSITORY
 
-matplotlib = pytest.importorskip("matplotlib")
+style = pytest.importorskip("matplotlib.style")
 Image = pytest.importorskip("PIL.Image")
 
 MAKE_FIGURES = REPOSITORY / "docs/make_figures.py"
@@ -35,6 +35,7 @@ FIGURES = runpy.run_path(str(MAKE_FIGURES))["FIGURES"]
 PICTURES = sorted(path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/figures/*.png"))
 CODE = [*(REPOSITORY / "fb_fairseq").rglob("*.py"), *(REPOSITORY / "examples").rglob("*.py"), MAKE_FIGURES]
 PIXELS = round(drawing.WIDTH * drawing.DPI)
+PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST = 100_000  # bytes of a picture
 SMALLEST_WIDTH = 700  # of the pictures from before there was a style, whose runs' logs are not kept
 CURVE = [(1, 2.0), (20, 1.0)]
@@ -166,7 +167,7 @@ def test_axes_have_labels(name):
     """And the legend does not hide data, alone or beside another panel; no text is too small to be read."""
     draw, labels = DRAWN[name]
     for number in 1, 2:
-        with matplotlib.style.context(["default", drawing.STYLE]):
+        with style.context(["default", drawing.STYLE]):
             figure = build_figure([Panel(draw)] * number)
             figure.draw_without_rendering()
         axes = figure.axes[0]
@@ -257,14 +258,13 @@ def test_pictures(path):
     assert {rgb.getpixel(place) for place in edges} == {(255, 255, 255)}
 
 
-def test_figures_are_those_of_the_results(tmp_path, monkeypatch):
+def test_figures_are_those_of_the_results(tmp_path):
     """``docs/make_figures.py`` draws the same pictures."""
     pinned = (REPOSITORY / "examples/constraints/python3.10.txt").read_text().split()
-    for package in "matplotlib", "PIL":
-        version = importlib.import_module(package).__version__
-        if f"{package.replace('PIL', 'pillow')}=={version}" not in pinned:
-            pytest.skip(f"{package} {version} may draw differently")
+    versions = {f"{name}=={importlib.import_module(module).__version__}" for name, module in PACKAGES.items()}
     runpy.run_path(str(MAKE_FIGURES))["main"](tmp_path)
     for name in FIGURES:
         old, new = (Image.open(folder / name).convert("RGB") for folder in (REPOSITORY, tmp_path))
-        assert old.tobytes() == new.tobytes(), f"{name}: run python docs/make_figures.py"
+        assert old.size == new.size
+        # (Other versions may place letters differently.)
+        assert old.tobytes() == new.tobytes() or not versions <= set(pinned), f"{name}: run python docs/make_figures.py"
