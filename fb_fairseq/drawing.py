@@ -60,6 +60,7 @@ STYLE: Dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), WHITE),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "axes.prop_cycle": f"cycler(color={list(CYCLE)})",
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": GRID,
@@ -93,7 +94,7 @@ def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
     """
     from matplotlib import style
 
-    with style.context(["default", {**STYLE, "axes.prop_cycle": _cycle()}]):
+    with style.context(["default", STYLE]):
         figure = build_figure(panels, title)
         with atomic_write(path) as temporary:
             kind = _extension(path)
@@ -186,12 +187,6 @@ def _write_png(figure, path: str) -> None:
         figure.savefig(buffer, dpi=DPI, format="png")
         image = Image.open(buffer).convert("RGB")
     image.quantize(PNG_COLORS, dither=Image.Dither.NONE).save(path, "PNG", optimize=True, dpi=(DPI, DPI))
-
-
-def _cycle():
-    from cycler import cycler
-
-    return cycler(color=CYCLE)
 
 
 def model_name(model: str) -> str:
