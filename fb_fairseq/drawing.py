@@ -45,7 +45,7 @@ MODEL_NAMES = {
     "all_attention_lm": "all-attention",
 }
 LIGHTEST = 0.55  # how much white is in the last of several colours of one model
-MARKERS = "os^Dv"
+MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
 DARK_CELL = 0.6  # cells below this part of the scale are dark
 STYLE: Dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
@@ -70,6 +70,12 @@ STYLE: Dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
     "image.cmap": "viridis",
     **dict.fromkeys(("figure.constrained_layout.w_pad", "figure.constrained_layout.h_pad"), 0.1),
 }
+
+
+class Shade(str):
+    """A colour, and its place among those of the same model."""
+
+    place = 0
 
 
 class Panel(NamedTuple):
@@ -200,18 +206,27 @@ def model_color(name: str) -> str:
     return next((color for word, color in MODEL_COLORS.items() if word in text), "")
 
 
-def colors(names: Iterable[str]) -> Dict[str, str]:
+def colors(names: Iterable[str]) -> Dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
-    Of several lines of the same model, the later ones are lighter. Other names get the colours that are left.
+    Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
+    dashed or dotted. Other names get the colours that are left.
     """
     bases: Dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
     alike: Dict[str, List[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
-    lighter = {name: alike[base].index(name) / max(1, len(alike[base]) - 1) for name, base in bases.items()}
-    return {name: tint(base, LIGHTEST * lighter[name]) for name, base in bases.items()}
+    shades = {}
+    for name, base in bases.items():
+        place, last = alike[base].index(name), len(alike[base]) - 1
+        shades[name] = Shade(tint(base, LIGHTEST * place / max(1, last)))
+        shades[name].place = place
+    return shades
+
+
+def _line(color: str) -> str:
+    return LINES[getattr(color, "place", 0) % len(LINES)]
 
 
 def tint(color: str, white: float) -> str:
@@ -238,14 +253,15 @@ def draw_band(axes, xs: List[float], values: List[List[float]], label: str, colo
         label: name of the line in the legend.
         color: of line and band.
     """
-    axes.plot(xs, list(map(mean, values)), label=label, color=color)
+    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
 def draw_points(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
     """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
     means, around = mean_and_range(values)
-    axes.errorbar(xs, means, around, label=label, color=color, marker=MARKERS[len(axes.containers) % len(MARKERS)])
+    marker = MARKERS[len(axes.containers) % len(MARKERS)]
+    axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=_line(color))
 
 
 def draw_names(axes, values: Dict[str, List[float]], colors: Sequence[str]) -> None:

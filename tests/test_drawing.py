@@ -1,6 +1,7 @@
 """Figures: one style for all of them, axes that say what they show, and pictures that a README can show."""
 
 import ast
+import functools
 import importlib
 import runpy
 from functools import partial
@@ -14,7 +15,7 @@ from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import NamedCurves
 from fb_fairseq.commands.plot.positions import PositionCounts
-from fb_fairseq.drawing import Panel, build_figure, colors, draw_figure
+from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.recipes.figures import against
 from fb_fairseq.recipes.results import grouped
 from fb_fairseq.reproduction.experiments.figures import (
@@ -146,6 +147,7 @@ DRAWN = {
 DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
 
 
+@functools.lru_cache(maxsize=None)
 def trees():
     """The syntax of all modules that may draw."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.stem != "drawing"}
@@ -215,8 +217,17 @@ def test_a_model_has_its_color_in_all_figures():
     assert colors(["all-attn", "all-attention"])["all-attn"] == drawing.PURPLE
     shades = list(colors([f"Feedback, {n} layers" for n in range(4)]).values())
     assert shades[0] == drawing.BLUE and len(set(shades)) == 4
+    lines = draw_lines(colors(["Feedback", "Feedback, fine-tuned", "LSTM"]))
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
     others = [f"run{i}" for i in range(20)]
     assert len(set(colors(others).values())) == 20
+
+
+def draw_lines(color):
+    (axes,) = build_figure(
+        [Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])]
+    ).axes
+    return axes.lines
 
 
 def test_panels_stand_in_rows(tmp_path):
