@@ -1,136 +1,205 @@
-"""Draw the figures of the pages: docs/figures/*.png.
+"""Draw the figures of the pages: docs/figures/*.png, and those of examples/figures/ whose results are in
+examples/results/. (The others are learning curves; their runs' logs are not kept.)
 
-python docs/make_figures.py
+python docs/make_figures.py [FOLDER]
+
+With FOLDER, they are written there.
 """
 
+import json
 import pathlib
+import re
+import sys
+from functools import partial
+from typing import Dict, List
 
-from matplotlib import pyplot
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from fb_fairseq.drawing import save_figure
+from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
+from fb_fairseq.recipes.figures import against
+from fb_fairseq.recipes.results import Group, grouped, read_runs
+from fb_fairseq.reproduction.experiments.figures import (
+    memory_composition,
+    persistent_memory,
+    reinforcement_learning,
+    state_tracking,
+)
 
-FOLDER = pathlib.Path(__file__).with_name("figures")
-LAYER, NOW, MEMORY, FAINT, INK = "#dbe4f0", "#8fb4e3", "#f3a35c", "#eef1f5", "#2b2f36"
+REPOSITORY = pathlib.Path(__file__).parents[1]
+RESULTS = REPOSITORY / "examples/results"
+LAYER, NOW, MEMORY = tint(GREY, 0.85), tint(GREY, 0.55), tint(BLUE, 0.6)
+STREAMS = (tint(GREY, 0.85), tint(GREY, 0.7), tint(GREY, 0.55))
 LAYERS, STEPS = 3, 4
 
 
-def _axes(width: float, height: float, columns: int = 1):
-    figure, axes = pyplot.subplots(1, columns, figsize=(width, height), squeeze=False)
-    for each in axes[0]:
-        each.set_aspect("equal")
-        each.axis("off")
-    return figure, axes[0]
-
-
-def _box(axes, x, y, width, height, color, text="", **style):
+def _box(axes, x, y, width, height, color, text=""):
     shape = FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08")
-    shape.set(facecolor=color, edgecolor=INK, linewidth=0.8, **style)
+    shape.set(facecolor=color, edgecolor=INK, linewidth=0.8)
     axes.add_patch(shape)
-    axes.text(x, y, text, ha="center", va="center", fontsize=10, color=INK)
+    axes.text(x, y, text, ha="center", va="center")
 
 
-def _arrow(axes, start, end, bend=0.0, color=INK, width=1.1):
-    style = {"connectionstyle": f"arc3,rad={bend}", "arrowstyle": "-|>", "mutation_scale": 9}
-    axes.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, shrinkA=0, shrinkB=0, **style))
+def _arrow(axes, start, end, bend=0.0, color=INK, width=1.1, style="-|>"):
+    shape = {"connectionstyle": f"arc3,rad={bend}", "arrowstyle": style, "mutation_scale": 9}
+    axes.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, shrinkA=0, shrinkB=0, **shape))
 
 
 def _columns(axes, title: str) -> None:
     """Layers of the steps t-3 … t, the inputs below them."""
+    axes.set_aspect("equal")
+    axes.axis("off")
     for step in range(STEPS):
         now = step == STEPS - 1
         for layer in range(LAYERS):
-            _box(axes, 1.7 * step, 1.15 * layer, 0.95, 0.5, NOW if now else LAYER, f"layer {layer + 1}")
+            _box(axes, 1.7 * step, 1.15 * layer, 1.1, 0.5, NOW if now else LAYER, f"layer {layer + 1}")
             if layer:
                 _arrow(axes, (1.7 * step, 1.15 * layer - 0.9), (1.7 * step, 1.15 * layer - 0.25))
         past = STEPS - 1 - step
-        axes.text(1.7 * step, -1.0, "$x_t$" if now else f"$x_{{t-{past}}}$", ha="center", va="center", fontsize=12)
+        axes.text(1.7 * step, -1.0, "$x_t$" if now else f"$x_{{t-{past}}}$", ha="center", va="center")
         _arrow(axes, (1.7 * step, -0.8), (1.7 * step, -0.25))
-    axes.set_title(title, fontsize=12, color=INK, pad=8)
-    axes.set_xlim(-0.6, 1.7 * STEPS - 0.9)
-    axes.set_ylim(-1.3, 4.2)
+    axes.set_title(title)
+    axes.set_anchor("S")
+    axes.set_xlim(-0.6, 1.7 * STEPS - 1.05)
+    axes.set_ylim(-1.2, 3.9)
 
 
-def draw_idea():
-    """What a step attends to in a Transformer and in a Feedback Transformer (v3 Figure 2)."""
-    figure, (left, right) = _axes(10.5, 4.5, columns=2)
+def draw_transformer(axes) -> None:
+    """What a step attends to in a Transformer (v3 Figure 2)."""
+    _columns(axes, "Transformer: each layer attends to\nits own past inputs")
     now = 1.7 * (STEPS - 1)
-
-    _columns(left, "Transformer: each layer attends to its own past inputs")
     for layer in range(LAYERS):
         for step in range(STEPS - 1):
             # From the top of the layer's box over those between.
             bend = -0.16 - 0.05 * (STEPS - 2 - step)
             start, end = (1.7 * step + 0.2, 1.15 * layer + 0.25), (now - 0.3, 1.15 * layer + 0.25)
-            _arrow(left, start, end, bend, "#4a76b8")
+            _arrow(axes, start, end, bend, VERMILLION)
 
-    _columns(right, "Feedback Transformer: all layers attend to one memory")
+
+def draw_feedback(axes) -> None:
+    """What a step attends to in a Feedback Transformer (v3 Figure 2)."""
+    _columns(axes, "Feedback Transformer: all layers attend to\none memory of each step")
+    now = 1.7 * (STEPS - 1)
     for step in range(STEPS - 1):
         past = STEPS - 1 - step
-        _box(right, 1.7 * step, 3.55, 0.95, 0.5, MEMORY, f"$m_{{t-{past}}}$")
+        _box(axes, 1.7 * step, 3.55, 1.1, 0.5, MEMORY, f"$m_{{t-{past}}}$")
         for layer in range(-1, LAYERS):  # the embedding, then the layers
-            start = (1.7 * step + 0.475, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
-            _arrow(right, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.04 * (LAYERS - layer), "#c06a1b", 0.9)
+            start = (1.7 * step + 0.55, 1.15 * layer + 0.1) if layer >= 0 else (1.7 * step + 0.35, -0.95)
+            _arrow(axes, start, (1.7 * step + 0.3, 3.3), 0.12 + 0.04 * (LAYERS - layer), BLUE, 0.9)
     rail = 1.7 * (STEPS - 2) + 0.95  # the memories are read along one line beside the current step
-    right.plot([0.475, rail], [3.55, 3.55], color="#c06a1b", linewidth=1.6, zorder=0)
-    right.plot([rail, rail], [0.0, 3.55], color="#c06a1b", linewidth=1.6)
+    axes.plot([0.55, rail], [3.55, 3.55], color=BLUE, linewidth=1.6, zorder=0)
+    axes.plot([rail, rail], [0.0, 3.55], color=BLUE, linewidth=1.6)
     for layer in range(LAYERS):
-        _arrow(right, (rail, 1.15 * layer), (now - 0.475, 1.15 * layer), 0, "#c06a1b", 1.6)
-    figure.subplots_adjust(wspace=0.05)
-    return figure
+        _arrow(axes, (rail, 1.15 * layer), (now - 0.55, 1.15 * layer), 0, BLUE, 1.6)
 
 
-def draw_streams():
+def draw_streams(axes) -> None:
     """A corpus cut into streams, which are read in blocks: what is carried, and where gradients stop."""
-    figure, (axes,) = _axes(10.5, 3.6)
-    streams, blocks, width, height, gap = 3, 4, 2.9, 0.55, 0.25
-    axes.text(0, 2.95, "corpus", fontsize=11, va="bottom", color=INK)
-    for stream, color in enumerate(("#cfe0f5", "#d8ecd3", "#f7e2c8")):
-        part = blocks * width / streams
-        axes.add_patch(Rectangle((stream * part, 2.4), part, 0.45, facecolor=color, edgecolor=INK, linewidth=0.8))
-        axes.text((stream + 0.5) * part, 2.62, f"stream {stream + 1}", ha="center", va="center", fontsize=9.5)
-        y = 1.2 - stream * (height + gap)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    blocks, width, height, gap = 4, 2.9, 0.6, 0.25
+    axes.text(-0.15, 2.62, "corpus", ha="right", va="center")
+    for stream, color in enumerate(STREAMS):
+        part = blocks * width / len(STREAMS)
+        axes.add_patch(Rectangle((stream * part, 2.35), part, 0.55, facecolor=color, edgecolor=INK, linewidth=0.8))
+        axes.text((stream + 0.5) * part, 2.62, f"stream {stream + 1}", ha="center", va="center")
+        y = 1.0 - stream * (height + gap)
         for block in range(blocks):
             current = block == 2
-            axes.add_patch(
-                Rectangle(
-                    (block * width, y),
-                    width,
-                    height,
-                    facecolor=color if block <= 2 else "white",
-                    edgecolor=INK,
-                    linewidth=2.0 if current else 0.8,
-                    zorder=3 if current else 2,
-                )
-            )
-        axes.text(-0.15, y + height / 2, f"stream {stream + 1}", ha="right", va="center", fontsize=9.5)
-        axes.add_patch(
-            Rectangle((0.6 * width, y), 1.4 * width, height, facecolor=MEMORY, alpha=0.55, linewidth=0, zorder=2.5)
-        )
-    bottom = 1.2 - 2 * (height + gap)
+            shape = Rectangle((block * width, y), width, height, facecolor=color if block <= 2 else WHITE)
+            shape.set(edgecolor=INK, linewidth=2.0 if current else 0.8, zorder=3 if current else 2)
+            axes.add_patch(shape)
+        axes.text(-0.15, y + height / 2, f"stream {stream + 1}", ha="right", va="center")
+        carried = Rectangle((0.6 * width, y + 0.03), 1.4 * width, height - 0.06, facecolor=MEMORY, zorder=2.5)
+        axes.add_patch(carried)
+    bottom = 1.0 - 2 * (height + gap) - 0.2
     for block in range(blocks):
         label = "current block" if block == 2 else f"block {block + 1}"
-        axes.text((block + 0.5) * width, 1.2 + height + 0.12, label, ha="center", fontsize=9.5, color=INK)
-    axes.annotate(
-        "",
-        (0.6 * width, bottom - 0.22),
-        (2 * width, bottom - 0.22),
-        arrowprops={"arrowstyle": "<->", "color": "#c06a1b"},
-    )
-    memory = "carried memory: attention span S\n(values only: no gradient)"
-    axes.text(1.3 * width, bottom - 0.34, memory, ha="center", va="top", fontsize=9.5, color="#a35510")
-    axes.annotate(
-        "", (2 * width, bottom - 0.22), (3 * width, bottom - 0.22), arrowprops={"arrowstyle": "<->", "color": INK}
-    )
-    block_text = "block of M steps:\ngradients reach back to its start"
-    axes.text(2.5 * width, bottom - 0.34, block_text, ha="center", va="top", fontsize=9.5, color=INK)
-    axes.set_xlim(-1.3, blocks * width + 0.1)
-    axes.set_ylim(bottom - 1.15, 3.35)
-    return figure
+        axes.text((block + 0.5) * width, 1.0 + height + 0.15, label, ha="center")
+    for start, end, color, text in (
+        (0.6, 2.0, BLUE, "carried memory: span S\n(values only: no gradient)"),
+        (2.0, 3.0, INK, "block of M steps: gradients\nreach back to its start"),
+    ):
+        _arrow(axes, (start * width, bottom), (end * width, bottom), color=color, style="<->")
+        axes.text((start + end) / 2 * width, bottom - 0.15, text, ha="center", va="top", color=color)
+    axes.set_xlim(-1.5, blocks * width + 0.05)
+    axes.set_ylim(bottom - 0.9, 3.0)
+
+
+def word_problem() -> List[Panel]:
+    """Accuracy by position on A5."""
+    runs = json.loads((RESULTS / "state_tracking/A5/results.json").read_text())["all"]
+    return [Panel(partial(state_tracking.draw_accuracy, results=state_tracking.best_results(runs)))]
+
+
+def char_ptb_depth() -> List[Panel]:
+    """Bits per character against depth, with each model's learning rate of the table; the one-layer all-attention
+    network is far above."""
+
+    def of(folder: str, attention: bool) -> List[Group]:
+        groups = grouped(read_runs(str(RESULTS / folder)))
+        return [group for group in groups if (group.identity["model"] == "all_attention_lm") == attention]
+
+    groups = of("char_ptb_learning_rate_0.004", False)
+    groups += [group for group in of("char_ptb", True) if group.identity["layers"] > 1]
+    return against.panels(groups, "layers", ["test_bits_per_token"])
+
+
+def multi30k_depth() -> List[Panel]:
+    """BLEU and loss against the decoder's depth, of the models trained from scratch."""
+    groups = grouped(read_runs(str(RESULTS / "multi30k")))
+    trained = [group for group in groups if group.identity["model"] != "initialised"]
+    return against.panels(trained, "layers", ["sacrebleu", "dev_nll"])
+
+
+def corridor() -> List[Panel]:
+    """Success against span."""
+    runs = json.loads((RESULTS / "corridor/results.json").read_text())["all"]
+    results = reinforcement_learning.by_setting(runs)
+    return [Panel(partial(reinforcement_learning.draw_memory, results=results))]
+
+
+def compositions() -> List[Panel]:
+    """Accuracy and bits per character by memory composition."""
+    layers = 2
+    walked: Dict[str, List[float]] = {}
+    for group in grouped(read_runs(str(RESULTS / "memory_composition_walk"))):
+        walked[str(group.identity["model"])] = group.values("accuracy")
+    runs = grouped(read_runs(str(RESULTS / "memory_composition_ptb")))
+    return memory_composition.panels(walked, memory_composition.bits_per_character(runs, layers))
+
+
+def persistent_vectors() -> List[Panel]:
+    """Best validation of each model, from the page's table."""
+    page = (RESULTS / "all-attention.md").read_text(encoding="utf-8")
+    best = {}
+    for name, bits in re.findall(r"^\| (.*?) \| [\d.]+M \| .*? \(([\d.]+)\) \|$", page, re.MULTILINE):
+        *_, size, variant = re.fullmatch(r"(Transformer)?.*?(?:N = ([\d,]+))?(?:, ([\w-]+))?", name).groups()
+        model = (
+            variant.lower() if size and variant else f"N{size.replace(',', '')}" if size else "relative_transformer_lm"
+        )
+        best[model] = [float(bits)]
+    return persistent_memory.panels(best, "N512")
+
+
+FIGURES = {
+    "docs/figures/idea.png": lambda: [Panel(draw_transformer, size=(0, 3.9)), Panel(draw_feedback, size=(0, 3.9))],
+    "docs/figures/streams.png": lambda: [Panel(draw_streams, size=(0, 3.1))],
+    "examples/figures/char_ptb_depth.png": char_ptb_depth,
+    "examples/figures/corridor_small.png": corridor,
+    "examples/figures/memory_composition_small.png": compositions,
+    "examples/figures/multi30k_depth.png": multi30k_depth,
+    "examples/figures/persistent_memory_small.png": persistent_vectors,
+    "examples/figures/word_problem_A5.png": word_problem,
+}
+
+
+def main(folder: pathlib.Path) -> None:
+    """Draw all of ``FIGURES`` below a folder."""
+    for name, panels in FIGURES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        draw_figure(str(folder / name), panels())
+        print(f"Wrote {folder / name}")
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name, draw in (("idea", draw_idea), ("streams", draw_streams)):
-        save_figure(draw(), str(FOLDER / f"{name}.png"))
-        print(f"Wrote {FOLDER / name}.png")
+    main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY)

@@ -27,7 +27,7 @@ Modules beside them:
     checksums.py      checksums of data and exported models
     byte_codec.py     text as a sequence of bytes
     hardware.py       the names of processors
-    drawing.py        helpers for figures
+    drawing.py        the style of all figures
 """
 
 import importlib

@@ -1,13 +1,246 @@
-"""Helpers for figures: the mean and range of several runs, and saving."""
+"""The style of all figures. Code that draws says what is on each panel; how it looks is said here.
 
+    draw_figure("accuracy.png", [Panel(partial(draw_accuracy, runs=runs))])
+
+A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
+no colour of text is legible on both light and dark pages. Legends stand outside of the data.
+"""
+
+import io
 import os
 from statistics import mean
-from typing import List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
 
-DPI = 120  # of saved figures
+WIDTH = 8.3  # of a figure, in inches; an inch is 100 pixels of the page
+DPI = 200
+HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
+PNG_COLORS = 256
+SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
+COLUMNS = 2  # panels beside each other
+LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.2, 0.078, 0.5  # inches: a line of a legend, a letter, a line's sample
+SHORT_LABEL, FEW_LABELS = 28, 14  # a legend that fits beside a panel
+
+# Colours that can be told apart with colour-blindness (most are Okabe's and Ito's), and dark enough for lines on white.
+BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY = "#0072b2", "#d55e00", "#009e73", "#aa3377", "#e69f00", "#56b4e9"
+INDIGO, GREY, INK, GRID, WHITE = "#332288", "#777777", "#24292f", "#e3e6ea", "#ffffff"
+CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY, GREY, INDIGO)
+# The colours of models, by what occurs in their names; the first counts.
+MODEL_COLORS = {
+    "all-att": PURPLE,
+    "feedback": BLUE,
+    "deltanet": AMBER,
+    "rwkv": SKY,
+    "xlstm": GREY,
+    "mamba": INDIGO,
+    "lstm": GREEN,
+    "transformer": VERMILLION,
+}
+MODEL_NAMES = {
+    **dict.fromkeys(("feedback_transformer_lm", "feedback"), "Feedback Transformer"),
+    **dict.fromkeys(("relative_transformer_lm", "transformer"), "Transformer"),
+    **dict.fromkeys(("streaming_lstm_lm", "lstm"), "LSTM"),
+    "all_attention_lm": "all-attention",
+}
+LIGHTEST = 0.55  # how much white is in the last of several colours of one model
+MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
+ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
+DARK_CELL = 0.6  # cells below this part of the scale are dark
+STYLE: Dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "axes.titlesize": 10.5,
+    "figure.titlesize": 11.5,
+    "legend.fontsize": 9.5,
+    "legend.title_fontsize": 10.5,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), WHITE),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "axes.prop_cycle": f"cycler(color={list(CYCLE)})",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "errorbar.capsize": 3,
+    "image.cmap": "viridis",
+    **dict.fromkeys(("figure.constrained_layout.w_pad", "figure.constrained_layout.h_pad"), 0.1),
+}
+
+
+class Shade(str):
+    """A colour, and its place among those of the same model."""
+
+    place = 0
+
+
+class Panel(NamedTuple):
+    """A panel of a figure.
+
+    Attributes:
+        draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
+        wide: whether it takes all of the figure's width; else two stand side by side.
+        size: width and height in inches; 0 for the usual ones.
+    """
+
+    draw: Callable
+    wide: bool = False
+    size: Tuple[float, float] = (0, 0)
+
+
+def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
+    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    from matplotlib import style
+
+    with style.context(["default", STYLE]):
+        figure = build_figure(panels, title)
+        with atomic_write(path) as temporary:
+            kind = _extension(path)
+            if kind == "png":
+                _write_png(figure, temporary)
+            else:
+                figure.savefig(temporary, format=kind)
+
+
+def build_figure(panels: Sequence[Panel], title: str = ""):
+    """The matplotlib figure of ``draw_figure``, in whatever style is set."""
+    from matplotlib.figure import Figure
+
+    rows: List[List[Panel]] = []
+    for panel in panels:
+        if panel.wide or not rows or len(rows[-1]) == COLUMNS or rows[-1][0].wide:
+            rows.append([])
+        rows[-1].append(panel)
+    figure = Figure(layout="constrained")
+    grid = figure.add_gridspec(len(rows), COLUMNS)
+    drawn = []
+    for r, row in enumerate(rows):
+        for c, panel in enumerate(row):
+            axes = figure.add_subplot(grid[r, c] if len(row) > 1 else grid[r, :])
+            panel.draw(axes)
+            _tidy(axes)
+            drawn.append((r, axes))
+    heights = [max(panel.size[1] or (HEIGHT_OF_ALL if len(row) == 1 else HEIGHT) for panel in row) for row in rows]
+    width = max(WIDTH, *(panel.size[0] for panel in panels))
+    above = _place_legends(figure, [axes for _, axes in drawn], [len(rows[r]) == 1 for r, _ in drawn], width)
+    for r, height in enumerate(list(heights)):
+        heights[r] = height + max(more for (other, _), more in zip(drawn, above[1:]) if other == r)
+    grid.set_height_ratios(heights)
+    figure.set_size_inches(width, sum(heights) + above[0] + (0.3 if title else 0))
+    if title:
+        figure.suptitle(plain(title))
+    return figure
+
+
+def _place_legends(figure, all_axes: list, alone: List[bool], width: float) -> List[float]:
+    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel.
+
+    Returns:
+        The inches that they take above the figure, and above each panel.
+    """
+    entries = [axes.get_legend_handles_labels() for axes in all_axes]
+    labels = [names for _, names in entries]
+    if len(all_axes) > 1 and labels[0] and all(names == labels[0] for names in labels):
+        columns = _legend_columns(labels[0], width)
+        figure.legend(*entries[0], loc="outside upper left", ncol=columns)
+        return [-(-len(labels[0]) // columns) * LEGEND_LINE] + [0.0] * len(all_axes)
+    above = [0.0]
+    for axes, names, is_alone in zip(all_axes, labels, alone):
+        above.append(0.0)
+        if not names:
+            continue
+        if is_alone and max(map(len, names)) <= SHORT_LABEL and len(names) <= FEW_LABELS:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+            continue
+        columns = _legend_columns(names, width if is_alone else width / COLUMNS)
+        title = axes.get_title()
+        axes.set_title("")
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=columns, title=title or None, alignment="left",
+            borderaxespad=0.2,
+        )  # fmt: skip
+        above[-1] = -(-len(names) // columns) * LEGEND_LINE + (LEGEND_LINE if title else 0)
+    return above
+
+
+def _legend_columns(labels: List[str], width: float) -> int:
+    """How many columns of a legend fit into a panel or figure of this width; the axis takes some of it."""
+    return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
+
+
+def _tidy(axes) -> None:
+    """No grid over images, and none between bars."""
+    if axes.images:
+        axes.grid(False)
+        axes.spines[:].set_visible(True)
+    elif axes.patches:
+        axes.grid(False, axis="x")
+
+
+def _write_png(figure, path: str) -> None:
+    """With a palette, and so small enough for a repository."""
+    from PIL import Image
+
+    with io.BytesIO() as buffer:
+        figure.savefig(buffer, dpi=DPI, format="png")
+        image = Image.open(buffer).convert("RGB")
+    image.quantize(PNG_COLORS, dither=Image.Dither.NONE).save(path, "PNG", optimize=True, dpi=(DPI, DPI))
+
+
+def model_name(model: str) -> str:
+    """The name of a model in figures and tables, for its name in programs."""
+    return MODEL_NAMES.get(model, model)
+
+
+def model_color(name: str) -> str:
+    """The colour of the model whose name or label this is; empty if it is none of ``MODEL_COLORS``."""
+    text = name.lower().replace("_", "-")
+    return next((color for word, color in MODEL_COLORS.items() if word in text), "")
+
+
+def colors(names: Iterable[str]) -> Dict[str, Shade]:
+    """The colours of lines by name, which begins with the model's: each model has its own in all figures.
+
+    Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
+    dashed or dotted. Other names get the colours that are left.
+    """
+    bases: Dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
+    free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
+    others = [name for name, color in bases.items() if not color]
+    bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
+    alike: Dict[str, List[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
+    shades = {}
+    for name, base in bases.items():
+        place, last = alike[base].index(name), len(alike[base]) - 1
+        shades[name] = Shade(tint(base, LIGHTEST * place / max(1, last)))
+        shades[name].place = place
+    return shades
+
+
+def _line(color: str) -> str:
+    return LINES[getattr(color, "place", 0) % len(LINES)]
+
+
+def tint(color: str, white: float) -> str:
+    """A colour with so much white in it, from 0 to 1."""
+    parts = [int(color[at : at + 2], 16) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
+
+
+def ordered_color(i: int, number: int):
+    """The i-th of ``number`` colours that go from dark to light."""
+    from matplotlib import colormaps
+
+    first, last = ORDERED_COLORS
+    return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
 
 
 def draw_band(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
@@ -18,10 +251,79 @@ def draw_band(axes, xs: List[float], values: List[List[float]], label: str, colo
         xs: positions on the x axis.
         values: for each x, the values of all runs.
         label: name of the line in the legend.
-        color: matplotlib colour of line and band.
+        color: of line and band.
     """
-    axes.plot(xs, list(map(mean, values)), label=label, color=color)
+    axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
+
+
+def draw_points(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
+    """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
+    means, around = mean_and_range(values)
+    marker = MARKERS[len(axes.containers) % len(MARKERS)]
+    axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=_line(color))
+
+
+def draw_names(axes, values: Dict[str, List[float]], colors: Sequence[str]) -> None:
+    """Draw a row for each name, from the top to the bottom: the mean as a point, and a bar as ``draw_points``."""
+    for row, (found, color) in enumerate(zip(values.values(), colors)):
+        means, around = mean_and_range([found])
+        axes.errorbar(means, [row], xerr=around, color=color, marker="o", markersize=6.5)
+    axes.locator_params(axis="x", nbins=4)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.5, -0.5)
+
+
+def draw_curve(axes, curve: Sequence[Tuple[float, float]], color: str, training: bool, continues: bool) -> None:
+    """Draw a learning curve: of training thin, of validation with points; what continues another one is dashed."""
+    axes.plot(*zip(*sorted(curve)), color=color, **_curve_style(training, continues))
+
+
+def _curve_style(training: bool, continues: bool) -> Dict[str, Any]:
+    style = {"alpha": 0.5, "linewidth": 1.0} if training else {"marker": "o"}
+    return {**style, "linestyle": "dashed" if continues else "solid"}
+
+
+def explain_curves(axes, colors: Dict[str, str], kinds: Dict[str, Tuple[bool, bool]]) -> None:
+    """Have the legend say whose colours these are, and what is thin, has points, or is dashed.
+
+    Args:
+        kinds: arguments ``training`` and ``continues`` of ``draw_curve``, by label.
+    """
+    for name, color in colors.items():
+        axes.plot([], [], color=color, label=name)
+    for name, kind in kinds.items():
+        axes.plot([], [], color=GREY, label=name, **_curve_style(*kind))
+
+
+def draw_reference(axes, y: float, label: str = "", color: str = GREY) -> None:
+    """A dotted horizontal line to compare with."""
+    axes.axhline(y, color=color, linestyle=":", label=label)
+
+
+def mark_x(axes, x: float, text: str) -> None:
+    """A dashed vertical line with a text at its upper end."""
+    axes.axvline(x, color=GREY, linestyle="--", linewidth=1)
+    axes.annotate(
+        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points", ha="center",
+        va="bottom", fontsize=SMALL, color=GREY,
+    )  # fmt: skip
+
+
+def write_out(axis) -> None:
+    """Plain numbers on a logarithmic axis (``axes.xaxis``), also between powers of ten if it has few of these."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.7)))
+
+
+def write_cells(axes, rows: List[List[float]], top: float) -> None:
+    """Write the numbers into the cells of a heat map whose colours end at ``top``."""
+    for y, row in enumerate(rows):
+        for x, value in enumerate(row):
+            color = WHITE if value < DARK_CELL * top else INK
+            axes.text(x, y, f"{value:.0f}", ha="center", va="center", color=color, fontsize=SMALL)
 
 
 def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[float]]]:
@@ -54,20 +356,6 @@ def check_figure(option: str, path: str) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if _extension(path) not in known:
         raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")
-
-
-def save_figure(figure, path: str) -> None:
-    """Save a matplotlib figure without wasted margins, and close it.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    from matplotlib import pyplot
-
-    figure.tight_layout()
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=DPI, format=_extension(path))
-    pyplot.close(figure)
 
 
 def _extension(path: str) -> str:

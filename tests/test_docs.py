@@ -31,6 +31,18 @@ def test_links(page):
         assert not anchor or anchor in anchors(path), f"{target}{anchor}"
 
 
+def test_pictures_have_texts():
+    """For those who cannot see them: what each shows, in words, with what was found."""
+    shown = set()
+    for page in PAGES:
+        for text, target in re.findall(
+            r"!\[([^\]]*)\]\(([^)]+\.png)\)", (REPOSITORY / page).read_text(encoding="utf-8")
+        ):
+            shown.add((REPOSITORY / page).parent.joinpath(target).resolve())
+            assert len(text.split()) > 12, f"{page}: {target}"
+    assert shown == set(REPOSITORY.glob("*/figures/*.png"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_commands_exist(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Dict, List
 
@@ -21,6 +22,8 @@ import torch
 from fb_fairseq.benchmark import command, train
 from fb_fairseq.benchmark.measure import interleaved_medians
 from fb_fairseq.benchmark.options import add_model_options
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.hardware import hardware
 
 SIZES = {
@@ -29,7 +32,7 @@ SIZES = {
     "embed_dim": [64, 128, 256, 512],
     "batch_size": [1, 2, 4, 8, 16, 32, 64],
 }
-LABELS = {"span": "span S", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
+LABELS = {"span": "span S (steps)", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
 MODELS = {
     "native": "Feedback Transformer, native loop",
     "fast": "Feedback Transformer, fast loop",
@@ -39,7 +42,7 @@ MODELS = {
 
 def parse() -> argparse.Namespace:
     """The options, checked as those of ``benchmark train``. Exits with an error message if they are invalid."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--out", required=True, metavar="FILE", help="results, one JSON line per setting")
     parser.add_argument("--figure", metavar="FILE", help="a picture of all results in --out")
     own, rest = parser.parse_known_args()
@@ -48,6 +51,9 @@ def parse() -> argparse.Namespace:
     parser.parse_args()
     args = command.parse(["train", *rest])
     args.out, args.figure = own.out, own.figure
+    if args.figure:
+        with parser.one_line_errors():
+            check_figure("--figure", args.figure)
     return args
 
 
@@ -71,27 +77,16 @@ def settings(args: argparse.Namespace) -> List[dict]:
     return found
 
 
-def draw(results: List[dict], path: str) -> None:
-    """Tokens per second against each of the sizes."""
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(SIZES), figsize=(3.2 * len(SIZES), 3.2), sharey=False)
-    for axes, (size, label) in zip(panels, LABELS.items()):
-        own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
-        for model, name in MODELS.items():
-            axes.plot(
-                [r["setting"][size] for r in own], [r["tokens_per_second"][model] for r in own], "o-", ms=3, label=name
-            )
-        axes.set(xscale="log", yscale="log", xlabel=label)
-        axes.set_xticks(SIZES[size], list(map(str, SIZES[size])), fontsize=7)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("training, tokens per second")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", ncol=3, frameon=False)
-    figure.subplots_adjust(top=0.85)
-    figure.tight_layout(rect=(0, 0, 1, 0.92))
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+def draw_speed(axes, results: List[dict], size: str) -> None:
+    """Tokens per second against one of the sizes."""
+    own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
+    color = colors(MODELS.values())
+    for model, name in MODELS.items():
+        speeds = [[r["tokens_per_second"][model]] for r in own]
+        draw_points(axes, [r["setting"][size] for r in own], speeds, name, color[name])
+    axes.set(xscale="log", yscale="log", xlabel=LABELS[size], ylabel="training (tokens/s)")
+    axes.set_xticks(SIZES[size], list(map(str, SIZES[size])))
+    axes.minorticks_off()
 
 
 def main() -> None:
@@ -114,7 +109,7 @@ def main() -> None:
         ratio = speeds["native"] / speeds["transformer"]
         print(f"{LABELS[name]} = {setting[name]}: {speeds}, native / Transformer {ratio:.2f}", flush=True)
     if args.figure:
-        draw(results, args.figure)
+        draw_figure(args.figure, [Panel(partial(draw_speed, results=results, size=size)) for size in SIZES])
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ Transformer takes M steps, one after the other, each for fewer streams.
 """
 
 import argparse
+from functools import partial
 from typing import Dict, List
 
 from fb_fairseq.benchmark.measure import interleaved_medians, table
 from fb_fairseq.benchmark.models import Case
 from fb_fairseq.benchmark.options import add_number, add_repeats
 from fb_fairseq.benchmark.train import TrainingStep, training_step, warm_up_blocks
-from fb_fairseq.drawing import check_figure, save_figure
+from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.errors import UserError
 
 CASES = {
@@ -58,7 +59,8 @@ def run(args: argparse.Namespace) -> dict:
     ]
     table(["ms per batch", *CASES], rows)
     if args.out:
-        draw(args.blocks, milliseconds, args.tokens, args.out)
+        draw = partial(draw_times, blocks=args.blocks, milliseconds=milliseconds, tokens=args.tokens)
+        draw_figure(args.out, [Panel(draw)])
     return {"milliseconds": milliseconds}
 
 
@@ -71,21 +73,14 @@ def warm_step(case: Case, args: argparse.Namespace, block: int) -> TrainingStep:
     return step
 
 
-def draw(blocks: List[int], milliseconds: Times, tokens: int, path: str) -> None:
+def draw_times(axes, blocks: List[int], milliseconds: Times, tokens: int) -> None:
     """Draw milliseconds per batch against the block length."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(5, 3.5))
+    color = colors(milliseconds)
     for name, times in milliseconds.items():
-        axes.plot(*zip(*sorted(zip(blocks, times))), "o-", markersize=4, label=name)
+        lengths, sorted_times = zip(*sorted(zip(blocks, times)))
+        draw_points(axes, lengths, [[time] for time in sorted_times], name, color[name])
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(set(blocks)), list(map(str, sorted(set(blocks)))))
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.set(xlabel="BPTT length M, steps", ylabel=f"ms per batch of {tokens:,} tokens")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    save_figure(figure, path)
+    axes.set(xlabel="BPTT length M (steps)", ylabel=f"time per batch of {tokens:,} tokens (ms)")

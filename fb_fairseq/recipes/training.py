@@ -224,14 +224,14 @@ def draw_curves(shell: Shell, trainer: Trainer, metric: str, stages: Sequence[st
     curves = []
     for log in logs:
         run = log[: -len(".log")]
-        if run.endswith("-finetuned") or not has_logged(shell, log, metric):
+        if run.endswith("-finetuned"):
             continue
         name = os.path.basename(run)
         before = [os.path.join(stage, f"{name}.log") for stage in stages]
         after = [path for path in [f"{run}-finetuned.log"] if path in logs]
-        for path in [*before, log, *after]:
-            if has_logged(shell, path, metric):
-                curves.append(f"{name}={path}")
+        logged = [path for path in [*before, log, *after] if has_logged(shell, path, metric)]
+        if log in logged:
+            curves += [f"{name}={path}" for path in logged]
     if curves:
         shell.comment("draw the learning curves")
         target = os.path.join(out, "curves.png")

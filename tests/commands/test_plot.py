@@ -10,7 +10,7 @@ from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.logs import NamedCurves, continued, read_layer_weights, read_log
 from fb_fairseq.commands.plot.panels import NamedLayerCurves, draw_curves, draw_layer_weights_over_training
-from fb_fairseq.drawing import mean_and_range
+from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
@@ -104,8 +104,8 @@ def test_finetuning_continues_the_curve(tmp_path):
     _, axes = pyplot.subplots()
     draw_curves(axes, [first, second, third], "loss")
     lines = axes.get_lines()
-    assert [line.get_color() for line in lines] == ["C0", "C1", "C0"] and lines[2].get_linestyle() == "--"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a valid", "b valid"]
+    assert [line.get_color() for line in lines[:3]] == [BLUE, VERMILLION, BLUE] and lines[2].get_linestyle() == "--"
+    assert axes.get_legend_handles_labels()[1] == ["a", "b", "validation", "fine-tuning"]
 
 
 def test_runs_with_their_finetuning_have_colors_of_their_own():
@@ -113,7 +113,7 @@ def test_runs_with_their_finetuning_have_colors_of_their_own():
     runs = [NamedCurves(f"run{i}", curve, continues) for i in range(6) for continues in (False, True)]
     _, axes = pyplot.subplots()
     draw_curves(axes, runs, "loss")
-    colors = [line.get_color() for line in axes.lines]
+    colors = [line.get_color() for line in axes.lines if len(line.get_xdata())]
     assert colors[::2] == colors[1::2] and len(set(colors)) == 6
 
 
@@ -124,9 +124,11 @@ def test_training_of_many_runs_is_left_out(number):
     runs += [NamedCurves("unvalidated", {"train_inner": curve}), NamedCurves("run0", {"valid": curve}, continues=True)]
     _, axes = pyplot.subplots()
     draw_curves(axes, runs, "loss")
-    labels = axes.get_legend_handles_labels()[1]
-    assert ("run0 training" in labels) == (number == 4)
-    assert "run0 valid" in labels and "unvalidated training" in labels
+    thin = [line.get_color() for line in axes.lines if line.get_alpha() and len(line.get_xdata())]
+    lines, labels = axes.get_legend_handles_labels()
+    colors = {label: line.get_color() for line, label in zip(lines, labels)}
+    assert (colors["run0"] in thin) == (number == 4) and colors["unvalidated"] in thin
+    assert set(colors) == {*(run.name for run in runs), "training", "validation", "fine-tuning"}
 
 
 def test_the_first_tenth_of_losses_is_cut():
@@ -158,7 +160,7 @@ def test_layer_weights_over_training(tmp_path):
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
     _, axes = pyplot.subplots()
     draw_layer_weights_over_training(axes, NamedLayerCurves("run", layers))
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = axes.get_legend_handles_labels()[1]
     assert labels[:2] == ["embedding", "layer 1"] and axes.get_title() == "run"
     main(["--layer-weights-over-training", f"run={log}", "--out", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
@@ -171,8 +173,9 @@ def test_spans(tmp_path):
     }
     torch.save({"model": model, "cfg": {"model": {"attention_span": 100, "adaptive_span_ramp": 8}}}, path)
     assert adaptive_spans(path) == [[8, 58], [100, 18]]
-    main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.png")])
-    assert (tmp_path / "spans.png").read_bytes().startswith(b"\x89PNG")
+    main(["--spans", path, f"other={path}", "--out", str(tmp_path / "spans.svg")])
+    text = (tmp_path / "spans.svg").read_text()
+    assert f"<!-- {path} -->" in text and "<!-- other -->" in text, "without a name, of several, the path"
 
 
 def test_mean_and_range():

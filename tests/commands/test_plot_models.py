@@ -273,7 +273,7 @@ def test_map_is_drawn():
 def test_lines_are_drawn():
     _, axes = pyplot.subplots()
     draw_persistent_use(axes, NamedHeads("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = axes.get_legend_handles_labels()[1]
     assert labels == ["layer 1: half in 2, 90% in 3", "layer 2: half in 1, 90% in 1", "all used equally"]
     for is_bytes, label, expected in ((False, "perplexity", [8, 4]), (True, "bits per byte", [3, 2])):
         _, axes = pyplot.subplots()

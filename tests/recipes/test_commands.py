@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.recipes import training
 from fb_fairseq.recipes.jobs import Jobs
 from fb_fairseq.recipes.machines import Machines
 from fb_fairseq.recipes.processes import RUNNING, Interrupted
@@ -184,7 +185,11 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
         "stage/c.log": begun + point,
     }.items():
         (tmp_path / name).write_text(text)
+    read = []
+    has_logged = training.has_logged
+    monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[1]) or has_logged(*words))
     draw_curves(shell, trainer, "nll_loss", [str(tmp_path / "stage")])
+    assert len(read) == len(set(read)), "each log once"
     curves = [f"{name[0]}={tmp_path}/{name}.log" for name in ("a", "stage/c", "c", "c-finetuned")]
     ((*_, metric, name, _, out),) = drawn
     curves[1] = f"c={tmp_path}/stage/c.log"

@@ -139,9 +139,9 @@ def test_figure_against_layers(tmp_path, capsys):
     against.main(str(tmp_path), "layers", "sacrebleu", "decoded_tokens_per_second")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG") and "layers.png" in capsys.readouterr().out
     drawn = against.lines(grouped(runs), "layers", "sacrebleu")
-    assert list(drawn) == ["feedback", "transformer"]
-    assert [group.identity["layers"] for group in drawn["feedback"]] == [1, 2, 4]
-    assert drawn["feedback"][0].values("sacrebleu") == [22, 23]
+    assert list(drawn) == ["Feedback Transformer", "Transformer"]
+    assert [group.identity["layers"] for group in drawn["Feedback Transformer"]] == [1, 2, 4]
+    assert drawn["Feedback Transformer"][0].values("sacrebleu") == [22, 23]
     with pytest.raises(UserError, match="name another metric"):
         against.main(str(tmp_path), "layers", "rougeL")
 
@@ -154,4 +154,4 @@ def test_figure_against_the_learning_rate(tmp_path):
         for seed in (1, 2)
     ]
     (drawn,) = against.lines(grouped(runs), "lr", "test_perplexity").items()
-    assert drawn[0] == "feedback" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]
+    assert drawn[0] == "Feedback Transformer" and [against.value_of(group, "lr") for group in drawn[1]] == [0.001, 0.01]

@@ -122,11 +122,15 @@ def test_reinforcement_learning(tmp_path):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["synthetic_tasks", "memory_composition", "reinforcement_learning"])
+@pytest.mark.parametrize(
+    "name",
+    ["synthetic_tasks", "memory_composition", "persistent_memory", "reinforcement_learning", "state_tracking"],
+)
 def test_bad_input(tmp_path, name):
     if name == "reinforcement_learning":
         pytest.importorskip("gymnasium")
     more = {"memory_composition": [3], "reinforcement_learning": ["corridor", "small"]}.get(name, [])
-    for arguments, message in (([], "give one folder"), ([tmp_path, *more], "; give the ")):
+    for arguments, message in (([], "arguments are required: OUT"), ([tmp_path, *more], "; ")):
         done = run_module(name, *arguments)
-        assert done.status == 1 and message in done.errors and len(done.errors.splitlines()) == 1
+        assert done.status == 2 and message in done.errors and len(done.errors.splitlines()) == 1
+        assert done.errors.startswith(f"python -m fb_fairseq.reproduction.experiments.figures.{name}: error: ")

@@ -1,7 +1,7 @@
 """Do what the options of ``python -m fb_fairseq plot`` ask for: read logs and checkpoints, run models, make panels."""
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, NamedTuple
+from typing import Dict, Iterator, List
 
 from fb_fairseq.commands.plot import attention, heat_maps, panels
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
@@ -16,15 +16,8 @@ from fb_fairseq.commands.plot.models import (
     token_labels,
 )
 from fb_fairseq.commands.plot.positions import accuracy_by_position
+from fb_fairseq.drawing import Panel
 from fb_fairseq.errors import UserError, flag
-
-
-class Panel(NamedTuple):
-    """A panel of the figure: a function that draws it on matplotlib axes, and its size in inches."""
-
-    draw: Callable
-    width: float = 6
-    height: float = 4
 
 
 def make_panels(args) -> List[Panel]:
@@ -103,14 +96,14 @@ def panels_of_models(args) -> Iterator[Panel]:
         loaded = load("--attention", path)
         streams = cut_data(loaded) if args.text is None else one_stream(encode_text(args.text, loaded))
         found = heat_maps.NamedAttention(name, attention.mean_attention(loaded, *streams))
-        yield Panel(partial(heat_maps.draw_attention, model=found))
+        yield Panel(partial(heat_maps.draw_attention, model=found), wide=True)
     for name, path in args.attention_map:
         loaded = load("--attention-map", path)
         tokens = encode_text(args.text, loaded)
         found_map = attention.attention_map(loaded, tokens, args.layer)
         named_map = heat_maps.NamedMap(name, found_map, token_labels(tokens, loaded.dictionary))
         side = heat_maps.map_inches(len(tokens))
-        yield Panel(partial(heat_maps.draw_attention_map, model=named_map), side + 1, side)
+        yield Panel(partial(heat_maps.draw_attention_map, model=named_map), wide=True, size=(side + 1, side))
     for name, path in args.persistent_shares:
         loaded = load("--persistent-shares", path)
         shares = panels.NamedHeads(name, attention.persistent_shares(loaded, *cut_data(loaded)))

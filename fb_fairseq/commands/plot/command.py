@@ -13,19 +13,20 @@
 Learning curves are read from fairseq's logs (--log-format json --log-file FILE, or --tensorboard-logdir DIR); the y
 axis of losses ends at their highest value after the first tenth. Layer weights and adaptive spans are read from
 checkpoints. For the other panels, language models are run on a text. A name for the legend may precede a path:
-Feedback=runs/a/checkpoint_best.pt. With several of these options, the panels stand side by side.
+Feedback=runs/a/checkpoint_best.pt. Each model has its own colour, which is found by its name. With several of these
+options, two panels stand side by side.
 """
 
 import argparse
 import os
-from typing import List, Tuple
+from typing import Tuple
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.generate import no_log
-from fb_fairseq.commands.plot.assemble import Panel, make_panels, measured_on_data
+from fb_fairseq.commands.plot.assemble import make_panels, measured_on_data
 from fb_fairseq.commands.plot.context import LONGEST
 from fb_fairseq.commands.plot.logs import X_AXES
-from fb_fairseq.drawing import check_figure, plain, save_figure
+from fb_fairseq.drawing import check_figure, draw_figure, plain
 from fb_fairseq.errors import flag
 
 PANELS = (
@@ -125,6 +126,14 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def name_all(args) -> None:
+    """Of several paths of an option, those without a name are called by the path."""
+    for option in PANELS:
+        paths = getattr(args, option)
+        if len(paths) > 1:
+            setattr(args, option, [(name or plain(path), path) for name, path in paths])
+
+
 def check(parser: CommandParser, args) -> None:
     """Exit with one line if the options do not go together."""
     if not any(getattr(args, name) for name in PANELS):
@@ -147,34 +156,13 @@ def check(parser: CommandParser, args) -> None:
             parser.error(f"{flag(name)}: has no effect without {' or '.join(map(flag, users))}; leave it out")
 
 
-def write_figure(panels: List[Panel], title: str, out: str) -> None:
-    """Draw the panels side by side and write the figure to ``out``."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is needed
-    from matplotlib import pyplot
-
-    widths, heights = [panel.width for panel in panels], [panel.height for panel in panels]
-    figure, all_axes = pyplot.subplots(
-        1,
-        len(panels),
-        figsize=(sum(widths), max(heights)),
-        squeeze=False,
-        gridspec_kw={"width_ratios": widths},
-    )
-    for axes, panel in zip(all_axes[0], panels):
-        panel.draw(axes)
-    if title:
-        figure.suptitle(plain(title))
-    save_figure(figure, out)
-
-
 def main(argv=None) -> None:
     """Run the command; see ``--help``."""
     parser = build_parser()
     args = parser.parse_args(argv)
     check(parser, args)
+    name_all(args)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out)
-        write_figure(make_panels(args), args.title, args.out)
+        draw_figure(args.out, make_panels(args), args.title)
     print(f"Wrote {args.out}")

@@ -5,11 +5,11 @@ from typing import List, NamedTuple
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.bins import doubling_bins
 from fb_fairseq.commands.plot.panels import NamedHeads
+from fb_fairseq.drawing import TINY, write_cells
 
 SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
-MAP_INCHES = (0.17, 4.0)  # of a token in a map of attention, and of a whole map at least
+MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
 WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
-DARK = 0.6  # colours below this part of the scale are dark
 
 
 class NamedAttention(NamedTuple):
@@ -29,22 +29,19 @@ class NamedMap(NamedTuple):
 
 def draw_persistent_shares(axes, model: NamedHeads) -> None:
     """The share of attention on persistent vectors, layers against heads."""
-    image = axes.imshow(model.layers, vmin=0, vmax=1, aspect="auto", origin="lower", cmap="viridis")
+    image = axes.imshow(model.layers, vmin=0, vmax=1, aspect="auto", origin="lower")
     heads = len(model.layers[0])
     axes.set_xlabel("head")
     set_labels(axes, [str(h) for h in range(1, heads + 1)], len(model.layers))
-    if model.name:
-        axes.set_title(model.name)
-    axes.figure.colorbar(image, ax=axes, label="share of attention on persistent vectors")
+    axes.set_title(model.name)
+    axes.figure.colorbar(image, ax=axes, label="share on persistent vectors")
 
 
 def set_labels(axes, columns: List[str], layers: int) -> None:
     """Label the columns of a heat map, and its rows, which are layers from the bottom to the top."""
-    axes.set_xticks(range(len(columns)))
-    axes.set_xticklabels(columns)
+    axes.set_xticks(range(len(columns)), columns)
     axes.set_ylabel("layer")
-    axes.set_yticks(range(layers))
-    axes.set_yticklabels(range(1, layers + 1))
+    axes.set_yticks(range(layers), map(str, range(1, layers + 1)))
 
 
 def draw_attention(axes, model: NamedAttention) -> None:
@@ -57,18 +54,13 @@ def draw_attention(axes, model: NamedAttention) -> None:
     if attention.persistent is not None:
         shares = [[100 * share, *row] for share, row in zip(attention.persistent, shares)]
         columns = ["persistent", *columns]
-    image = axes.imshow(shares, vmin=0, aspect="auto", origin="lower", cmap="viridis")
+    image = axes.imshow(shares, vmin=0, aspect="auto", origin="lower")
     set_labels(axes, columns, len(shares))
     axes.tick_params(axis="x", rotation=45 if len(columns) > 6 else 0)
     if len(columns) * len(shares) <= WRITTEN_CELLS:
-        top = max(map(max, shares))
-        for l, row in enumerate(shares):
-            for c, share in enumerate(row):
-                colour = "white" if share < DARK * top else "black"
-                axes.text(c, l, f"{share:.0f}", ha="center", va="center", color=colour, fontsize="x-small")
-    axes.set_xlabel("steps back")
-    if model.name:
-        axes.set_title(model.name)
+        write_cells(axes, shares, top=max(map(max, shares)))
+    axes.set_xlabel("distance (steps back)")
+    axes.set_title(model.name)
     axes.figure.colorbar(image, ax=axes, label="share of attention (%)")
 
 
@@ -82,13 +74,11 @@ def draw_attention_map(axes, model: NamedMap) -> None:
     """Attention between the tokens of a text: the step that reads a token in a row, those before it in the columns."""
     from matplotlib.colors import PowerNorm
 
-    image = axes.imshow(model.map.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto", cmap="viridis")
+    image = axes.imshow(model.map.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
     number = len(model.labels) - 1
-    axes.set_xticks(range(number))
-    axes.set_xticklabels(model.labels[:-1], rotation=90, fontsize="x-small")
-    axes.set_yticks(range(number))
-    axes.set_yticklabels(model.labels[1:], fontsize="x-small")
+    axes.set_xticks(range(number), model.labels[:-1], rotation=90, fontsize=TINY)
+    axes.set_yticks(range(number), model.labels[1:], fontsize=TINY)
     axes.set_xlabel("step that is attended to")
     axes.set_ylabel("step that attends")
     axes.set_title(", ".join(filter(None, [model.name, model.map.what])))
-    axes.figure.colorbar(image, ax=axes, label="attention, mean of all heads", shrink=0.8)
+    axes.figure.colorbar(image, ax=axes, label="share of attention, mean of all heads", shrink=0.8)

@@ -1,12 +1,12 @@
 """Draw the panels of ``python -m fb_fairseq plot`` that are no heat maps, each on matplotlib axes of its own."""
 
 import math
-from itertools import count
-from typing import Any, Dict, List, NamedTuple
+from typing import List, NamedTuple
 
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import Curve, NamedCurves
 from fb_fairseq.commands.plot.positions import PositionCounts
+from fb_fairseq.drawing import GREY, colors, draw_curve, draw_reference, explain_curves, ordered_color, write_out
 
 METRIC_LABELS = {
     "bpb": "bits per byte",
@@ -17,10 +17,9 @@ METRIC_LABELS = {
 }
 BARS_WIDTH = 0.8  # of the bars of a layer together, where layers are 1 apart
 SPANS_OFFSET = 0.2  # between the points of one checkpoint and the next
-ORDERED_COLORS = (0.0, 0.9)  # part of matplotlib's viridis that is dark enough for lines
-LINES_PER_COLUMN = 10  # of a legend
 USE_MARKS = (0.5, 0.9)  # shares of attention for which the legend says how many vectors take them
 MOST_POINTS = 100  # of a line
+TAGS = {"train": "training", "train_inner": "training", "valid": "validation"}  # in the legend
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
 MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
@@ -61,24 +60,6 @@ class NamedPositions(NamedTuple):
     counts: PositionCounts
 
 
-def color(i: int) -> str:
-    """The i-th colour of matplotlib's cycle of ten."""
-    return f"C{i % 10}"
-
-
-def ordered_color(i: int, number: int):
-    """The i-th of ``number`` colours that go from dark to light."""
-    from matplotlib import colormaps
-
-    first, last = ORDERED_COLORS
-    return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
-
-
-def legend_style(lines: int) -> Dict[str, Any]:
-    """Arguments of a legend with about so many lines."""
-    return {"fontsize": "x-small" if lines > LINES_PER_COLUMN else "small", "ncol": 1 + lines // LINES_PER_COLUMN}
-
-
 def centred(i: int, number: int) -> float:
     """The i-th of ``number`` positions with distance 1, centred around 0."""
     return i - (number - 1) / 2
@@ -93,14 +74,11 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
     Args:
         x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
     """
-    from matplotlib.ticker import LogFormatter
-
-    colors = {}
-    crowded = sum(not run.continues for run in runs) > MOST_TRAINING_CURVES
-    cycle = map(color, count())
+    names = [run.name for run in runs if not run.continues]
+    color = colors(names)
+    crowded = len(names) > MOST_TRAINING_CURVES
+    kinds = {}
     for run in runs:
-        if not run.continues:
-            colors[run.name] = next(cycle)
         validated = any(not tag.startswith("train") for tag in run.curves)
         for tag, curve in run.curves.items():
             training = tag.startswith("train")
@@ -108,21 +86,18 @@ def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") 
                 continue  # averages over whole epochs add little to train_inner
             if training and crowded and validated:
                 continue
-            style = {"alpha": 0.4, "linewidth": 1} if training else {"marker": "o", "markersize": 4}
-            label = " ".join(filter(None, [run.name, "training" if training else tag]))
-            if run.continues:
-                label, style["linestyle"] = None, "dashed"
-            axes.plot(*zip(*sorted(curve)), label=label, color=colors[run.name], **style)
+            draw_curve(axes, curve, color[run.name], training, run.continues)
+            kinds[TAGS.get(tag, tag)] = training, False
+    if any(run.continues for run in runs):
+        kinds["fine-tuning"] = "training" in kinds, True
     axes.set_xlabel("hours of training" if x == "hours" else x)
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
     if metric.endswith("ppl"):
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
+        write_out(axes.yaxis)
     if metric.endswith(LOSSES):
         cut_steep_part(axes)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    explain_curves(axes, {name: color[name] for name in names if name}, kinds)
 
 
 def cut_steep_part(axes) -> None:
@@ -139,30 +114,28 @@ def cut_steep_part(axes) -> None:
 def draw_layer_weights(axes, models: List[NamedWeights]) -> None:
     """Bars of the layers' shares in the memory. The models have the same number of layers."""
     width = BARS_WIDTH / len(models)
+    color = colors(name for name, _ in models)
     for i, (name, weights) in enumerate(models):
         positions = [l + centred(i, len(models)) * width for l in range(len(weights))]
-        axes.bar(positions, weights, width, label=name)
+        axes.bar(positions, weights, width, label=name, color=color[name])
     number = len(models[-1].weights)
-    axes.set_xticks(range(number))
-    axes.set_xticklabels(["embedding"] + [f"layer {l}" for l in range(1, number)])
-    axes.axhline(1 / number, color="grey", linestyle=":", label="equal shares (at initialisation)")
+    axes.set_xticks(range(number), ["embedding", *map(str, range(1, number))])
+    draw_reference(axes, 1 / number, "equal shares (at initialisation)")
+    axes.set_xlabel("layer")
     axes.set_ylabel("share of the memory")
-    axes.legend()
 
 
 def draw_spans(axes, models: List[NamedHeads]) -> None:
     """Points for the adaptive spans of all heads. The models have the same number of layers."""
+    color = colors(name for name, _ in models)
     for i, (name, layers) in enumerate(models):
         offset = centred(i, len(models)) * SPANS_OFFSET
         points = [(l + 1 + offset, span) for l, heads in enumerate(layers) for span in heads]
-        axes.scatter(*zip(*points), alpha=0.7, label=name or None, color=color(i))
+        axes.scatter(*zip(*points), alpha=0.7, label=name, color=color[name])
     axes.set_xticks(range(1, len(models[-1].layers) + 1))
     axes.set_xlabel("layer")
     axes.set_ylabel("span of each head (steps)")
     axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    if any(model.name for model in models):
-        axes.legend(fontsize="small")
 
 
 def draw_layer_weights_over_training(axes, run: NamedLayerCurves) -> None:
@@ -170,15 +143,12 @@ def draw_layer_weights_over_training(axes, run: NamedLayerCurves) -> None:
     number = len(run.layers)
     for l, curve in enumerate(run.layers):
         label = f"layer {l}" if l else "embedding"
-        axes.plot(*zip(*sorted(curve)), label=label, color=ordered_color(l, number), marker="o", markersize=3)
-    axes.axhline(1 / number, color="grey", linestyle=":", label="equal shares (at initialisation)")
+        axes.plot(*zip(*sorted(curve)), label=label, color=ordered_color(l, number), marker="o")
+    draw_reference(axes, 1 / number, "equal shares (at initialisation)")
     axes.set_xlabel("updates")
     axes.set_ylabel("share of the memory")
     axes.set_ylim(bottom=0)
-    if run.name:
-        axes.set_title(run.name)
-    axes.grid(alpha=0.3)
-    axes.legend(**legend_style(number))
+    axes.set_title(run.name)
 
 
 def draw_persistent_use(axes, model: NamedHeads) -> None:
@@ -191,41 +161,36 @@ def draw_persistent_use(axes, model: NamedHeads) -> None:
         percent = [100 * share for share in shares]
         axes.plot(range(1, vectors + 1), percent, label=label, color=ordered_color(l, number))
     equal = [100 * n / vectors for n in range(1, vectors + 1)]
-    axes.plot(range(1, vectors + 1), equal, color="grey", linestyle=":", label="all used equally")
+    axes.plot(range(1, vectors + 1), equal, color=GREY, linestyle=":", label="all used equally")
     for part in USE_MARKS:
-        axes.axhline(100 * part, color="grey", linewidth=0.5)
+        draw_reference(axes, 100 * part)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
+    write_out(axes.xaxis)
     axes.set_xlabel(f"most used of each head's {vectors} persistent vectors")
     axes.set_ylabel("their share of attention on all of them (%)")
     axes.set_ylim(0, 101)
-    if model.name:
-        axes.set_title(model.name)
-    axes.grid(alpha=0.3)
-    axes.legend(**legend_style(number))
+    axes.set_title(model.name)
 
 
 def draw_context_losses(axes, models: List[NamedLosses]) -> None:
     """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
     is_bytes = models[-1].losses.bytes
-    for i, (name, losses) in enumerate(models):
+    color = colors(name for name, _ in models)
+    for name, losses in models:
         middle = [math.sqrt(fewest * most) for fewest, most in losses.bins]
         values = [nats / math.log(2) if is_bytes else math.exp(nats) for nats in losses.nats]
-        axes.plot(middle, values, label=name or None, color=color(i), marker="o", markersize=4)
+        axes.plot(middle, values, label=name, color=color[name], marker="o")
     ticks = [most for _, most in models[-1].losses.bins]
     axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks)
-    axes.set_xticklabels(ticks)
+    axes.set_xticks(ticks, map(str, ticks))
     axes.set_xlabel(f"context since an empty memory ({'bytes' if is_bytes else 'tokens'})")
     axes.set_ylabel("bits per byte" if is_bytes else "perplexity")
-    axes.grid(alpha=0.3)
-    if any(model.name for model in models):
-        axes.legend(fontsize="small")
 
 
 def draw_position_accuracy(axes, models: List[NamedPositions]) -> None:
     """Accuracy against the position in the sequence; of long sequences, means of neighbouring positions."""
-    for i, (name, counts) in enumerate(models):
+    color = colors(name for name, _ in models)
+    for name, counts in models:
         width = math.ceil(len(counts.labels) / MOST_POINTS)
         points = []
         for first in range(1, len(counts.labels), width):
@@ -235,9 +200,7 @@ def draw_position_accuracy(axes, models: List[NamedPositions]) -> None:
                 points.append(((first + last) / 2, 100 * correct / labels))
         total = 100 * sum(counts.correct) / sum(counts.labels)
         label = " ".join(filter(None, [name, f"({total:.1f}% of all labels)"]))
-        axes.plot(*zip(*points), label=label, color=color(i), marker="o", markersize=3)
-    axes.set_xlabel("position in the sequence")
+        axes.plot(*zip(*points), label=label, color=color[name], marker="o")
+    axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")

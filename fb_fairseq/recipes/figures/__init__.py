@@ -1,1 +1,1 @@
-"""Figures of any recipe."""
+"""Figures of any recipe, and the command line of modules that draw one."""

@@ -7,19 +7,17 @@ lr0.002 are one line.
 """
 
 import os
-import sys
-from typing import Dict, List, Optional
+from functools import partial
+from typing import Dict, List, Optional, Sequence
 
-import matplotlib
-
-from fb_fairseq.drawing import mean_and_range, save_figure
-from fb_fairseq.errors import UserError, single_line
+from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, model_name
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
 from fb_fairseq.recipes.results import HEADINGS, Group, grouped, read_runs
 
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
 OTHER_FIELDS = {"recipe", "small", "model", "finetuned"}
+FIELD_LABELS = {"lr": "learning rate", "layers": "number of layers"}
+METRIC_LABELS = {"dev_nll": "dev nll, bits per token"}  # where a table's heading is too short
 
 
 def value_of(group: Group, field: str) -> Optional[float]:
@@ -33,7 +31,7 @@ def line_name(group: Group, field: str) -> str:
     model, value = str(group.identity["model"]), value_of(group, field)
     for end in (f"-{field}{value:g}", f"-{field}-{value:g}"):
         model = model[: -len(end)] if model.endswith(end) else model
-    words = [model, *(["fine-tuned"] if group.identity.get("finetuned") else [])]
+    words = [model_name(model), *(["fine-tuned"] if group.identity.get("finetuned") else [])]
     return ", ".join(words + [str(v) for name, v in group.identity.items() if name not in {*OTHER_FIELDS, field}])
 
 
@@ -50,20 +48,25 @@ def lines(groups: List[Group], field: str, metric: str) -> Dict[str, List[Group]
 
 def draw(axes, groups: List[Group], field: str, metric: str) -> None:
     """Draw one metric's panel."""
-    ticks = set()
-    for name, line in lines(groups, field, metric).items():
+    drawn = lines(groups, field, metric)
+    color, ticks = colors(drawn), set()
+    for name, line in drawn.items():
         values = [value_of(group, field) for group in line]
-        means, errors = mean_and_range([group.values(metric) for group in line])
-        axes.errorbar(values, means, errors, marker="o", capsize=3, label=name)
+        draw_points(axes, values, [group.values(metric) for group in line], name, color[name])
         ticks |= set(values)
     if field == "lr":
         axes.set_xscale("log")
     axes.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
     axes.minorticks_off()
-    axes.set_xlabel({"lr": "learning rate"}.get(field, field.replace("_", " ")))
-    axes.set_ylabel(HEADINGS.get(metric, metric))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    axes.set_xlabel(FIELD_LABELS.get(field, field.replace("_", " ")))
+    quantity, comma, unit = METRIC_LABELS.get(metric, HEADINGS.get(metric, metric)).partition(", ")
+    axes.set_ylabel(f"{quantity} ({unit})" if comma else quantity)
+
+
+def panels(groups: List[Group], field: str, metrics: Sequence[str]) -> List[Panel]:
+    """A panel for each metric that the results have."""
+    drawn = [metric for metric in metrics if lines(groups, field, metric)]
+    return [Panel(partial(draw, groups=groups, field=field, metric=metric)) for metric in drawn]
 
 
 def main(out: str, field: str, *metrics: str) -> None:
@@ -72,21 +75,12 @@ def main(out: str, field: str, *metrics: str) -> None:
     Raises:
         UserError: there are none.
     """
-    groups = grouped(read_runs(out))
-    drawn = [metric for metric in metrics if lines(groups, field, metric)]
+    drawn = panels(grouped(read_runs(out)), field, metrics)
     if not drawn:
         raise UserError(f"{out}: no results have {field} and {' or '.join(metrics)}; name another metric")
-    figure, all_axes = pyplot.subplots(1, len(drawn), figsize=(6 * len(drawn), 4), squeeze=False)
-    for axes, metric in zip(all_axes[0], drawn):
-        draw(axes, groups, field, metric)
-    save_figure(figure, os.path.join(out, f"{field}.png"))
+    draw_figure(os.path.join(out, f"{field}.png"), drawn)
     print(f"{out}/{field}.png")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
-        sys.exit("give a folder, a field and metrics: against OUT FIELD METRIC…")
-    try:
-        main(*sys.argv[1:])
-    except UserError as error:
-        sys.exit(f"error: {single_line(str(error))}")
+    run_main(main)

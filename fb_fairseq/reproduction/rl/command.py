@@ -313,11 +313,12 @@ def given_sizes(args) -> Dict[str, int]:
 
 def run_plot(args) -> None:
     """Run ``rl plot``."""
-    from fb_fairseq.drawing import check_figure
-    from fb_fairseq.reproduction.rl.plot import draw_curves, read_curves
+    from fb_fairseq.drawing import check_figure, draw_figure
+    from fb_fairseq.reproduction.rl.plot import curves_figure, read_curves
 
     check_figure("--out", args.out)
-    draw_curves(read_curves(args.runs, args.metric), args.metric, args.out, args.title)
+    curves = curves_figure(read_curves(args.runs, args.metric), args.metric)
+    draw_figure(args.out, curves, args.title)
     print(f"Wrote {args.out}")
 
 

@@ -1,13 +1,15 @@
 """Learning curves of agents."""
 
 import os
+from functools import partial
 from typing import Dict, List
 
-from fb_fairseq.drawing import draw_band, plain, save_figure
+from fb_fairseq.drawing import Panel, colors, draw_band, plain
 from fb_fairseq.errors import UserError
 from fb_fairseq.reproduction.rl.log import Curve, read_curve
 
 METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}
+MILLION = 10**6
 
 
 def group_by_name(runs: List[str]) -> Dict[str, List[str]]:
@@ -34,25 +36,21 @@ def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
     return curves
 
 
-def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: str = "") -> None:
+def draw_rewards(axes, curves: Dict[str, List[Curve]], metric: str) -> None:
     """Draw the mean and range of the curves of each name, at the frames that all of them contain.
 
     Args:
+        axes: matplotlib axes.
         curves: curves of the seeds, by name.
         metric: name of the metric.
-        out: file to write.
-        title: title of the figure.
 
     Raises:
         UserError: the curves of a name have no frames in common.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4))
-    for i, (name, seeds) in enumerate(curves.items()):
+    color = colors(curves)
+    last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
+    unit = MILLION if last >= MILLION else 1
+    for name, seeds in curves.items():
         values = [dict(curve) for curve in seeds]
         frames = sorted(set.intersection(*map(set, values)))
         if not frames:
@@ -60,16 +58,12 @@ def draw_curves(curves: Dict[str, List[Curve]], metric: str, out: str, title: st
                 f"{name}: the logs have no frames in common; train all runs with the same --environments, --block and "
                 "--log-interval"
             )
-        draw_band(
-            axes,
-            frames,
-            [[curve[frame] for curve in values] for frame in frames],
-            label=plain(name),
-            color=f"C{i % 10}",
-        )
-    axes.set_xlabel("frames")
+        means = [[curve[frame] for curve in values] for frame in frames]
+        draw_band(axes, [frame / unit for frame in frames], means, plain(name), color[name])
+    axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
-    axes.set_title(plain(title))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    save_figure(figure, out)
+
+
+def curves_figure(curves: Dict[str, List[Curve]], metric: str) -> List[Panel]:
+    """The panel of a figure of learning curves; see ``draw_rewards``."""
+    return [Panel(partial(draw_rewards, curves=curves, metric=metric))]

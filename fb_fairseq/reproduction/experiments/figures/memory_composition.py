@@ -6,22 +6,21 @@ OUT is the output folder of the recipe; runs with another number of layers are l
 import json
 import os
 import statistics
-import sys
+from functools import partial
 from typing import Dict, List
 
-import matplotlib
+from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
+from fb_fairseq.recipes.results import Group, grouped, read_runs
 
-from fb_fairseq.drawing import mean_and_range, save_figure
-from fb_fairseq.recipes.results import grouped, read_runs
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
+TRANSFORMER = "relative_transformer_lm"
+WALK, PTB = "blocked random walk", "character-level PTB"
 NAMES = {
-    "weighted": "all layers,\nweighted",
-    "average": "all layers,\naverage",
-    "same-and-lower": "same and\nlower layers",
-    "relative_transformer_lm": "previous layer\n(Transformer)",
+    "weighted": "all layers, weighted",
+    "average": "all layers, average",
+    "same-and-lower": "same and lower layers",
+    TRANSFORMER: "previous layer (Transformer)",
 }
 
 
@@ -40,8 +39,12 @@ def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
     folder = os.path.join(out, "char_ptb")
     if not os.path.exists(os.path.join(folder, "results.json")):
         return {}
+    return bits_per_character(grouped(read_runs(folder)), layers)
+
+
+def bits_per_character(groups: List[Group], layers: int) -> Dict[str, List[float]]:
+    """The bits per character of each composition, of the fine-tuned model if there is one."""
     bits = {}
-    groups = grouped(read_runs(folder))
     for group in sorted(
         groups, key=lambda group: group.identity["finetuned"]
     ):  # the fine-tuned ones replace the others
@@ -50,41 +53,43 @@ def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
     return bits
 
 
-def draw_bars(axes, values: Dict[str, List[float]], label: str) -> None:
-    """Draw a bar per composition: the mean, and the range from the lowest to the highest value."""
+def draw_compositions(axes, values: Dict[str, List[float]], task: str, label: str) -> None:
+    """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
-    means, around = mean_and_range([values[name] for name in order])
-    colors = ["C0" if name in NAMES else "C1" for name in order]
-    axes.bar(range(len(order)), means, yerr=around, capsize=3, color=colors)
-    axes.set_xticks(range(len(order)))
-    axes.set_xticklabels([NAMES.get(name, name.replace("layer", "layer ")) for name in order], rotation=45, ha="right")
-    axes.set_ylabel(label)
-    axes.grid(alpha=0.3, axis="y")
+    rows = {NAMES.get(name, name.replace("layer", "layer ")): values[name] for name in order}
+    draw_names(axes, rows, [model_color("transformer" if name == TRANSFORMER else "feedback") for name in order])
+    axes.set_title(task)
+    axes.set_xlabel(label)
+    axes.set_ylabel("what a step attends to")
+
+
+def panels(walked: Dict[str, List[float]], bits: Dict[str, List[float]]) -> List[Panel]:
+    """A panel for each task that has been run."""
+    tasks = ((walked, WALK, "accuracy (% of the labels)"), (bits, PTB, "test bits per character"))
+    return [
+        Panel(partial(draw_compositions, values=values, task=task, label=label))
+        for values, task, label in tasks
+        if values
+    ]
 
 
 def main(out: str, layers: int) -> None:
-    """Draw one panel per task that has been run, and print the values."""
-    panels = [
-        (walk(out, layers), "blocked random walk: accuracy (%)"),
-        (char_ptb(out, layers), "character-level PTB: bits per character"),
-    ]
-    panels = [(values, label) for values, label in panels if values]
-    if not panels:
-        sys.exit(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the recipe's --out")
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
-    for axes, (values, label) in zip(all_axes[0], panels):
-        draw_bars(axes, values, label)
-        if "bits" in label:  # the differences are small: do not start the axis at 0
-            numbers = [number for found in values.values() for number in found]
-            axes.set_ylim(min(numbers) - 0.1, max(numbers) + 0.05)
+    """Draw one panel per task that has been run, and print the values.
+
+    Raises:
+        UserError: none has been run.
+    """
+    tasks = {WALK: walk(out, layers), PTB: char_ptb(out, layers)}
+    if not any(tasks.values()):
+        raise UserError(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the recipe's --out")
+    for task, values in tasks.items():
         for name, found in values.items():
             seeds = f" ({found})" if len(found) > 1 else ""
-            print(f"{label.split(':')[0]}, {name}: {statistics.mean(found):.3f}{seeds}")
-    save_figure(figure, os.path.join(out, "composition.png"))
-    print(f"Wrote {os.path.join(out, 'composition.png')}")
+            print(f"{task}, {name}: {statistics.mean(found):.3f}{seeds}")
+    path = os.path.join(out, "composition.png")
+    draw_figure(path, panels(*tasks.values()))
+    print(f"Wrote {path}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
-        sys.exit("give one folder and the number of layers: memory_composition OUT LAYERS")
-    main(sys.argv[1], int(sys.argv[2]))
+    run_main(main)

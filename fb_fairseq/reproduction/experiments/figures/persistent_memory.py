@@ -8,21 +8,18 @@ by the number of persistent vectors, right by the variant of attention on them.
 import glob
 import os
 import re
-import sys
+from functools import partial
 from statistics import mean
 from typing import Dict, List
 
-import matplotlib
-
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.drawing import mean_and_range, save_figure
+from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
 
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
+BITS = "validation bits per byte"
+TRANSFORMER = "relative_transformer_lm"
 VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
-
-
 RUN = re.compile(r"(?P<model>.*?)(-\d+)?(-seed(?P<seed>\d+))?(-finetuned)?\.log")
 
 
@@ -39,38 +36,63 @@ def best_of_runs(out: str) -> Dict[str, List[float]]:
     return {model: list(seeds.values()) for model, seeds in best.items()}
 
 
-def draw(out: str) -> None:
-    """Draw both panels from the runs that have been validated."""
+def draw_numbers(axes, best: Dict[str, List[float]]) -> None:
+    """Draw the bits per byte against the number of persistent vectors."""
+    numbers = numbers_of(best)
+    draw_points(
+        axes, range(len(numbers)), [best[f"N{n}"] for n in numbers], "all-attention", model_color("all-attention")
+    )
+    axes.set_xticks(range(len(numbers)), map(str, numbers))
+    if TRANSFORMER in best:
+        draw_reference(axes, mean(best[TRANSFORMER]), "Transformer", model_color("Transformer"))
+    axes.set_xlabel("number of persistent vectors N")
+    axes.set_ylabel(BITS)
+
+
+def draw_variants(axes, best: Dict[str, List[float]], same_size: str) -> None:
+    """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, and a Transformer.
+
+    Args:
+        same_size: name of that model, such as ``N512``; empty if it was not trained.
+    """
+    names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
+    rows = {title: best[model] for model, title in names.items() if model in best}
+    draw_names(
+        axes, rows, [model_color("transformer" if title == "Transformer" else "all-attention") for title in rows]
+    )
+    axes.set_xlabel(BITS)
+    axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
+
+
+def numbers_of(best: Dict[str, List[float]]) -> List[int]:
+    """The numbers of persistent vectors that were trained."""
+    return sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
+
+
+def panels(best: Dict[str, List[float]], same_size: str) -> List[Panel]:
+    """Both panels, the right one if a variant has been validated; see ``draw_variants``."""
+    drawn = [Panel(partial(draw_numbers, best=best))]
+    if any(model in best for model in VARIANTS):
+        drawn.append(Panel(partial(draw_variants, best=best, same_size=same_size)))
+    return drawn
+
+
+def main(out: str) -> None:
+    """Draw both panels from the runs that have been validated.
+
+    Raises:
+        UserError: none with persistent vectors has been.
+    """
     best = best_of_runs(out)
-    numbers = sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
-    variants = [model for model in VARIANTS if model in best]
-    if not numbers:
-        sys.exit(f"{out}: no model with persistent vectors (N0, N64, …) has been validated yet; run the step train")
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
-    left.errorbar(range(len(numbers)), *mean_and_range([best[f"N{n}"] for n in numbers]), marker="o", capsize=3)
-    left.set_xticks(range(len(numbers)))
-    left.set_xticklabels(numbers)
-    left.set_xlabel("number of persistent vectors N")
-    left.set_ylabel("validation bits per byte")
-    if "relative_transformer_lm" in best:
-        for axes in (left, right):
-            axes.axhline(mean(best["relative_transformer_lm"]), color="grey", linestyle=":", label="Transformer")
-        left.legend()
+    if not numbers_of(best):
+        raise UserError(
+            f"{out}: no model with persistent vectors (N0, N64, …) has been validated yet; run the step train"
+        )
     # Compare the variants with the all-attn model that has the same number of persistent vectors.
-    sizes = {size for model in variants for size in [vectors_of(out, model)] if f"N{size}" in best}
-    default = [f"N{size}" for size in sorted(sizes)][:1]
-    bars = default + variants
-    means, around = mean_and_range([best[model] for model in bars])
-    right.bar(range(len(bars)), means, yerr=around, color=["C0"] * len(default) + ["C1"] * len(variants))
-    right.set_xticks(range(len(bars)))
-    right.set_xticklabels([f"all-attn\n({model})" for model in default] + [VARIANTS[model] for model in variants])
-    low, high = min(map(min, best.values())), max(map(max, best.values()))
-    if low < high:
-        left.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
-    for axes in (left, right):
-        axes.grid(alpha=0.3, axis="y")
-    save_figure(figure, os.path.join(out, "figure2.png"))
-    print(f"Wrote {os.path.join(out, 'figure2.png')}")
+    sizes = {vectors_of(out, model) for model in VARIANTS if model in best} & set(numbers_of(best))
+    path = os.path.join(out, "figure2.png")
+    draw_figure(path, panels(best, f"N{min(sizes)}" if sizes else ""))
+    print(f"Wrote {path}")
 
 
 def vectors_of(out: str, model: str) -> int:
@@ -82,6 +104,4 @@ def vectors_of(out: str, model: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: persistent_memory OUT")
-    draw(sys.argv[1])
+    run_main(main)

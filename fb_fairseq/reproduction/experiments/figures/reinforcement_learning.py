@@ -15,28 +15,29 @@ import json
 import os
 import re
 import statistics
-import sys
+from functools import partial
 from typing import Dict, List, Optional, Tuple
 
-import matplotlib
-
-from fb_fairseq.drawing import mean_and_range, save_figure
+from fb_fairseq.drawing import Panel, draw_figure, draw_points, draw_reference, model_color, model_name
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
 from fb_fairseq.recipes.results import spread, training_cost
 from fb_fairseq.reproduction.rl.log import read_curve, training_seconds
-from fb_fairseq.reproduction.rl.plot import draw_curves
+from fb_fairseq.reproduction.rl.plot import curves_figure
 
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
-NAMES = {"feedback": "Feedback Transformer", "transformer": "Transformer", "lstm": "LSTM"}
+AGENTS = ("feedback", "transformer", "lstm")
 METRICS = ("success", "reward", "training_reward")
 Setting = Tuple[str, Optional[int]]  # agent and span; None for the preset's span
 
 
 def read_results(out: str) -> Dict[Setting, List[dict]]:
     """Results by setting, the shortest span of each agent first. Agent, span, seed, training reward (None if no episode
-    has ended), seconds and hardware of training, and run (the run's folder) are added to each result."""
-    results: Dict[Setting, List[dict]] = {}
+    has ended), seconds and hardware of training, and run (the run's folder) are added to each result.
+
+    Raises:
+        UserError: there are none.
+    """
+    results = []
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.json"))):
         match = re.fullmatch(r"(\w+?)(?:-span(\d+))?-seed(\d+)\.json", os.path.basename(path))
         if match:
@@ -47,18 +48,24 @@ def read_results(out: str) -> Dict[Setting, List[dict]]:
             curve = read_curve(run, "reward")
             result["training_reward"] = curve[-1][1] if curve else None
             result.update(training_cost(run), seconds=round(training_seconds(run)))
-            results.setdefault((agent, span), []).append(result)
+            results.append(result)
     if not results:
-        sys.exit(f"{out}: contains no results of runs; give the --out folder of an environment's script")
-    for runs in results.values():
-        runs.sort(key=lambda run: run["seed"])
-    return dict(sorted(results.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1] or float("inf"))))
+        raise UserError(f"{out}: contains no results of runs; give the --out folder of an environment's script")
+    return by_setting(results)
+
+
+def by_setting(runs: List[dict]) -> Dict[Setting, List[dict]]:
+    """The results of ``read_results`` for runs that name their agent, span and seed."""
+    results: Dict[Setting, List[dict]] = {}
+    for run in sorted(runs, key=lambda run: run["seed"]):
+        results.setdefault((run["agent"], run["span"]), []).append(run)
+    return dict(sorted(results.items(), key=lambda item: (AGENTS.index(item[0][0]), item[0][1] or float("inf"))))
 
 
 def label(setting: Setting) -> str:
     """Name of a setting in figures and text."""
     agent, span = setting
-    return f"{NAMES[agent]}, span {span}" if span else NAMES[agent]
+    return f"{model_name(agent)}, span {span}" if span else model_name(agent)
 
 
 def mean(runs: List[dict], metric: str) -> Optional[float]:
@@ -73,26 +80,21 @@ def deviation(runs: List[dict], metric: str) -> Optional[float]:
     return None if None in values or len(values) == 1 else statistics.stdev(values)
 
 
-def draw_memory(results: Dict[Setting, List[dict]], path: str) -> None:
+def draw_memory(axes, results: Dict[Setting, List[dict]]) -> None:
     """Draw success against span: mean and range over seeds. Agents without a span are horizontal lines."""
-    figure, axes = pyplot.subplots(figsize=(6, 4))
     for agent in dict.fromkeys(agent for agent, _ in results):
         points = [(span, runs) for (other, span), runs in results.items() if other == agent and span]
         if not points:  # an LSTM
-            axes.axhline(mean(results[agent, None], "success"), label=NAMES[agent], color="grey", linestyle=":")
+            draw_reference(axes, mean(results[agent, None], "success"), model_name(agent), model_color(agent))
             continue
-        means, errors = mean_and_range([[run["success"] for run in runs] for _, runs in points])
-        axes.errorbar([span for span, _ in points], means, errors, marker="o", capsize=3, label=NAMES[agent])
+        values = [[run["success"] for run in runs] for _, runs in points]
+        draw_points(axes, [span for span, _ in points], values, model_name(agent), model_color(agent))
     axes.set_xscale("log", base=2)
     spans = sorted({span for _, span in results if span})
-    axes.set_xticks(spans)
-    axes.set_xticklabels(spans)
-    axes.set_xlabel("memory size: attention span (steps)")
-    axes.set_ylabel("success (%)")
+    axes.set_xticks(spans, map(str, spans))
+    axes.set_xlabel("attention span (steps)")
+    axes.set_ylabel("success (% of the episodes)")
     axes.set_ylim(0, 102)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    save_figure(figure, path)
 
 
 def print_results(results: Dict[Setting, List[dict]]) -> None:
@@ -142,13 +144,11 @@ def main(out: str, environment: str, scale: str) -> None:
         if all(seeds):  # short runs may end before the first episode does
             curves[label(setting)] = seeds
     if curves:
-        draw_curves(curves, metric, os.path.join(out, "curves.png"))
+        draw_figure(os.path.join(out, "curves.png"), curves_figure(curves, metric))
     if len({span for _, span in results if span}) > 1:
-        draw_memory(results, os.path.join(out, "memory.png"))
+        draw_figure(os.path.join(out, "memory.png"), [Panel(partial(draw_memory, results=results))])
     print(f"{out}/results.json")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit("give one folder, its environment and its scale: reinforcement_learning OUT ENVIRONMENT small|full")
-    main(*sys.argv[1:])
+    run_main(main)

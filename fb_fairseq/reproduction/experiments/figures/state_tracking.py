@@ -13,17 +13,13 @@ Of several learning rates, the one with the best accuracy on validation data cou
 import glob
 import json
 import os
-import sys
+from functools import partial
 from statistics import mean, median, stdev
 from typing import Dict, List, Tuple
 
-import matplotlib
-
-from fb_fairseq.drawing import draw_band, save_figure
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.ticker import ScalarFormatter  # noqa: E402
+from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, mark_x, write_out
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
 
 Key = Tuple[str, str, int, int]
 POINTS = 120  # of a line
@@ -31,15 +27,26 @@ SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in tr
 
 
 def read_results(out: str) -> Dict[Key, List[dict]]:
-    """The runs of each setting (model, memory composition, span, layers) at its best learning rate, by seed."""
-    found: Dict[Key, Dict[float, List[dict]]] = {}
+    """The runs of each setting (model, memory composition, span, layers) at its best learning rate, by seed.
+
+    Raises:
+        UserError: there are none.
+    """
+    runs = []
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
         with open(path) as file:
-            run = json.load(file)
+            runs.append(json.load(file))
+    if not runs:
+        raise UserError(f"{out}: contains no results of runs; give the --out folder of a recipe")
+    return best_results(runs)
+
+
+def best_results(runs: List[dict]) -> Dict[Key, List[dict]]:
+    """The same, of these runs."""
+    found: Dict[Key, Dict[float, List[dict]]] = {}
+    for run in runs:
         key = run["model"], run["memory_composition"], run["span"], run["layers"]
         found.setdefault(key, {}).setdefault(run["lr"], []).append(run)
-    if not found:
-        sys.exit(f"{out}: contains no results of runs; give the --out folder of a recipe")
     best = {}
     for key, rates in found.items():
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
@@ -100,28 +107,24 @@ def table(settings: List[dict]) -> List[str]:
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def draw(results: Dict[Key, List[dict]], path: str) -> None:
+def draw_accuracy(axes, results: Dict[Key, List[dict]]) -> None:
     """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
-    figure, axes = pyplot.subplots(figsize=(9, 4.5))
-    colors = pyplot.get_cmap("tab10").colors
     order = sorted(results, key=lambda key: -median(run["longest_good"] for run in results[key]))
-    for number, key in enumerate(order):
+    color = colors(label(key, results) for key in order)
+    for key in order:
         runs = results[key]
         sizes = runs[0]["sizes"]
         places = sorted({round(len(sizes) ** (i / POINTS)) - 1 for i in range(POINTS + 1)} & set(range(len(sizes))))
         values = [[100 * run["accuracy"][place] for run in runs] for place in places]
-        draw_band(axes, [sizes[place] for place in places], values, label(key, results), colors[number % 10])
+        name = label(key, results)
+        draw_band(axes, [sizes[place] for place in places], values, name, color[name])
     first = next(iter(results.values()))[0]
-    axes.axvline(first["longest"], color="grey", linestyle="--", linewidth=1)
-    axes.text(first["longest"], 103, "longest in training", ha="center", fontsize="small", color="grey")
+    mark_x(axes, first["longest"], "longest in training")
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set_xlabel("pairs" if first["task"] == "recall" else "position in the sequence")
+    write_out(axes.xaxis)
+    axes.set_xlabel("number of pairs" if first["task"] == "recall" else "position in the sequence (elements)")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(-2, 102)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-    save_figure(figure, path)
 
 
 def main(out: str) -> None:
@@ -143,11 +146,9 @@ def main(out: str) -> None:
         file.writelines(f"{line}\n" for line in table(settings))
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump({"settings": settings, "all": [run for runs in results.values() for run in runs]}, file)
-    draw(results, os.path.join(out, "accuracy.png"))
+    draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, results=results))])
     print(f"{out}/results.json, results.md, accuracy.png")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: state_tracking OUT")
-    main(sys.argv[1])
+    run_main(main)

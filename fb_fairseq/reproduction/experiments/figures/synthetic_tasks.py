@@ -9,23 +9,14 @@ import glob
 import json
 import os
 import statistics
-import sys
+from functools import partial
 from typing import Dict, List, NamedTuple, Optional
 
-import matplotlib
-
 from fb_fairseq.commands.plot.logs import read_log
-from fb_fairseq.drawing import draw_band, mean_and_range, save_figure
+from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, draw_points, model_name
+from fb_fairseq.errors import UserError
+from fb_fairseq.recipes.figures.program import run_main
 from fb_fairseq.recipes.results import spread
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
-NAMES = {
-    "feedback_transformer_lm": "Feedback Transformer",
-    "relative_transformer_lm": "Transformer",
-    "streaming_lstm_lm": "LSTM",
-}
 
 
 class Setting(NamedTuple):
@@ -37,7 +28,7 @@ class Setting(NamedTuple):
 
     def __str__(self):
         span = "" if self.attention_span is None else f", span {self.attention_span}"
-        return f"{NAMES.get(self.model, self.model)}, {layers_of(self)}{span}"
+        return f"{model_name(self.model)}, {layers_of(self)}{span}"
 
 
 def layers_of(setting: Setting) -> str:
@@ -53,7 +44,11 @@ class Run(NamedTuple):
 
 
 def read(out: str) -> Dict[Setting, List[Run]]:
-    """Read the runs of a sweep by setting, sorted by seed."""
+    """Read the runs of a sweep by setting, sorted by seed.
+
+    Raises:
+        UserError: there are none.
+    """
     runs: Dict[Setting, List[Run]] = {}
     for path in glob.glob(os.path.join(glob.escape(out), "*", "results.json")):
         with open(path, encoding="utf-8") as file:
@@ -62,7 +57,7 @@ def read(out: str) -> Dict[Setting, List[Run]]:
                 log = os.path.join(os.path.dirname(path), f"{model}.log")
                 runs.setdefault(setting, []).append(Run(result, log))
     if not runs:
-        sys.exit(f"{out}: contains no */results.json; give the folder of a sweep")
+        raise UserError(f"{out}: contains no */results.json; give the folder of a sweep")
     for found in runs.values():
         found.sort(key=lambda run: run.result["seed"])
     return dict(sorted(runs.items(), key=lambda item: (item[0].model, item[0].layers, item[0].attention_span or 0)))
@@ -76,7 +71,7 @@ def table(runs: Dict[Setting, List[Run]]) -> List[str]:
     for setting, found in runs.items():
         results = [run.result for run in found]
         cells = [
-            NAMES.get(setting.model, setting.model),
+            model_name(setting.model),
             setting.layers,
             setting.attention_span or "",
             f"{results[0]['parameters']:,}",
@@ -92,15 +87,17 @@ def table(runs: Dict[Setting, List[Run]]) -> List[str]:
 
 def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
     """Draw the training accuracy against updates, one line and band per setting."""
-    for i, (setting, found) in enumerate(runs.items()):
+    color = colors(map(str, runs))
+    for setting, found in runs.items():
         at: Dict[float, List[float]] = {}
         for run in found:
             for update, accuracy in read_log(run.log, "accuracy").get("train_inner", []):
                 at.setdefault(update, []).append(accuracy)
         updates = sorted(at)
         if updates:
-            draw_band(axes, updates, [at[update] for update in updates], label=str(setting), color=f"C{i % 10}")
+            draw_band(axes, updates, [at[update] for update in updates], str(setting), color[str(setting)])
     axes.set_xlabel("updates")
+    set_accuracy(axes)
 
 
 def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -> None:
@@ -109,32 +106,35 @@ def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -
     for setting, found in runs.items():
         if getattr(setting, field) is not None:
             lines.setdefault(setting._replace(**{field: 0}), []).append((getattr(setting, field), found))
-    for i, (others, points) in enumerate(lines.items()):
-        means, around = mean_and_range([[run.result["accuracy"] for run in found] for _, found in points])
-        name = NAMES.get(others.model, others.model)
+    names = {}
+    for others in lines:
+        names[others] = model_name(others.model)
         if field == "layers" and others.attention_span:
-            name += f", span {others.attention_span}"
+            names[others] += f", span {others.attention_span}"
         elif field != "layers":
-            name += f", {layers_of(others)}"
-        axes.errorbar([x for x, _ in points], means, around, marker="o", capsize=3, label=name, color=f"C{i % 10}")
+            names[others] += f", {layers_of(others)}"
+    color = colors(names.values())
+    for others, points in lines.items():
+        values = [[run.result["accuracy"] for run in found] for _, found in points]
+        draw_points(axes, [x for x, _ in points], values, names[others], color[names[others]])
     axes.set_xlabel(label)
     axes.set_xticks(sorted({x for points in lines.values() for x, _ in points}))
+    set_accuracy(axes)
 
 
-def draw(runs: Dict[Setting, List[Run]], path: str) -> None:
-    """Draw all panels: updates, and depth and span if the runs differ in them."""
-    panels = [lambda axes: draw_updates(axes, runs)]
-    for field, label in (("layers", "layers"), ("attention_span", "attention span (steps)")):
+def set_accuracy(axes) -> None:
+    """The y axis of all panels."""
+    axes.set_ylabel("accuracy (% of the labels)")
+    axes.set_ylim(0, 102)
+
+
+def panels(runs: Dict[Setting, List[Run]]) -> List[Panel]:
+    """Updates, and depth and span if the runs differ in them."""
+    drawn = [Panel(partial(draw_updates, runs=runs), wide=True)]
+    for field, label in (("layers", "number of layers"), ("attention_span", "attention span (steps)")):
         if len({getattr(setting, field) for setting in runs} - {None}) > 1:
-            panels.append(lambda axes, field=field, label=label: draw_against(axes, runs, field, label))
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
-    for axes, panel in zip(all_axes[0], panels):
-        panel(axes)
-        axes.set_ylabel("accuracy (%)")
-        axes.set_ylim(0, 102)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    save_figure(figure, path)
+            drawn.append(Panel(partial(draw_against, runs=runs, field=field, label=label)))
+    return drawn
 
 
 def main(out: str) -> None:
@@ -146,12 +146,10 @@ def main(out: str) -> None:
     summary = [{**setting._asdict(), "runs": [run.result for run in found]} for setting, found in runs.items()]
     with open(os.path.join(out, "summary.json"), "w", encoding="utf-8") as file:
         json.dump(summary, file, indent=4)
-    draw(runs, os.path.join(out, "summary.png"))
+    draw_figure(os.path.join(out, "summary.png"), panels(runs))
     print("\n".join(lines))
     print(f"{out}/summary.md, summary.json, summary.png")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("give one folder: synthetic_tasks OUT")
-    main(sys.argv[1])
+    run_main(main)

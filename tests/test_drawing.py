@@ -1,0 +1,281 @@
+"""Figures: one style for all of them, axes that say what they show, and pictures that a README can show."""
+
+import ast
+import functools
+import importlib
+import runpy
+from functools import partial
+
+import pytest
+
+from fb_fairseq import drawing
+from fb_fairseq.benchmark.bptt import draw_times
+from fb_fairseq.commands.plot import heat_maps, panels
+from fb_fairseq.commands.plot.attention import Attention, AttentionMap
+from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.commands.plot.positions import PositionCounts
+from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
+from fb_fairseq.recipes.figures import against
+from fb_fairseq.recipes.results import grouped
+from fb_fairseq.reproduction.experiments.figures import (
+    memory_composition,
+    persistent_memory,
+    reinforcement_learning,
+    state_tracking,
+    synthetic_tasks,
+)
+from fb_fairseq.reproduction.rl.plot import draw_rewards
+from tests.conftest import REPOSITORY
+
+style = pytest.importorskip("matplotlib.style")
+Image = pytest.importorskip("PIL.Image")
+
+MAKE_FIGURES = REPOSITORY / "docs/make_figures.py"
+FIGURES = runpy.run_path(str(MAKE_FIGURES))["FIGURES"]
+PICTURES = sorted(path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/figures/*.png"))
+CODE = [*(REPOSITORY / "fb_fairseq").rglob("*.py"), *(REPOSITORY / "examples").rglob("*.py"), MAKE_FIGURES]
+PIXELS = round(drawing.WIDTH * drawing.DPI)
+PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
+LARGEST = 100_000  # bytes of a picture
+SMALLEST_WIDTH = 700  # of the pictures from before there was a style, whose runs' logs are not kept
+CURVE = [(1, 2.0), (20, 1.0)]
+WALK = {"accuracy": 90.0}
+RESULT = {"recipe": "r", "model": "feedback", "layers": 2, "lr": 0.1, "seed": 1, "accuracy": 99.0}
+TRACKED = {
+    **dict(model="lstm", title="LSTM", memory_composition="weighted", span=8, layers=1, lr=0.1, seed=1, task="word"),
+    **dict(sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.0], longest=2, longest_good=1, valid_accuracy=0.5),
+}
+AGENTS = {("feedback", 2): [{"success": 90.0}], ("feedback", 8): [{"success": 99.0}], ("lstm", None): [{"success": 50}]}
+VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
+SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(native=9.0, fast=5.0, transformer=7.0)}
+ATTENTION_MAP = heat_maps.NamedMap("a", AttentionMap([[1.0]], [2, 4], "all"), ["x", "y"])
+draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
+NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.NamedHeads
+# Every function that draws on axes, on little data, and the labels of its axes.
+DRAWN = {
+    "panels.draw_curves": (
+        partial(panels.draw_curves, runs=[NamedCurves("a", {"valid": CURVE})], metric="bpb"),
+        ("updates", "bits per byte"),
+    ),
+    "panels.draw_layer_weights": (
+        partial(panels.draw_layer_weights, models=[panels.NamedWeights("", [0.5, 0.5])]),
+        ("layer", SHARE),
+    ),
+    "panels.draw_spans": (
+        partial(panels.draw_spans, models=[HEADS("a", [[8.0, 9.0]])]),
+        ("layer", "span of each head (steps)"),
+    ),
+    "panels.draw_layer_weights_over_training": (
+        partial(panels.draw_layer_weights_over_training, run=panels.NamedLayerCurves("a", [CURVE, CURVE])),
+        ("updates", SHARE),
+    ),
+    "panels.draw_persistent_use": (
+        partial(panels.draw_persistent_use, model=HEADS("a", NUMBER)),
+        ("most used of each head's 2 persistent vectors", "their share of attention on all of them (%)"),
+    ),
+    "panels.draw_context_losses": (
+        partial(panels.draw_context_losses, models=[panels.NamedLosses("a", ContextLosses([(1, 1)], [1.0], True))]),
+        ("context since an empty memory (bytes)", "bits per byte"),
+    ),
+    "panels.draw_position_accuracy": (
+        partial(panels.draw_position_accuracy, models=[panels.NamedPositions("a", PositionCounts([0, 4], [0, 1]))]),
+        ("position in the sequence (tokens)", "accuracy (%)"),
+    ),
+    "heat_maps.draw_persistent_shares": (
+        partial(heat_maps.draw_persistent_shares, model=HEADS("a", NUMBER)),
+        ("head", "layer"),
+    ),
+    "heat_maps.draw_attention": (
+        partial(heat_maps.draw_attention, model=heat_maps.NamedAttention("a", Attention(NUMBER, None))),
+        ("distance (steps back)", "layer"),
+    ),
+    "heat_maps.draw_attention_map": (
+        partial(heat_maps.draw_attention_map, model=ATTENTION_MAP),
+        ("step that is attended to", "step that attends"),
+    ),
+    "bptt.draw_times": (
+        partial(draw_times, blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
+        ("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
+    ),
+    "growth.draw_speed": (
+        partial(draw_speed, results=[SPEED], size="span"),
+        ("span S (steps)", "training (tokens/s)"),
+    ),
+    "against.draw": (
+        partial(against.draw, groups=grouped([RESULT]), field="layers", metric="accuracy"),
+        ("number of layers", "labels right (%)"),
+    ),
+    "memory_composition.draw_compositions": (
+        partial(memory_composition.draw_compositions, values={"layer1": [1.0, 2.0]}, task="PTB", label="bits"),
+        ("bits", "what a step attends to"),
+    ),
+    "persistent_memory.draw_numbers": (
+        partial(persistent_memory.draw_numbers, best=VARIANTS),
+        ("number of persistent vectors N", "validation bits per byte"),
+    ),
+    "persistent_memory.draw_variants": (
+        partial(persistent_memory.draw_variants, best=VARIANTS, same_size="N8"),
+        ("validation bits per byte", "variant (N = 8)"),
+    ),
+    "reinforcement_learning.draw_memory": (
+        partial(reinforcement_learning.draw_memory, results=AGENTS),
+        ("attention span (steps)", "success (% of the episodes)"),
+    ),
+    "state_tracking.draw_accuracy": (
+        partial(state_tracking.draw_accuracy, results=state_tracking.best_results([TRACKED])),
+        ("position in the sequence (elements)", "accuracy (%)"),
+    ),
+    "synthetic_tasks.draw_updates": (
+        partial(synthetic_tasks.draw_updates, runs={}),
+        ("updates", "accuracy (% of the labels)"),
+    ),
+    "synthetic_tasks.draw_against": (
+        partial(
+            synthetic_tasks.draw_against,
+            runs={synthetic_tasks.Setting("streaming_lstm_lm", 2, None): [synthetic_tasks.Run(WALK, "")]},
+            field="layers",
+            label="number of layers",
+        ),
+        ("number of layers", "accuracy (% of the labels)"),
+    ),
+    "plot.draw_rewards": (
+        partial(draw_rewards, curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
+        ("frames of training (millions)", "reward per episode"),
+    ),
+}
+DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
+
+
+@functools.lru_cache(maxsize=None)
+def trees():
+    """The syntax of all modules that may draw."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.stem != "drawing"}
+
+
+def test_every_function_that_draws_is_here():
+    found = {
+        f"{path.stem}.{node.name}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("draw") and node.args.args[:1]
+        if node.args.args[0].arg == "axes"
+    }
+    assert found == {*DRAWN, *DIAGRAMS}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_axes_have_labels(name):
+    """And the legend does not hide data, alone or beside another panel; no text is too small to be read."""
+    draw, labels = DRAWN[name]
+    for number in 1, 2:
+        with style.context(["default", drawing.STYLE]):
+            figure = build_figure([Panel(draw)] * number)
+            figure.draw_without_rendering()
+        axes = figure.axes[0]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == labels
+        for legend in filter(None, [*(each.get_legend() for each in figure.axes), *figure.legends]):
+            assert not any(legend.get_window_extent().padded(-1).overlaps(each.bbox) for each in figure.axes)
+        texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize")) if text.get_text()]
+        assert min(text.get_fontsize() for text in texts) >= drawing.TINY
+
+
+STYLES = {"dpi", "cmap", "fontsize"}
+COLORS = {"color", "c", "facecolor", "edgecolor"}
+
+
+def style_in(tree):
+    """Where code says how a figure looks."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        names += [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else []
+        yield from (f"{node.lineno} {name}" for name in names if name in ("matplotlib.pyplot", "matplotlib.rcParams"))
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                constant = isinstance(keyword.value, ast.Constant)
+                text = constant and isinstance(keyword.value.value, str)
+                if keyword.arg in COLORS and text or keyword.arg in STYLES and constant:
+                    yield f"{node.lineno} {keyword.arg}"
+                if keyword.arg == "figsize":
+                    yield f"{node.lineno} figsize"
+        if isinstance(node, ast.Attribute) and node.attr in ("rcParams", "pyplot", "legend"):
+            yield f"{node.lineno} {node.attr}"
+
+
+def test_the_style_is_in_one_place():
+    assert {str(path): found for path, tree in trees().items() if (found := [*style_in(tree)])} == {}
+    code = "from matplotlib import pyplot\npyplot.subplots(figsize=(6, 4))\naxes.plot(x, color='C0')\naxes.legend()"
+    assert len(list(style_in(ast.parse(code)))) >= 4, "the test finds them"
+
+
+def test_a_model_has_its_color_in_all_figures():
+    names = ["Feedback Transformer", "relative_transformer_lm-2", "LSTM, 2 layers", "all_attention_lm", "mine", "xLSTM"]
+    found = colors(names)
+    expected = [drawing.BLUE, drawing.VERMILLION, drawing.GREEN, drawing.PURPLE, drawing.AMBER, drawing.GREY]
+    assert list(found.values()) == expected
+    assert colors(["a", "Transformer", "Feedback"])["Feedback"] == drawing.BLUE
+    assert colors(["all-attn", "all-attention"])["all-attn"] == drawing.PURPLE
+    shades = list(colors([f"Feedback, {n} layers" for n in range(4)]).values())
+    assert shades[0] == drawing.BLUE and len(set(shades)) == 4
+    lines = draw_lines(colors(["Feedback", "Feedback, fine-tuned", "LSTM"]))
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
+    others = [f"run{i}" for i in range(20)]
+    assert len(set(colors(others).values())) == 20
+
+
+def draw_lines(color):
+    (axes,) = build_figure(
+        [Panel(lambda axes: [draw_band(axes, [1], [[2]], name, color[name]) for name in color])]
+    ).axes
+    return axes.lines
+
+
+def test_panels_stand_in_rows(tmp_path):
+    """Two in a row; a wide one, and the last of an odd number, take all of it. The width is the README's."""
+
+    def draw(axes):
+        axes.plot([1, 2], [1, 2])
+
+    figure = build_figure([Panel(draw), Panel(draw), Panel(draw, wide=True), Panel(draw)])
+    places = [axes.get_subplotspec() for axes in figure.axes]
+    assert [(place.rowspan.start, len(place.colspan)) for place in places] == [(0, 1), (0, 1), (1, 2), (2, 2)]
+    for size, width in ((0, 0), PIXELS), ((12, 2), 12 * drawing.DPI):
+        draw_figure(str(tmp_path / "x.png"), [Panel(draw, size=size)], title="a $ title")
+        image = Image.open(tmp_path / "x.png")
+        assert image.width == width and image.mode == "P"
+    draw_figure(str(tmp_path / "x.pdf"), [Panel(draw)])
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_panels_with_the_same_legend_share_it():
+    def draw(axes, label="a"):
+        axes.plot([1, 2], [1, 2], label=label)
+
+    figure = build_figure([Panel(draw), Panel(draw)])
+    assert len(figure.legends) == 1 and not any(axes.get_legend() for axes in figure.axes)
+    figure = build_figure([Panel(draw), Panel(partial(draw, label="b" * 99))])
+    assert not figure.legends and all(axes.get_legend() for axes in figure.axes)
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=str)
+def test_pictures(path):
+    """As wide as a README, small, and on white: text would vanish on a transparent background of either kind."""
+    image = Image.open(REPOSITORY / path)
+    assert (REPOSITORY / path).stat().st_size < LARGEST
+    assert image.width == PIXELS if str(path) in FIGURES else SMALLEST_WIDTH < image.width < PIXELS
+    assert "transparency" not in image.info and image.mode == "P"
+    rgb = image.convert("RGB")
+    edges = [(x, y) for x in (0, rgb.width - 1) for y in (0, rgb.height - 1)]
+    assert {rgb.getpixel(place) for place in edges} == {(255, 255, 255)}
+
+
+def test_figures_are_those_of_the_results(tmp_path):
+    """``docs/make_figures.py`` draws the same pictures."""
+    pinned = (REPOSITORY / "examples/constraints/python3.10.txt").read_text().split()
+    versions = {f"{name}=={importlib.import_module(module).__version__}" for name, module in PACKAGES.items()}
+    runpy.run_path(str(MAKE_FIGURES))["main"](tmp_path)
+    for name in FIGURES:
+        old, new = (Image.open(folder / name).convert("RGB") for folder in (REPOSITORY, tmp_path))
+        assert old.size == new.size
+        # (Other versions may place letters differently.)
+        assert old.tobytes() == new.tobytes() or not versions <= set(pinned), f"{name}: run python docs/make_figures.py"
