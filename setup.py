@@ -54,7 +54,7 @@ setup(
     author="The fb_fairseq authors",
     license="MIT",
     project_urls={**(PAGES if URL else {}), **PAPERS},
-    keywords="feedback transformer, all-attention, state tracking, recurrent memory, language model, translation, fairseq",
+    keywords="feedback transformer, all-attention, state tracking, memory, language model, translation, fairseq",
     classifiers=[
         "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",

@@ -15,7 +15,8 @@ that commands which need torch alone also run without fairseq.
     env.py                  versions, devices, threads, and which step loop runs
     fairseq_commands.py     fairseq's commands with the plugin loaded
 
-The other commands are in ``benchmark`` and ``recipes``, and in ``reproduction`` those that only repeat the papers' results.
+The other commands are in ``benchmark`` and ``recipes``, and in ``reproduction`` those that only repeat the papers'
+results.
 """
 
 import difflib

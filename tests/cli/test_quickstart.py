@@ -62,7 +62,9 @@ def test_where_pip_has_installed_the_package_without_matplotlib(tmp_path, recipe
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
     lines = recipe("quickstart", "--text", "text.txt", "--updates", 2).out.splitlines()
-    figure = "== No figure: matplotlib is not installed; pip install 'fb_fairseq[plot]', then run the same command again"
+    figure = (
+        "== No figure: matplotlib is not installed; pip install 'fb_fairseq[plot]', then run the same command again"
+    )
     assert lines[lines.index(figure) + 1] == "== Sampling from the model"
     assert re.match(r"Test split: [\d.]+ bits per byte", lines[-2])
     assert (tmp_path / "runs/quickstart/checkpoints/checkpoint_best.pt").exists()
