@@ -59,18 +59,18 @@ def test_where_pip_has_installed_the_package_without_matplotlib(tmp_path, recipe
     """It runs in the current folder, with the programs of its own environment, and says how to get the figure."""
     (tmp_path / "text.txt").write_bytes(b"A line of text, and another one.\n" * 300)
     monkeypatch.chdir(tmp_path)
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
-    lines = recipe("quickstart", "--text", "text.txt", "--updates", 2).out.splitlines()
-    figure = (
-        "== No figure: matplotlib is not installed; pip install 'fb_fairseq[plot]', then run the same command again"
-    )
-    assert lines[lines.index(figure) + 1] == "== Sampling from the model"
+    found, arguments = importlib.util.find_spec, ("quickstart", "--text", "text.txt", "--updates", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+        lines = recipe(*arguments).out.splitlines()
+    remedy = "pip install 'fb_fairseq[plot]', then run the same command again"
+    figure = lines.index(f"== No figure: matplotlib is not installed; {remedy}")
+    assert lines[figure + 1] == "== Sampling from the model"
     assert re.match(r"Test split: [\d.]+ bits per byte", lines[-2])
-    assert (tmp_path / "runs/quickstart/checkpoints/checkpoint_best.pt").exists()
-    monkeypatch.undo()
-    recipe("quickstart", "--text", tmp_path / "text.txt", "--out", tmp_path / "runs/quickstart", "--updates", 2)
-    assert (tmp_path / "runs/quickstart/quickstart.png").read_bytes().startswith(PNG)
+    out = tmp_path / "runs/quickstart"
+    assert (out / "checkpoints/checkpoint_best.pt").exists() and not (out / "quickstart.png").exists()
+    recipe(*arguments)
+    assert (out / "quickstart.png").read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize(
