@@ -1,6 +1,8 @@
 """Packaging of fb_fairseq. Nothing is compiled at installation."""
 
+import re
 import sys
+from pathlib import Path
 
 # pip looks at python_requires only after it has downloaded torch.
 if sys.version_info < (3, 8):
@@ -8,8 +10,37 @@ if sys.version_info < (3, 8):
 
 from setuptools import find_packages, setup  # noqa: E402
 
-with open("README.md", encoding="utf-8") as readme:
-    long_description = readme.read()
+HERE = Path(__file__).resolve().parent
+# Where the repository is public. Once CITATION.cff says so, PyPI's page links to it and shows the figures.
+PUBLISHED = re.search(r"^repository-code: *\"?([^\"\s]+)", (HERE / "CITATION.cff").read_text(encoding="utf-8"), re.M)
+URL = PUBLISHED[1] if PUBLISHED else ""
+
+
+def for_pypi(text: str) -> str:
+    """README with absolute links, because PyPI has its text alone. Without a public repository, links to files become
+    plain text, and figures are left out."""
+
+    def absolute(link: "re.Match[str]") -> str:
+        figure, label, target = link.groups()
+        if "://" in target:
+            return link[0]
+        if not URL:
+            return "" if figure else label
+        return f"{figure}[{label}]({URL}/{'raw' if figure else 'blob'}/HEAD/{target})"
+
+    return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", absolute, text)
+
+
+PAPERS = {
+    "Feedback Transformer (paper)": "https://arxiv.org/abs/2002.09402",
+    "All-attention (paper)": "https://arxiv.org/abs/1907.01470",
+}
+PAGES = {
+    "Source": URL,
+    "Documentation": f"{URL}/tree/HEAD/docs",
+    "Changelog": f"{URL}/blob/HEAD/CHANGELOG.md",
+    "Issues": f"{URL}/issues",
+}
 
 # Its releases rename what generation passes to a model (5.24 did): a new one is allowed when the tests have passed.
 TRANSFORMERS = "transformers>=5,<5.25"
@@ -18,9 +49,21 @@ setup(
     name="fb_fairseq",
     version="0.1.0",
     description="Feedback Transformer and All-attention networks for fairseq",
-    long_description=long_description,
+    long_description=for_pypi((HERE / "README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
+    author="The fb_fairseq authors",
     license="MIT",
+    project_urls={**(PAGES if URL else {}), **PAPERS},
+    keywords="feedback transformer, all-attention, state tracking, memory, language model, translation, fairseq",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: {version}" for version in ("3", "3.8", "3.9", "3.10", "3.12")),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
     package_data={
         "fb_fairseq": ["py.typed"],
@@ -51,7 +94,7 @@ setup(
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
-            *('lm-eval; python_version>="3.10"', "mypy"),
+            *('lm-eval; python_version>="3.10"', "mypy", "twine"),
         ],
     },
 )

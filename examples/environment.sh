@@ -12,11 +12,11 @@ set -euo pipefail
 unset CDPATH # with it, cd may go elsewhere, and prints where
 repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) repository=${repository%/*}
 
-# fail MESSAGE…: print an error in one line, also if a file's name has several, and exit.
+# fail MESSAGE…: print an error in one line, also if a file's name has several, and exit as after any mistake.
 fail() {
     local message="error: $*" newline=$'\n'
     printf '%s\n' "${message//$newline/\\n}" >&2
-    exit 1
+    exit 2
 }
 
 [ "${0##*/}" != environment.sh ] || fail "$0: not a script of its own; run a recipe, such as bash examples/quickstart.sh"

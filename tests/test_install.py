@@ -6,6 +6,7 @@ folder X that a user has made in the clone.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import zipfile
 
 import pytest
 
-from fb_fairseq.errors import EXTRAS, FAIRSEQ_VERSIONS
 from tests.conftest import REPOSITORY
+from tests.distributions import clone_in, run_python, wheel  # noqa: F401
 
 PACKAGE = REPOSITORY / "fb_fairseq"
 # Folders that users, fairseq, hydra and loggers make in the working directory.
@@ -38,16 +39,6 @@ def top_level_names():
     return {name.split(".")[1] for name in module_names() if "." in name}
 
 
-def clone_in(folder):
-    """A clone in a folder."""
-    clone = folder.resolve() / "fb_fairseq"
-    clone.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / name, clone)
-    shutil.copytree(PACKAGE, clone / "fb_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
-    return clone
-
-
 @pytest.fixture
 def parent(tmp_path):
     """A folder with a clone in it, in which a user has made folders for runs."""
@@ -55,21 +46,6 @@ def parent(tmp_path):
     for name in RUN_FOLDERS:
         (clone / name).mkdir()
     return clone.parent
-
-
-def run_python(program, folder, *arguments):
-    """Run a program in a folder, without this test run's PYTHONPATH, and return its output."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # Arguments: the package, how it is installed, a path for that, and the names of all modules.
@@ -141,8 +117,8 @@ def editable_install(parent):
     pytest.importorskip("setuptools", minversion="70.1")  # builds wheels by itself
     program = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
     run_python(program, parent / "fb_fairseq", parent)
-    (wheel,) = parent.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    (editable,) = parent.glob("*.whl")
+    with zipfile.ZipFile(editable) as archive:
         archive.extractall(parent / "site")
     return parent / "site"
 
@@ -166,31 +142,22 @@ def test_console_script(editable_install):
     assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
 
 
-def test_every_folder_with_modules_is_a_package():
-    """setup.py finds packages by their ``__init__.py``."""
-    folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    assert all((folder / "__init__.py").is_file() for folder in folders)
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel of the package, built as pip builds it."""
-    pytest.importorskip("setuptools", minversion="70.1")
-    folder = tmp_path_factory.mktemp("wheel")
-    program = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
-    run_python(program, clone_in(folder), folder)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.mark.not_fast
-def test_what_is_no_module_is_installed_too(wheel):
-    """The sources of the native loop, data, and the mark of a package with type hints."""
-    files = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
-    files = {path.as_posix() for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
-    assert "fb_fairseq/py.typed" in files
+@pytest.mark.slow
+def test_quickstart_of_a_wheel(wheel, tmp_path):  # noqa: F811
+    """In an empty folder, from the package as a wheel installs it, without anything of the clone."""
+    site, folder = tmp_path / "site", tmp_path / "folder"
     with zipfile.ZipFile(wheel) as archive:
-        assert files <= set(archive.namelist())
+        archive.extractall(site)
+    folder.mkdir()
+    (tmp_path / "text").write_bytes(b"A line of text, and another one.\n" * 300)
+    command = [sys.executable, "-m", "fb_fairseq", "quickstart", "--text", tmp_path / "text", "--updates", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Test split: [\d.]+ bits per byte", done.stdout, re.MULTILINE)
+    assert (folder / "runs/quickstart/quickstart.png").exists()
+    log = (folder / "runs/quickstart/checkpoints.log").read_text()
+    assert f"'user_dir': '{site}/fb_fairseq'" in log
 
 
 JUST_THE_PACKAGE = pytest.param(["fb_fairseq"], marks=pytest.mark.slow)
@@ -228,7 +195,7 @@ def test_the_plugin_may_be_imported_before(parent, imported):
 
 @pytest.mark.not_fast
 @pytest.mark.parametrize("imported", [[], JUST_THE_PACKAGE], ids=str)
-def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported):
+def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported):  # noqa: F811
     """``--user-dir fb_fairseq`` where pip has installed the package beside fairseq."""
     import fairseq
 
@@ -241,48 +208,3 @@ def test_an_installed_plugin_is_found_from_any_folder(wheel, tmp_path, imported)
     program = f"import sys; sys.path.insert(0, {str(site)!r})\n{USE_PLUGIN}"
     found = run_python(program, folder, "fb_fairseq", *imported).split()[-3:]
     assert os.path.realpath(found[0]) == str(site / "fb_fairseq/__init__.py") and found[1:] == ["True", "True"]
-
-
-def packaging(version):
-    """What setup.py passes to ``setup`` on a version of Python."""
-    given = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(REPOSITORY)
-        patch.setattr(sys, "version_info", version)
-        patch.setattr("setuptools.setup", given.update)
-        exec((REPOSITORY / "setup.py").read_text(encoding="utf-8"), {})
-    return given
-
-
-def test_python_3_7_is_refused_at_once():
-    """Before pip downloads torch."""
-    with pytest.raises(SystemExit, match="fb_fairseq does not run on Python 3.7; use Python 3.10 or 3.12"):
-        packaging((3, 7))
-
-
-@pytest.mark.parametrize(
-    "version,package",
-    [
-        *((f"3.{minor}", "fairseq") for minor in (8, 9, 10)),
-        ("3.12", "fairseq-fixed"),
-        *((f"3.{minor}", None) for minor in (11, 13, 14)),
-    ],
-)
-def test_fairseq_is_required_where_it_runs(version, package):
-    """Elsewhere the package installs without it; ``errors.py`` knows where."""
-    requirements = pytest.importorskip("packaging.requirements")
-    pair = tuple(map(int, version.split(".")))
-    required = [
-        requirement.name
-        for requirement in map(requirements.Requirement, packaging(pair)["install_requires"])
-        if not requirement.marker or requirement.marker.evaluate({"python_version": version})
-    ]
-    assert required == [*([package] if package else []), "torch", "numpy"]
-    assert (pair in FAIRSEQ_VERSIONS) == (package is not None)
-
-
-def test_missing_packages_name_an_extra():
-    extras = packaging((3, 10))["extras_require"]
-    modules = {"PIL": "pillow", "subword_nmt": "subword-nmt", "rouge_score": "rouge-score"}
-    for module, extra in EXTRAS.items():
-        assert any(requirement.startswith(modules.get(module, module)) for requirement in extras[extra]), module

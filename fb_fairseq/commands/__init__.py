@@ -15,7 +15,8 @@ that commands which need torch alone also run without fairseq.
     env.py                  versions, devices, threads, and which step loop runs
     fairseq_commands.py     fairseq's commands with the plugin loaded
 
-The other commands are in ``benchmark``, and in ``reproduction`` those that only repeat the papers' results.
+The other commands are in ``benchmark`` and ``recipes``, and in ``reproduction`` those that only repeat the papers'
+results.
 """
 
 import difflib
@@ -39,6 +40,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "quickstart": Command(
+        "fb_fairseq.recipes.quickstart", "train on real text, evaluate, generate and draw, in minutes on a CPU"
+    ),
     "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
     "synthetic-tasks": Command(
         "fb_fairseq.reproduction.synthetic_tasks.command", "generate the data of the papers' toy tasks"

@@ -18,7 +18,7 @@ import sys
 from typing import Dict, List, Optional
 
 from fb_fairseq.command_line import INTERRUPTED_STATUS, CommandParser
-from fb_fairseq.errors import UserError, debugging, explain, single_line
+from fb_fairseq.errors import STATUS, UserError, debugging, explain, single_line
 from fb_fairseq.recipes.processes import RUNNING, Interrupted
 from fb_fairseq.recipes.session import CALLER_VARIABLE
 
@@ -115,7 +115,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     except (KeyboardInterrupt, Interrupted) as error:
         message, status = str(error) or "interrupted; run the same command again to resume", INTERRUPTED_STATUS
     except Exception as error:
-        message, status = explain(error), 1
+        message, status = explain(error), STATUS
         if message is None or debugging():
             raise
     sys.stdout.flush()

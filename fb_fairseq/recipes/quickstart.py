@@ -1,14 +1,19 @@
-"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU."""
+"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU.
 
+``python -m fb_fairseq quickstart`` runs it wherever the package is installed, ``examples/quickstart.sh`` from a clone.
+"""
+
+import importlib.util
 import os
 import re
 import sys
 import sysconfig
 import time
 from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, missing_package
+from fb_fairseq.recipes import command
 from fb_fairseq.recipes import data as prepared
 from fb_fairseq.recipes.machines import Machines
 from fb_fairseq.recipes.options import RecipeParser, add_numbers, output_folder
@@ -50,6 +55,7 @@ class Quickstart:
     def parser(self) -> RecipeParser:
         """The parser of its command line."""
         parser = RecipeParser(self.name, description=self.summary)
+        parser.prog = f"python -m fb_fairseq {self.name}"
         text = "text to train on (default: the source code of the Python standard library)"
         parser.add_argument("--text", metavar="FILE", help=text)
         text = "how long training takes, about, on two idle CPU cores: 2 (default), 10 or 60"
@@ -126,17 +132,21 @@ class Quickstart:
         shell.comment("evaluate")
         shell.say("\n== Evaluating on the test split")
         options = ["--task", "streaming_lm", "--gen-subset", "test", "--valid-streams", 32, "--tokens-per-sample", 32]
-        command = ["fairseq-eval-lm", data, "--user-dir", shell.user_dir, *options, "--path", checkpoint(out), "--cpu"]
-        shell.run(*command, what="evaluation", log=os.path.join(out, "eval.log"))
+        words = ["fairseq-eval-lm", data, "--user-dir", shell.user_dir, *options, "--path", checkpoint(out), "--cpu"]
+        shell.run(*words, what="evaluation", log=os.path.join(out, "eval.log"))
         shell.comment("draw the learning curve and the memory weights")
-        command = ["python", "-m", "fb_fairseq", "plot", "--curves", os.path.join(out, "checkpoints.log")]
-        command += ["--metric", "bpb", "--title", "Feedback Transformer on bytes", "--layer-weights", checkpoint(out)]
-        shell.run(*command, "--out", os.path.join(out, "quickstart.png"))
+        if shell.printing or importlib.util.find_spec("matplotlib"):
+            words = ["python", "-m", "fb_fairseq", "plot", "--curves", os.path.join(out, "checkpoints.log")]
+            words += ["--metric", "bpb", "--title", "Feedback Transformer on bytes", "--layer-weights", checkpoint(out)]
+            shell.run(*words, "--out", os.path.join(out, "quickstart.png"))
+        else:
+            remedy = missing_package(ImportError(name="matplotlib"))
+            shell.say(f"== No figure: {remedy}, then run the same command again")
         shell.comment("generate")
         shell.say("== Sampling from the model")
-        command = ["python", "-m", "fb_fairseq", "generate", "--path", checkpoint(out), "--data", data]
-        command += ["--prompt", prompt_of(text) if text else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
-        shell.run(*command)
+        words = ["python", "-m", "fb_fairseq", "generate", "--path", checkpoint(out), "--data", data]
+        words += ["--prompt", prompt_of(text) if text else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
+        shell.run(*words)
 
 
 def checkpoint(out: str) -> str:
@@ -150,8 +160,8 @@ def prepare(shell: Shell, text: str, folder: str) -> None:
     if text:
         preprocess_bytes(shell, text, folder, log=sizes)
     else:
-        command = ("python", "-m", "fb_fairseq.recipes.standard_library", folder)
-        shell.run(*command, what="preparing the data", log=sizes)
+        words = ("python", "-m", "fb_fairseq.recipes.standard_library", folder)
+        shell.run(*words, what="preparing the data", log=sizes)
 
 
 def keep_setting(out: str, setting: str) -> None:
@@ -193,3 +203,8 @@ def result(out: str, data: str) -> str:
 
 
 QUICKSTART = Quickstart()
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run ``python -m fb_fairseq quickstart``. Returns the exit status."""
+    return command.main([QUICKSTART.name, *(sys.argv[1:] if argv is None else argv)])

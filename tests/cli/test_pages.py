@@ -29,14 +29,14 @@ RUN_ELSEWHERE = {
     "state-tracking.md": "tests/cli/test_state_tracking.py",
 }
 LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
-RUN_HERE = {*LANGUAGE_MODELLING, "looking-inside", "plain-torch", "transformers", "translation"}
+RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "plain-torch", "transformers", "translation"}
 
 
 def blocks(page: str):
-    """The language and text of each block to run: without those for the scripts, which have tests of their own, and the
-    pseudocode."""
+    """The language and text of each block to run: without those for the scripts and the installation, which have tests
+    of their own, and the pseudocode."""
     for language, text in BLOCK.findall((REPOSITORY / page).read_text(encoding="utf-8")):
-        if not text.startswith(("bash ", "memory = []")):
+        if not text.startswith(("bash ", "pip install", "memory = []")):
             yield language, text
 
 
@@ -66,6 +66,7 @@ class Clone:
         for seed, split in enumerate(("train", "valid", "test")):
             (folder / f"{split}.txt").write_bytes(made_up_text(2000, seed))
             write_pairs(folder / split, pairs(200 if split == "train" else 4, seed))
+        (folder / "text.txt").write_bytes(made_up_text(20_000, 3))
 
     def run(self, language: str, text: str) -> str:
         """Run a block, all of whose commands have to succeed. Returns what it printed."""
@@ -90,21 +91,29 @@ class Clone:
             self.run("python", program(page))
 
 
+def test_readme(commands, tmp_path):
+    """In a folder with a text, where the package is installed."""
+    (block,) = (text for language, text in blocks("README.md"))
+    clone = Clone(tmp_path, commands)
+    assert "\ndef main(" in clone.run("bash", small(block))
+
+
 @pytest.fixture(scope="module")
-def readme(commands, tmp_path_factory):
-    """A clone in which the README's blocks have run: other pages use what they make. And what they have printed."""
+def first_models(commands, tmp_path_factory):
+    """A clone in which the blocks have run whose models other pages use, and what these have printed."""
     clone = Clone(tmp_path_factory.mktemp("clone"), commands)
-    return clone, {text: clone.run(language, small(text)) for language, text in blocks("README.md")}
+    first = [*blocks("docs/language-modeling.md"), next(blocks("docs/translation.md"))]
+    return clone, {text: clone.run(language, small(text)) for language, text in first}
 
 
 @pytest.fixture
-def clone(readme):
-    return readme[0]
+def clone(first_models):
+    return first_models[0]
 
 
-def test_readme(readme):
-    """Training runs on the words that it prepares, too."""
-    clone, output = readme
+def test_first_models(first_models):
+    """Training runs on the words that are prepared, too."""
+    clone, output = first_models
     printed = "\n".join(output.values())
     assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
     train = next(text for text in output if "fairseq-train data-bin" in text)
@@ -166,7 +175,7 @@ def test_every_block_is_run(page):
     assert all(opening != "```" for opening in fences[::2]) and set(fences[1::2]) <= {"```"}
     name = page.rpartition("/")[2]
     if name not in RUN_ELSEWHERE and BLOCK.search(text):
-        assert name == "README.md" or name[: -len(".md")] in RUN_HERE
+        assert page == "README.md" or name[: -len(".md")] in RUN_HERE
         assert not any("…" in block for _, block in blocks(page))
 
 
@@ -223,12 +232,11 @@ def test_transformers(clone, monkeypatch, pytestconfig):
         assert figure == pytest.approx(bits, abs=6e-5), "of lm-evaluation-harness"
 
 
-def test_translation(readme, tmp_path):
-    """(Its checkpoints have the name of the README's.)"""
-    commands = readme[0].commands
-    clone = Clone(tmp_path, commands, commands.programs / "python")
-    (tmp_path / "translation-bin").symlink_to(readme[0].folder / "translation-bin")
-    clone.run_page("docs/translation.md")
+def test_translation(clone, tmp_path):
+    """What follows the small model. (Its checkpoints have the name of the language model's.)"""
+    (tmp_path / "translation-bin").symlink_to(clone.folder / "translation-bin")
+    page = Clone(tmp_path, clone.commands, clone.commands.programs / "python")
+    page.run_page("docs/translation.md", "fairseq-preprocess")
 
 
 @pytest.mark.parametrize("page", GENERATED)

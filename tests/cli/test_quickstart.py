@@ -1,5 +1,6 @@
 """The quickstart of the README, as a new user would run it."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from tests.cli.odd_names import ODD_NAME
-from tests.cli.recipes import recipe  # noqa: F401
+from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
 from tests.recipes.printed import printed, values
 
@@ -52,6 +53,24 @@ def test_own_text(tmp_path, recipe):  # noqa: F811
     other = recipe("quickstart", *options, "--updates", 30, fails=True).errors
     assert "holds a model with another --text, --minutes or --updates" in other
     assert (out / "checkpoints/checkpoint_best.pt").exists()
+
+
+def test_where_pip_has_installed_the_package_without_matplotlib(tmp_path, recipe, monkeypatch):  # noqa: F811
+    """It runs in the current folder, with the programs of its own environment, and says how to get the figure."""
+    (tmp_path / "text.txt").write_bytes(b"A line of text, and another one.\n" * 300)
+    monkeypatch.chdir(tmp_path)
+    found, arguments = importlib.util.find_spec, ("quickstart", "--text", "text.txt", "--updates", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+        lines = recipe(*arguments).out.splitlines()
+    remedy = "pip install 'fb_fairseq[plot]', then run the same command again"
+    figure = lines.index(f"== No figure: matplotlib is not installed; {remedy}")
+    assert lines[figure + 1] == "== Sampling from the model"
+    assert re.match(r"Test split: [\d.]+ bits per byte", lines[-2])
+    out = tmp_path / "runs/quickstart"
+    assert (out / "checkpoints/checkpoint_best.pt").exists() and not (out / "quickstart.png").exists()
+    recipe(*arguments)
+    assert (out / "quickstart.png").read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize(

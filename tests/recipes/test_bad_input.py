@@ -18,7 +18,7 @@ def refused(capsys, *arguments):
     capsys.readouterr()
     status = main([*map(str, arguments)])
     (line,) = capsys.readouterr().err.splitlines()
-    assert status == 1 and line.startswith("error: ")
+    assert status == 2 and line.startswith("error: ")
     return line
 
 
@@ -150,7 +150,7 @@ def test_output_folder(data, capsys, out):
 )
 def test_options_of_the_data(tmp_path, capfd, name, options, message):
     """The command that generates it refuses them."""
-    assert main([name, *options, "--out", str(tmp_path / "out")]) == 1
+    assert main([name, *options, "--out", str(tmp_path / "out")]) == 2
     errors = capfd.readouterr().err
     assert message in errors and errors.splitlines()[-1].startswith("error: generating the data failed")
     assert not (tmp_path / "out").exists()
@@ -206,7 +206,7 @@ def test_scripts(tmp_path, script):
         "synthetic_tasks/sweep.sh": "the task is missing",
     }
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 1 and expected.get(script, "--epochs: unknown option") in line
+    assert done.returncode == 2 and expected.get(script, "--epochs: unknown option") in line
     assert not list(tmp_path.iterdir())
     if script != "environment.sh":
         assert "bash examples/" in run("--help").stdout
