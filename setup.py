@@ -13,7 +13,7 @@ with open("README.md", encoding="utf-8") as readme:
 
 # Its releases rename what generation passes to a model (5.24 did): a new one is allowed when the tests have passed.
 TRANSFORMERS = "transformers>=5,<5.25"
-GRADIO = "gradio>=6"
+GRADIO = "gradio>=6,<7"
 
 setup(
     name="fb_fairseq",
