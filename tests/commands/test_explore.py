@@ -340,3 +340,25 @@ def test_steps_in_the_page(page):
     assert slider["value"] == slider["maximum"] == 1 and "Step <b>1</b> reads" in shown[2]
     with pytest.raises(UserError, match="too many"):
         page.check_length([4] * 10, 9, "byte")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_only_this_machine_is_served(page, monkeypatch, host):
+    """At the address alone that was asked for, also where a proxy is set for other machines."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        port = command.free_port(host, 0)
+    except UserError:
+        pytest.skip("this machine has no IPv6")
+    for name, value in (("http_proxy", "http://127.0.0.1:9"), ("no_proxy", "example.org"), ("NO_PROXY", "")):
+        monkeypatch.setenv(name, value)
+    built = page.build_page(explored()[0], 9)
+    page.serve(built, host, port)
+    try:
+        with socket.socket(family) as client:
+            client.connect((host, port))
+        with pytest.raises(ConnectionRefusedError), socket.socket() as client:
+            client.connect(("127.0.0.2", port))
+        assert built.share is False and built.local_url == f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    finally:
+        built.close(verbose=False)

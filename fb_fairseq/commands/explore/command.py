@@ -9,6 +9,7 @@ it. Generate step by step. MODEL is a checkpoint of a language model of this pac
 python -m fb_fairseq export has written.
 """
 
+import errno
 import os
 import socket
 import threading
@@ -66,16 +67,9 @@ def free_port(host: str, port: int) -> int:
     except PermissionError:
         raise UserError(f"--port {port}: may not be used; give one from 1024 on") from None
     except (OSError, UnicodeError) as error:
-        if getattr(error, "errno", None) == errno_in_use():
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise UserError(f"--port {port}: is in use; give another one, or 0 for any that is free") from None
         raise UserError(f"--host {host}: is no address of this machine; give {HOST}, or 0.0.0.0 for all") from None
-
-
-def errno_in_use() -> int:
-    """The operating system's number of the error for a port in use."""
-    import errno
-
-    return errno.EADDRINUSE
 
 
 def main(argv=None) -> None:
@@ -86,7 +80,6 @@ def main(argv=None) -> None:
         if args.max_steps < 1:
             raise UserError(f"--max-steps {args.max_steps}: must be 1 or more")
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
-        os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), args.host]))  # it calls itself
         import gradio  # noqa: F401  before a large model is read in vain
 
         port = free_port(args.host, args.port)

@@ -1,5 +1,6 @@
 """The page: what is on it, and what its buttons do."""
 
+import os
 import time
 from typing import Any, Iterator, List, Optional
 
@@ -198,11 +199,13 @@ def serve(page: gr.Blocks, host: str, port: int) -> None:
     Raises:
         OSError: the port has been taken meanwhile.
     """
+    for name in ("no_proxy", "NO_PROXY"):  # gradio asks its own page for an answer
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), host, "localhost"]))
     sans, mono = SYSTEM_FONTS
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=sans, font_mono=mono)
     theme.set(block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400")
     page.launch(
-        server_name=host,
+        server_name=f"[{host}]" if ":" in host else host,  # as in an address
         server_port=port,
         theme=theme,
         css=STYLE,
