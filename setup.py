@@ -44,6 +44,7 @@ PAGES = {
 
 # Its releases rename what generation passes to a model (5.24 did): a new one is allowed when the tests have passed.
 TRANSFORMERS = "transformers>=5,<5.25"
+GRADIO = "gradio>=6,<7"
 
 setup(
     name="fb_fairseq",
@@ -84,6 +85,7 @@ setup(
         "numpy",
     ],
     extras_require={
+        "explore": [GRADIO],
         "notebook": ["jupyterlab", "matplotlib"],
         "plot": ["matplotlib", "tensorboard"],
         "rl": ["gymnasium>=1.1", "matplotlib", "pillow"],
@@ -94,6 +96,7 @@ setup(
         "test": [
             *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
+            GRADIO + '; python_version>="3.10"',
             *('lm-eval; python_version>="3.10"', "mypy", "twine"),
         ],
     },

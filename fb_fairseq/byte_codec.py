@@ -58,6 +58,11 @@ def escape(data: bytes) -> str:
     return "".join(map(escape_character, data.decode("utf-8", "surrogateescape")))
 
 
+def label(symbol: str) -> str:
+    """How a symbol is written in a figure: escaped as in prompts, but a space is visible. ``</s>`` stays as it is."""
+    return "\u2423" if symbol == SYMBOLS[ord(" ")] else escape(decode([symbol])) or symbol
+
+
 def is_byte_dictionary(dictionary) -> bool:
     """Whether a fairseq dictionary consists of this codec's symbols, so that a token is a byte."""
     return list(dictionary.symbols[dictionary.nspecial :]) == SYMBOLS

@@ -24,6 +24,7 @@ EXTRAS = {
     "transformers": "transformers",
     "safetensors": "transformers",
     "tokenizers": "transformers",
+    "gradio": "explore",
 }
 
 # fairseq, and what only fairseq brings. setup.py requires it on the versions of Python on which it runs.

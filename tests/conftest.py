@@ -26,7 +26,7 @@ LONGEST = (
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (
     *("fairseq", "fairseq-fixed", "hydra-core", "omegaconf", "torch", "triton", "numpy"),
-    *("transformers", "tokenizers", "accelerate", "lm-eval", "gymnasium", "sacrebleu", "pytest"),
+    *("transformers", "tokenizers", "accelerate", "lm-eval", "gymnasium", "gradio", "sacrebleu", "pytest"),
 )
 
 

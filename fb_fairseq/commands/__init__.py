@@ -12,6 +12,7 @@ that commands which need torch alone also run without fairseq.
     imported.py             models from elsewhere as checkpoints of fairseq
     quiet_transformers.py   transformers without its progress bars
     plot/                   figures from logs and checkpoints
+    explore/                a page in the browser that shows what a model does with a text
     env.py                  versions, devices, threads, and which step loop runs
     fairseq_commands.py     fairseq's commands with the plugin loaded
 
@@ -65,6 +66,7 @@ COMMANDS = {
     "plot": Command(
         "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),
+    "explore": Command("fb_fairseq.commands.explore.command", "look into a model in the browser"),
     "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
     "recipe": Command("fb_fairseq.recipes.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),

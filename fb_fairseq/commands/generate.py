@@ -114,6 +114,25 @@ def decoder(dictionary) -> Callable[[int], str]:
     return lambda index: characters.decode(byte_codec.decode([dictionary[index]]))
 
 
+def choices(lprobs, never: List[int], temperature: float, topk: int):
+    """What the next symbol is drawn from.
+
+    Args:
+        lprobs: the model's log-probabilities [V].
+        never: symbols that are not drawn.
+        temperature, topk: see ``sample``.
+
+    Returns:
+        Probabilities and the symbols that have them, the likeliest first.
+    """
+    import torch
+
+    lprobs = lprobs.index_fill(0, torch.tensor(never, device=lprobs.device), -float("inf"))
+    greedy = temperature < LOWEST_TEMPERATURE
+    best, symbols = lprobs.topk(1 if greedy else min(topk or len(lprobs), len(lprobs)))
+    return torch.softmax(best / (1 if greedy else temperature), 0), symbols
+
+
 def sample(model, dictionary, prompt: List[int], length: int, temperature: float, topk: int) -> Iterator[int]:
     """Generate symbols one by one. Ends after ``length`` of them, and with byte models at ``</s>``, a document's end.
 
@@ -131,12 +150,8 @@ def sample(model, dictionary, prompt: List[int], length: int, temperature: float
         for _ in range(length):
             out, extra = model.decoder(tokens, incremental_state=state)
             lprobs = model.get_normalized_probs((out[:, -1:], extra), log_probs=True)[0, -1].float()
-            lprobs[never] = -float("inf")
-            if temperature < LOWEST_TEMPERATURE:
-                chosen = lprobs.argmax()
-            else:
-                best, symbols = lprobs.topk(min(topk or len(lprobs), len(lprobs)))
-                chosen = symbols[torch.multinomial(torch.softmax(best / temperature, 0), 1)[0]]
+            probabilities, symbols = choices(lprobs, never, temperature, topk)
+            chosen = symbols[torch.multinomial(probabilities, 1)[0]]
             index = int(chosen)
             if index == dictionary.eos() and byte_codec.is_byte_dictionary(dictionary):
                 return

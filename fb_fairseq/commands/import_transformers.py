@@ -10,7 +10,7 @@ beside it.
 import json
 import os
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
@@ -36,29 +36,40 @@ def reading(path: str) -> Iterator[None]:
         raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
 
 
-def read_dictionary(folder: str, symbols_of_model: int):
-    """fairseq's dictionary, of the tokenizer in a folder.
+def read_tokenizer(folder: str, symbols_of_model: int) -> Tuple[Any, List[str]]:
+    """The tokenizer in a folder, and its symbols in the order of their indices.
 
     Raises:
         UserError: there is no tokenizer, or it is not the model's.
     """
-    from fairseq.data import Dictionary
     from transformers import AutoTokenizer
 
     from fb_fairseq.transformers.tokenizers import dictionary_symbols
 
     if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
         raise UserError(f"{folder}: has no tokenizer.json; save the tokenizer there, too (save_pretrained)")
-    dictionary = Dictionary()
     with reading(os.path.join(folder, "tokenizer.json")):
-        symbols = dictionary_symbols(AutoTokenizer.from_pretrained(folder))
-    for symbol in symbols[dictionary.nspecial :]:
-        dictionary.add_symbol(symbol)
-    if len(dictionary) != symbols_of_model:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        symbols = dictionary_symbols(tokenizer)
+    if len(symbols) != symbols_of_model:
         raise UserError(
-            f"{folder}: its tokenizer has {len(dictionary)} symbols, its model {symbols_of_model}; give the tokenizer "
+            f"{folder}: its tokenizer has {len(symbols)} symbols, its model {symbols_of_model}; give the tokenizer "
             "that belongs to the model"
         )
+    return tokenizer, symbols
+
+
+def read_dictionary(folder: str, symbols_of_model: int):
+    """fairseq's dictionary, of the tokenizer in a folder.
+
+    Raises:
+        UserError: see ``read_tokenizer``.
+    """
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for symbol in read_tokenizer(folder, symbols_of_model)[1][dictionary.nspecial :]:
+        dictionary.add_symbol(symbol)
     return dictionary
 
 

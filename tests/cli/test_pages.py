@@ -4,8 +4,12 @@ import importlib.util
 import math
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import fairseq
@@ -52,6 +56,9 @@ def small(text: str) -> str:
     text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
     tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
+
+
+EXPLORE = "python -m fb_fairseq explore"  # serves a page until Ctrl-C
 
 
 class Clone:
@@ -127,9 +134,25 @@ def test_language_modelling(clone, page):
 
 
 def test_looking_inside(clone):
-    clone.run_page("docs/looking-inside.md")
+    clone.run_page("docs/looking-inside.md", EXPLORE)
     for name in ("attention", "map", "context"):
         assert (clone.folder / f"{name}.png").stat().st_size > 1000
+
+
+def test_explore(clone, monkeypatch):
+    """The page is served until Ctrl-C; what it shows is tested in ``test_explore.py``."""
+    pytest.importorskip("gradio")
+    monkeypatch.chdir(clone.folder)
+    (text,) = (text for _, text in blocks("docs/looking-inside.md") if text.startswith(EXPLORE))
+    arguments = shlex.split(text)[len("python -m fb_fairseq".split()) :]
+    running = clone.commands.start("fb-fairseq", *arguments, "--port", 0, printed=clone.folder / "explore.log")
+    while not (running.lines() and running.lines()[-1].startswith("Open ")):
+        os.kill(running.pid, 0)
+        time.sleep(0.1)
+    with urllib.request.urlopen(running.lines()[-1].split()[1], timeout=30) as answer:
+        assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
+    running.send_signal(signal.SIGINT)
+    assert running.wait() == 0
 
 
 def without_trl(page: str) -> str:

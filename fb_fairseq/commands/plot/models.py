@@ -47,7 +47,7 @@ def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -
     """Load a language model of this package.
 
     Args:
-        option: the option that names the checkpoint.
+        option: the option that names the checkpoint; empty if none does.
         data: folder with its dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
 
@@ -66,7 +66,7 @@ def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -
 
     overrides = {} if data is None else {"data": data}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
-    source = f"{option} {path}"
+    source = f"{option} {path}".strip()
     if not isinstance(model, StreamingLanguageModel):
         raise UserError(f"{source}: is not a language model of this package; give a checkpoint of {CHOICE}")
     if model.decoder.embed_positions is not None:
@@ -122,8 +122,7 @@ def token_labels(tokens: Iterable[int], dictionary) -> List[str]:
     """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):
-        written = [byte_codec.escape(byte_codec.decode([symbol])) or symbol for symbol in symbols]
-        symbols = ["\u2423" if label == " " else label for label in written]
+        symbols = list(map(byte_codec.label, symbols))
     return list(map(plain, symbols))
 
 

@@ -1,0 +1,99 @@
+"""Look into a language model in the browser.
+
+    python -m fb_fairseq explore checkpoints/checkpoint_best.pt
+    python -m fb_fairseq explore model --port 8000
+
+Opens a page on this machine, at http://127.0.0.1:7860. Type a text, and see how surprising each byte or token is, what
+the model expects next, which past steps each layer and head attends to, the memory itself, and the layers' weights in
+it. Generate step by step. MODEL is a checkpoint of a language model of this package, or a folder that
+python -m fb_fairseq export has written.
+"""
+
+import errno
+import os
+import socket
+import threading
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError
+
+HOST, PORT = "127.0.0.1", 7860
+OWN = ("127.0.0.1", "localhost", "::1")  # addresses that only this machine reaches
+
+
+def build_parser() -> CommandParser:
+    """The command's options."""
+    parser = CommandParser("explore", description=__doc__)
+    parser.add_argument("model", metavar="MODEL", help="checkpoint, or folder of an exported model")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
+    )
+    parser.add_argument("--text", help="text to begin with (default: an example)")
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="how many bytes or tokens a text may have (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--host",
+        default=HOST,
+        help="address to serve the page at; 0.0.0.0: to all who can reach this machine (default: %(default)s, to this "
+        "machine only)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="port of the page; 0: any free one (default: %(default)s)"
+    )
+    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+    return parser
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, if the page can be served there; of 0, any that is free.
+
+    Raises:
+        UserError: the address is not this machine's, or the port is not free.
+    """
+    if not 0 <= port < 1 << 16:
+        raise UserError(f"--port {port}: must be between 0 and 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's own
+            listener.bind(address)
+            listener.listen()
+            return listener.getsockname()[1]
+    except PermissionError:
+        raise UserError(f"--port {port}: may not be used; give one from 1024 on") from None
+    except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise UserError(f"--port {port}: is in use; give another one, or 0 for any that is free") from None
+        raise UserError(f"--host {host}: is no address of this machine; give {HOST}, or 0.0.0.0 for all") from None
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    with parser.one_line_errors():
+        if args.max_steps < 1:
+            raise UserError(f"--max-steps {args.max_steps}: must be 1 or more")
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
+        import gradio  # noqa: F401  before a large model is read in vain
+
+        port = free_port(args.host, args.port)
+        from fb_fairseq.commands.explore.loading import load
+        from fb_fairseq.commands.explore.page import build_page, serve
+        from fb_fairseq.commands.generate import no_log
+
+        with no_log():
+            page = build_page(load(args.model, args.data, args.cpu), args.max_steps, args.text)
+            serve(page, args.host, port)
+        if args.host not in OWN:
+            print(f"--host {args.host}: whoever reaches this machine can use the model", flush=True)
+        print(f"Open {page.local_url} in a browser. Ctrl-C ends it.", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            page.close(verbose=False)

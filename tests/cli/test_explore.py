@@ -1,0 +1,174 @@
+"""The page of python -m fb_fairseq explore: models that it reads, and the page in a real browser."""
+
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from fb_fairseq.commands.explore import command
+from fb_fairseq.commands.explore.loading import load
+from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.commands.export.command import main as export
+from tests.cli.browser import Browser, missing_programs
+from tests.cli.conftest import ARCHITECTURES
+from tests.cli.fairseq_commands import train
+from tests.cli.own_commands import one_line
+from tests.conftest import REPOSITORY
+
+TEXT = "bad tale.\nso"
+WITH_ATTENTION = [arch for arch in ARCHITECTURES if "lstm" not in arch]
+
+
+def read(path, text, data=None):
+    """A text as a model on the page reads it."""
+    reading = Reading(load(str(path), data and str(data), cpu=True))
+    reading.read(reading.model.vocabulary.encode(text))
+    return reading
+
+
+@pytest.mark.parametrize("arch", WITH_ATTENTION)
+def test_surprise_is_the_score(language_models, byte_data, tmp_path, arch):
+    """That of fairseq's hub interface; and of the exported model, which needs no --data."""
+    from fb_fairseq.models.language_model import StreamingLanguageModel
+
+    checkpoint = language_models[arch]
+    hub = StreamingLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(byte_data))
+    scores = hub.score(TEXT)["positional_scores"]
+    reading = read(checkpoint, TEXT, byte_data)
+    expected = (-scores[: len(TEXT)] / math.log(2)).tolist()  # fairseq also scores the </s> after it
+    assert reading.bits[1:] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    pytest.importorskip("transformers")
+    export([str(checkpoint), "--to", str(tmp_path / "model"), "--dict", str(byte_data / "dict.txt")])
+    exported = read(tmp_path / "model", TEXT)
+    assert exported.tokens == reading.tokens and exported.bits == pytest.approx(reading.bits, rel=1e-5, abs=1e-5)
+    assert exported.attention(9).tolist() == pytest.approx(reading.attention(9), rel=1e-4)
+
+
+def test_words(word_data, tmp_path):
+    """A line break is </s>, as at the end of each line in training; also of the exported model."""
+    pytest.importorskip("transformers")
+    train(word_data, tmp_path / "run", max_update=3, disable_validation=True)
+    checkpoint = tmp_path / "run/checkpoint_last.pt"
+    export([str(checkpoint), "--to", str(tmp_path / "model")])
+    model = load(str(checkpoint), None, cpu=True)
+    text = f"{model.vocabulary.symbols[5]} never-seen\n{model.vocabulary.symbols[4]}"
+    ours, exported = read(checkpoint, text), read(tmp_path / "model", text)
+    assert ours.tokens == exported.tokens == [2, 5, 3, 2, 4]
+    assert exported.bits == pytest.approx(ours.bits, rel=1e-5, abs=1e-5)
+    for each in (ours, exported):
+        assert each.model.vocabulary.decode(each.tokens[1:]) == text.replace("never-seen", "<unk>")
+
+
+def test_refused_models(capsys, language_models, byte_data, translation_models, tmp_path):
+    pytest.importorskip("gradio")
+
+    def refused(path, *arguments):
+        return one_line(capsys, command.main, path, "--port", 0, *arguments)
+
+    lstm = language_models["streaming_lstm_lm"]
+    assert f"{lstm}: attends to nothing (an LSTM); give feedback_transformer_lm, " in refused(lstm)
+    assert "nowhere/dict.txt" in refused(language_models["all_attention_lm"], "--data", "nowhere")
+    translation = translation_models / "feedback/checkpoint_last.pt"
+    assert f"error: {translation}: is not a language model of this package" in refused(translation)
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    assert f"{tmp_path / 'text.pt'}: " in refused(tmp_path / "text.pt")
+    pytest.importorskip("transformers")
+    export([str(translation), "--to", str(tmp_path / "translator")])
+    assert "translator: is a translation model; give a language model" in refused(tmp_path / "translator")
+
+
+@contextmanager
+def serving(folder, *arguments):
+    """The command in a process of its own. Yields the address of its page; ends it with Ctrl-C."""
+    with open(folder / "printed", "wb") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fb_fairseq", "explore", *map(str, arguments), "--port", "0", "--cpu"],
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        )
+    try:
+        found, end = None, time.monotonic() + 120
+        while not found and time.monotonic() < end and process.poll() is None:
+            found = re.search(r"^Open (http://\S+) in a browser\. ", (folder / "printed").read_text(), re.MULTILINE)
+            time.sleep(0.1)
+        assert found, (folder / "printed").read_text()
+        yield found[1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert len((folder / "printed").read_text().splitlines()) == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+STEP = "return Number(document.querySelector('.ex-selected').dataset.step)"
+COLOUR = "return getComputedStyle(document.querySelector('#surprise h3')).color"
+LENGTH = "return document.querySelectorAll('.ex-token').length"
+
+
+@pytest.mark.slow
+def test_in_a_browser(language_models, byte_data, tmp_path):
+    """Read a text, look at a step, generate, stop; in light and dark. Nothing is asked of other machines, nothing is
+    served to them, and Ctrl-C ends it."""
+    pytest.importorskip("gradio")
+    if missing_programs():
+        pytest.skip(f"not installed: {', '.join(missing_programs())} (Debian: apt install chromium-driver)")
+    checkpoint = language_models["feedback_transformer_lm"]
+    reading = read(checkpoint, TEXT, byte_data)
+    with serving(tmp_path, checkpoint, "--data", byte_data, "--text", "dot") as address, Browser() as browser:
+        host, port = re.fullmatch(r"http://([\d.]+):(\d+)/", address).groups()
+        assert host == "127.0.0.1"
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.2", int(port)), timeout=5)
+        browser.open(f"{address}?__theme=light")
+        browser.until(f"{LENGTH} === 4")
+        light = browser.script(COLOUR)
+        browser.type("#text textarea", TEXT)
+        browser.click("#read")
+        browser.until(f"{LENGTH} === {len(TEXT) + 1}")
+        assert f"{reading.mean_bits():.2f} bits per byte" in browser.text("#surprise")
+        titles = browser.script("return [...document.querySelectorAll('.ex-token')].map(e => e.title)")
+        assert all(f"surprise {bits:.2f} bits" in title for title, bits in list(zip(titles, reading.bits))[1:])
+        assert browser.script(STEP) == len(TEXT)
+
+        browser.click("[data-step='5']")
+        browser.until(f"{STEP} === 5")
+        browser.until("return /Step 5 reads/.test(document.querySelector('#attention').textContent)")
+        assert f"after step 5; entropy {reading.entropy(5):.2f} bits" in browser.text("#next")
+        rows = browser.script("return [...document.querySelectorAll('#attention .ex-axis')].map(e => e.textContent)")
+        layers, heads, _ = reading.attention(5).shape
+        assert sum(name.startswith("layer ") for name in rows) == layers * heads
+        browser.until("document.querySelectorAll('input[type=radio]')[1].click(); return true")
+        browser.until("return !/head 1/.test(document.querySelector('#attention').textContent)")
+
+        browser.click("#one")
+        browser.until(f"{LENGTH} === {len(TEXT) + 2}")
+        browser.until(f"{STEP} === {len(TEXT) + 1}")
+        browser.click("#many")
+        browser.until(f"{LENGTH} > {len(TEXT) + 3}")
+        browser.click("#stop")
+        time.sleep(1)
+        stopped = browser.script(LENGTH)
+        time.sleep(1)
+        assert browser.script(LENGTH) == stopped
+        browser.click("#one")
+        browser.until(f"{LENGTH} === {stopped + 1}")
+        typed = browser.script("return document.querySelector('#text textarea').value")
+        assert typed.startswith(TEXT)
+
+        wide = browser.script("return document.documentElement.scrollWidth")
+        assert wide <= 1280, "nothing is cut off"
+        browser.open(f"{address}?__theme=dark")
+        browser.until(f"{LENGTH} === 4")
+        assert browser.script(COLOUR) != light
+        assert browser.errors() == []
+        asked = browser.requests()
+        assert len(asked) > 10 and [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []

@@ -1,0 +1,364 @@
+"""python -m fb_fairseq explore: what the page shows, against models run by hand; and bad input."""
+
+import builtins
+import math
+import re
+import socket
+import threading
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fb_fairseq import byte_codec
+from fb_fairseq.commands import main
+from fb_fairseq.commands.explore import command, pictures
+from fb_fairseq.commands.explore.loading import ExploredModel
+from fb_fairseq.commands.explore.reading import Reading, mixture
+from fb_fairseq.commands.explore.text import EOS, UNK, Vocabulary
+from fb_fairseq.commands.preprocess_bytes import byte_dictionary
+from fb_fairseq.errors import UserError
+from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
+from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from tests.cli.own_commands import one_line
+from tests.models.language_models import MODELS, SIZES, build, dictionary
+from tests.modules.options import randomise
+
+SPAN, TOKENS = SIZES["attention_span"], [*range(4, 24), 7, 9, 5]
+SPECIAL = dictionary().symbols[: UNK + 1]
+ADAPTIVE = dict(adaptive_softmax_cutoff="10,16", adaptive_softmax_bias=True)
+WITH_SPANS = dict(adaptive_span=True, adaptive_span_init=0.4, adaptive_span_ramp=1)
+
+
+def explored(model=FeedbackTransformerLanguageModel, **changes):
+    """A small model with random weights, as the page has it; and fairseq's."""
+    torch.manual_seed(1)
+    built = build(model, **changes).eval()
+    randomise(built)
+    vocabulary = Vocabulary(dictionary().symbols)
+    return ExploredModel("a.pt", built.decoder, built.decoder.embed, vocabulary, torch.device("cpu")), built
+
+
+def reading_of(model, tokens=TOKENS):
+    reading = Reading(model)
+    reading.read(tokens)
+    return reading
+
+
+@pytest.mark.parametrize("changes", [{}, ADAPTIVE, WITH_SPANS], ids=["plain", "adaptive", "spans"])
+@pytest.mark.parametrize("model", MODELS)
+def test_surprise_and_next_token(model, changes):
+    """Those of fairseq's model, which reads all of the text at once."""
+    ours, built = explored(model, **changes)
+    reading = reading_of(ours)
+    text = torch.tensor([[EOS, *TOKENS]])
+    with torch.no_grad():
+        lprobs_TV = built.get_normalized_probs(built(text), log_probs=True)[0]
+    expected = -lprobs_TV[:-1].gather(1, text[0, 1:, None])[:, 0] / math.log(2)
+    torch.testing.assert_close(torch.tensor(reading.bits[1:]), expected, rtol=1e-4, atol=1e-4)
+    assert reading.mean_bits() == pytest.approx(expected.mean().item(), rel=1e-4)
+    for step in (0, 9, len(TOKENS)):
+        torch.testing.assert_close(reading.next_log_probs(step), lprobs_TV[step], rtol=1e-4, atol=1e-4)
+        probabilities = lprobs_TV[step].exp()
+        entropy = -(probabilities * probabilities.log2()).sum().item()
+        assert reading.entropy(step) == pytest.approx(entropy, rel=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_attention_and_memory(model):
+    """Those of the stack for the whole text: by step, oldest first; and the memory after the steps before."""
+    ours, built = explored(model)
+    reading, stack = reading_of(ours), built.decoder.stack
+    x_TBD = built.decoder.embed(torch.tensor([[EOS, *TOKENS]]), 0).transpose(0, 1)
+    with torch.no_grad():
+        weights_LHTS = stack.memory_attention(x_TBD)[0][:, 0]
+    for step in (0, 1, SPAN, len(TOKENS)):
+        seen = reading.seen(step)
+        assert list(seen) == list(range(max(0, step - SPAN), step))
+        found_LHC = reading.attention(step)
+        for column, t in enumerate(seen):
+            expected = weights_LHTS[:, :, step, step - t - 1]
+            torch.testing.assert_close(found_LHC[..., column], expected, rtol=1e-4, atol=1e-5)
+        assert found_LHC.shape[-1] == len(seen)
+        if step:
+            with torch.no_grad():
+                _, state = stack.run_block(x_TBD[:step])
+            torch.testing.assert_close(reading.memory(step), state.memory_KCBD[:, :, 0], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(reading.added(step - 1), reading.memory(step)[:, -1])
+        sums_LH, persistent_LH = found_LHC.sum(-1), reading.persistent(step)
+        assert (persistent_LH is not None) == (model is AllAttentionLanguageModel)
+        if persistent_LH is not None:
+            assert (persistent_LH > 0.01).all()
+            torch.testing.assert_close(sums_LH + persistent_LH, torch.ones_like(sums_LH))
+        elif step:
+            torch.testing.assert_close(sums_LH, torch.ones_like(sums_LH))
+    assert reading.memory(0).shape[1] == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_reading_goes_on(model):
+    """Token by token as at once; a copy goes on alone."""
+    ours, _ = explored(model)
+    whole, parts = reading_of(ours), Reading(ours)
+    for token in TOKENS[:-1]:
+        parts.read([token])
+    other = parts.copy()
+    other.read([4, 4])
+    parts.read(TOKENS[-1:])
+    assert parts.tokens == whole.tokens and len(other) == len(whole) + 1
+    torch.testing.assert_close(torch.tensor(parts.bits), torch.tensor(whole.bits), rtol=1e-4, atol=1e-4)
+    for step in (3, len(TOKENS)):
+        torch.testing.assert_close(parts.memory(step), whole.memory(step), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(parts.attention(step), whole.attention(step), rtol=1e-4, atol=1e-5)
+
+
+def test_windows_read_at_the_same_time():
+    """Threads do not see each other's steps."""
+    ours, _ = explored()
+    expected, found = reading_of(ours).bits, []
+    threads = [threading.Thread(target=lambda: found.append(reading_of(ours).bits)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+
+
+def test_drawing():
+    """The marks are what tokens are drawn with; special symbols are not drawn."""
+    reading = reading_of(explored()[0])
+    step = len(reading) - 1
+    lprobs = reading.next_log_probs(step)
+    allowed = [token for token in range(len(lprobs)) if token not in (0, 1, 3)]
+    best = max(allowed, key=lambda token: lprobs[token])
+    assert reading.draw(0, 0) == reading.draw(1.5, 1) == best
+    candidates = reading.candidates(step, 4, 0.5, 3)
+    assert [c.probability for c in candidates] == pytest.approx(lprobs.exp().topk(4).values.tolist())
+    three = sorted(allowed, key=lambda token: -lprobs[token])[:3]
+    drawn = {token: p for token, p in zip(three, torch.softmax(lprobs[three] / 0.5, 0).tolist())}
+    assert [c.drawn for c in candidates] == pytest.approx([drawn.get(c.token, 0) for c in candidates])
+    follows = reading.candidates(2, 1, 1, 0)
+    assert [c.token for c in follows][-1] == TOKENS[2], "however unlikely it is"
+    assert {reading.draw(1, 3) for _ in range(40)} <= set(three)
+
+
+def test_mixture():
+    model, built = explored(memory_composition="same-and-lower")
+    torch.testing.assert_close(torch.tensor(mixture(model)), built.decoder.stack.memory.mix().detach())
+    assert mixture(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
+    model, built = explored()
+    shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
+    told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]
+    assert told == pytest.approx(shares.tolist(), abs=1e-4)
+
+
+def test_bytes_as_text():
+    vocabulary = Vocabulary(byte_dictionary().symbols)
+    tokens = vocabulary.encode("é\n </s>")
+    assert vocabulary.of_bytes and vocabulary.unit == "byte" and len(tokens) == 2 + 2 + 4
+    assert vocabulary.decode(tokens) == "é\n </s>" and vocabulary.decode(tokens[:1]) == "\ufffd"
+    assert list(map(vocabulary.label, tokens[:5])) == [r"\xC3", r"\xA9", "\u21b5", "\u2423", "<"]
+    assert [vocabulary.ends_line(token) for token in tokens[:4]] == [False, False, True, False]
+
+
+def test_words_as_text():
+    """A line break is </s>, and unknown words are <unk>."""
+    words = Dictionary()
+    cat = words.add_symbol("cat")
+    vocabulary = Vocabulary(words.symbols)
+    assert vocabulary.encode(" cat  dog\n\ncat") == [cat, UNK, EOS, EOS, cat] and vocabulary.unit == "token"
+    assert vocabulary.decode([cat, UNK, EOS, cat]) == "cat <unk>\ncat"
+    assert vocabulary.label(EOS) == "\u21b5" and vocabulary.ends_line(EOS) and not vocabulary.ends_line(cat)
+    assert Vocabulary(words.symbols, line_ends=False).encode("cat\ncat") == [cat, cat]
+
+
+def test_texts_are_escaped():
+    """What is typed or generated is no HTML of the page."""
+    model, _ = explored()
+    symbols = [*SPECIAL, *(f"<script>alert({i})</script>&" for i in range(20))]
+    model.vocabulary = Vocabulary(symbols)
+    reading = reading_of(model)
+    shown = pictures.surprise(reading, 3) + pictures.next_token(reading, 3, 1, 10)
+    shown += pictures.attention_and_memory(reading, 3, True)
+    assert "&lt;script&gt;alert(1)" in shown and "<script" not in shown
+
+
+def test_surprise_is_drawn():
+    reading = reading_of(explored()[0])
+    shown = pictures.surprise(reading, 7)
+    found = re.findall(r'data-step="(\d+)" style="--share:([\d.]+)" title="([^"]*)"', shown)
+    assert [int(step) for step, _, _ in found] == list(range(len(reading)))
+    for (_, share, told), bits in list(zip(found, reading.bits))[1:]:
+        assert f"surprise {bits:.2f} bits" in told
+        assert float(share) == pytest.approx(min(1, bits / math.log2(24)), abs=1e-3)
+    assert re.findall(r'ex-selected" data-step="(\d+)"', shown) == ["7"]
+    assert f"<b>{reading.mean_bits():.2f} bits per token</b>" in shown
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_of_attention(model, monkeypatch):
+    """Each row is the whole attention, also where the oldest steps share a column."""
+    reading, step = reading_of(explored(model)[0]), 9
+    heads = pictures.rows_of(reading, step, True)
+    assert [row.name for row in heads[:3]] == ["layer 2, head 1", "layer 2, head 2", "layer 2, head 3"]
+    assert heads[0].shares[-SPAN:] == pytest.approx(reading.attention(step)[1, 0].tolist())
+    monkeypatch.setattr(pictures, "COLUMNS", 3)
+    columns = pictures.columns_of(reading, step)
+    assert list(columns.steps) == [6, 7, 8] and columns.hidden == 2 and columns.extra[-1] == "older"
+    for row in pictures.rows_of(reading, step, True):
+        assert len(row.shares) == len(columns.extra) + 3 and sum(row.shares) == pytest.approx(1, abs=1e-5)
+    first = reading.attention(step)[0].mean(0).tolist()
+    (mean,) = (row.shares for row in pictures.rows_of(reading, step, False) if row.layer == 1)
+    assert mean[-4:] == pytest.approx([sum(first[:2]), *first[2:]])
+
+
+@pytest.mark.parametrize("each_head", [True, False])
+@pytest.mark.parametrize("step", [0, 3, 20])
+def test_attention_and_memory_are_drawn(step, each_head):
+    """A cell for each row and remembered step, and a column for each vector: those remembered, and the new one."""
+    reading = reading_of(explored(memory_composition="same-and-lower")[0])
+    shown = pictures.attention_and_memory(reading, step, each_head, memory=2)
+    told = re.findall(r"<title>layer 1(?:, head 1)?: ([\d.]+) % on ([^<]*)</title>", shown)
+    assert len(told) == min(step, SPAN) == len(reading.seen(step))
+    if step:
+        shares = reading.attention(step)[0]
+        expected = shares[0] if each_head else shares.mean(0)
+        assert [float(share) / 100 for share, _ in told] == pytest.approx(expected.tolist(), abs=6e-3)
+        assert told[-1][1].endswith(", 1 steps back")
+    vectors = torch.cat([reading.memory(step)[1], reading.added(step)[1][None]])
+    cells = re.findall(r'<rect class="([pn])" .*?fill-opacity="([\d.]+)"', shown)
+    signed = torch.tensor([float(opacity) * (1 if sign == "p" else -1) for sign, opacity in cells])
+    torch.testing.assert_close(signed.view_as(vectors), vectors / vectors.abs().max(), atol=6e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["nowhere.pt"], "nowhere.pt: no such file or folder; give a checkpoint, or the folder of an exported model"),
+        (["tests"], "tests: has no config.json; give the folder of a model that"),
+        (["tests", "--data", "x"], "--data x: has no effect, because tests has its own tokenizer; leave it out"),
+        (["a.pt", "--max-steps", "0"], "--max-steps 0: must be 1 or more"),
+        (["a.pt", "--port", "70000"], "--port 70000: must be between 0 and 65535"),
+        (["a.pt", "--host", "192.0.2.1"], "--host 192.0.2.1: is no address of this machine; give 127.0.0.1"),
+    ],
+)
+def test_bad_input(capsys, arguments, message):
+    pytest.importorskip("gradio")
+    line = one_line(capsys, command.main, *arguments, *([] if "--port" in arguments else ["--port", "0"]))
+    assert line.startswith(f"python -m fb_fairseq explore: error: {message}")
+
+
+def test_port_in_use(capsys):
+    pytest.importorskip("gradio")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = one_line(capsys, command.main, "a.pt", "--port", port)
+        assert f"--port {port}: is in use; give another one, or 0 for any that is free" in line
+        assert command.free_port("127.0.0.1", 0) not in (0, port)
+
+
+def test_without_gradio(capsys, monkeypatch):
+    imported = builtins.__import__
+
+    def without(name, *rest):
+        if name == "gradio":
+            raise ModuleNotFoundError("No module named 'gradio'", name="gradio")
+        return imported(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SystemExit) as stop:
+        main(["explore", "a.pt"])
+    assert stop.value.code == 2
+    line = "python -m fb_fairseq explore: error: gradio is not installed; pip install 'fb_fairseq[explore]'\n"
+    assert capsys.readouterr().err == line
+
+
+# The page itself, without a browser.
+
+
+@pytest.fixture
+def page():
+    pytest.importorskip("gradio")
+    from fb_fairseq.commands.explore import page
+
+    return page
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_page(page, model):
+    ours, _ = explored(model)
+    built = page.build_page(ours, 100)
+    assert built.analytics_enabled is False and built.title.endswith("a.pt")
+    labels = {getattr(block, "label", None) for block in built.blocks.values()}
+    assert {"Text", "Temperature", "Top-k", "Step", "Rows of attention", "Memory of layer"} <= labels
+    buttons = {block.value for block in built.blocks.values() if type(block).__name__ == "Button"}
+    assert buttons == {"Read", "Next token", "Generate 40", "Stop"}
+
+
+def test_text_to_begin_with(page):
+    """An example that the model can read."""
+    assert page.example(Vocabulary(byte_dictionary().symbols)) == page.EXAMPLE_CODE
+    assert page.example(Vocabulary(dictionary().symbols)).split() == dictionary().symbols[4:14]
+    known = Vocabulary([*SPECIAL, "the", "first", "last", "word"])
+    assert UNK not in known.encode(page.example(known)) and page.example(known).startswith("the first of"[:9])
+
+
+def test_generating_in_the_page(page):
+    """After the text as it is typed; without a change, the reading goes on. It ends at --max-steps."""
+    explorer = page.Explorer(explored()[0], most=9)
+    before = explorer.read("word1 word2")
+    (after,) = explorer.generate("word1 word2", before, 1, 0, 0)
+    assert after.tokens[:3] == before.tokens and len(after) == 4 and after.tokens[3] == before.draw(0, 0)
+    assert explorer.text_of(after).startswith("word1 word2 word")
+    (other,) = explorer.generate("word5", after, 1, 0, 0)
+    assert other.tokens[:2] == [EOS, explorer.model.vocabulary.encode("word5")[0]] and len(other) == 3
+    steps = explorer.generate("word5", None, 40, 1, 0)
+    with pytest.raises(page.gr.Error, match="The text has 9 steps now"):
+        for reading in steps:
+            assert len(reading) <= 10
+    assert len(reading) == 10, "</s> and nine tokens"
+    with pytest.raises(page.gr.Error, match=r"10 tokens are too many: the page reads 9 at most \(--max-steps\)"):
+        explorer.read("word1 " * 10)
+
+
+def test_a_document_ends_in_the_page(page, monkeypatch):
+    """A byte model's </s> is not read on."""
+    ours, _ = explored()
+    ours.vocabulary = Vocabulary([*SPECIAL, *byte_codec.SYMBOLS])
+    monkeypatch.setattr(Reading, "draw", lambda *_: EOS)
+    monkeypatch.setattr(page.gr, "Info", lambda text: told.append(text))
+    told = []
+    assert list(page.Explorer(ours, 9).generate("", None, 3, 1, 0)) == []
+    assert told == ["The model ended the text here (</s>)."]
+
+
+def test_steps_in_the_page(page):
+    """A step beyond the text, as after a shorter text was read, is its last one."""
+    explorer = page.Explorer(explored()[0], 9)
+    *shown, slider = explorer.show(explorer.read("word1"), 7, 1.0, 0, page.MEAN)
+    assert slider["value"] == slider["maximum"] == 1 and "Step <b>1</b> reads" in shown[2]
+    with pytest.raises(UserError, match="too many"):
+        page.check_length([4] * 10, 9, "byte")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_only_this_machine_is_served(page, monkeypatch, host):
+    """At the address alone that was asked for, also where a proxy is set for other machines."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        port = command.free_port(host, 0)
+    except UserError:
+        pytest.skip("this machine has no IPv6")
+    for name, value in (("http_proxy", "http://127.0.0.1:9"), ("no_proxy", "example.org"), ("NO_PROXY", "")):
+        monkeypatch.setenv(name, value)
+    built = page.build_page(explored()[0], 9)
+    page.serve(built, host, port)
+    try:
+        with socket.socket(family) as client:
+            client.connect((host, port))
+        with pytest.raises(ConnectionRefusedError), socket.socket() as client:
+            client.connect(("127.0.0.2", port))
+        assert built.share is False and built.local_url == f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    finally:
+        built.close(verbose=False)
