@@ -145,7 +145,8 @@ def test_card(byte_data, tmp_path):
         assert "| data | a made-up text |" in card and "license: mit" in card and "| updates | 20 |" in card
         assert "language:\n- en\n- de\n" in card
     loss = re.search(r"\| validation loss \| [\d.]+ bits per token \|", plain)[0]
-    assert "type: bits_per_byte" in logged and loss in logged and "bits per byte" in logged and "bits per byte" not in plain
+    assert "type: bits_per_byte" in logged and loss in logged
+    assert "bits per byte" in logged and "bits per byte" not in plain
 
 
 def test_several_files_of_parameters(exported, tmp_path, capsys):
