@@ -1,12 +1,16 @@
 """What docs/not-served.md says: what is refused, in one line, and what to do instead."""
 
+import re
+from typing import Any, Dict
+
 import pytest
 import torch
 import torch.nn as nn
+from transformers import DynamicCache
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.transformers import FeedbackTransformerForCausalLM, StreamCache
+from fb_fairseq.transformers import FeedbackTransformerForCausalLM
+from tests.conftest import REPOSITORY
 from tests.transformers.models import ADAPTIVE, SHAPE, SPAN, V, build
 
 IDS = torch.arange(4, 24).view(2, 10)
@@ -25,17 +29,13 @@ class Logits(nn.Module):
         return self.model(ids, use_cache=False).logits
 
 
-class Block(nn.Module):
-    """A model as a function of tokens and memory, as on the page."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids, memory_KCBD):
-        cache = StreamCache()
-        cache.load_state(StreamState(memory_KCBD), memory_KCBD.shape[1])
-        return self.model(ids, past_key_values=cache).logits, cache.state.memory_KCBD
+PAGE = re.search(
+    r"^```python\n(.*?)^```$", (REPOSITORY / "docs/not-served.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)[1]
+DEFINITIONS, EXAMPLE = PAGE.split("\nmodel = ")
+NAMES: Dict[str, Any] = {}
+exec(DEFINITIONS, NAMES)
+Block = NAMES["Block"]  # a model as a function of tokens and memory
 
 
 @pytest.mark.parametrize("kind", TRACED)
@@ -66,6 +66,19 @@ def test_exported_programs(kind):
         program(IDS[:, :9], memory)
 
 
+@pytest.mark.not_fast
+def test_the_page_itself(tmp_path, monkeypatch):
+    """Its program, and that its last block's logits are those of the whole text."""
+    small = build("feedback")
+    small.save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    names = dict(NAMES)
+    exec("model = " + EXAMPLE, names)
+    with torch.no_grad():
+        twice = small(torch.cat([names["text"], names["text"]], 1)).logits[:, -4:]
+    assert torch.allclose(names["logits"], twice, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["adaptive", "adaptive-tied"])
 def test_adaptive_inputs_are_not_traced(kind):
     """Which bands run depends on the words: a trace would keep those of the example."""
@@ -84,6 +97,36 @@ def test_continuous_batching():
     texts = torch.tensor([[4, 5, 6], [1, 7, 8]])
     batch = model.generate(texts, attention_mask=texts.ne(1), max_new_tokens=3, min_new_tokens=3)
     assert batch[1:, 1:].equal(model.generate(texts[1:, 1:], max_new_tokens=3, min_new_tokens=3))
+
+
+def test_other_caches():
+    """PEFT's prefix tuning makes one; those of ``generate`` have no effect."""
+    model = build("feedback")
+    with pytest.raises(UserError, match="^past_key_values: a DynamicCache; give the StreamCache"):
+        model(IDS, past_key_values=DynamicCache())
+    texts = [model.generate(IDS, max_new_tokens=9, cache_implementation=kind) for kind in (None, "quantized")]
+    assert texts[0].equal(texts[1])
+    small = build("feedback", memory_storage="vectors")
+    caches = [m.generate(IDS, max_new_tokens=9, return_dict_in_generate=True).past_key_values for m in (model, small)]
+    assert caches[1].nbytes() < caches[0].nbytes()
+
+
+def test_prompt_tuning():
+    """With PEFT, as the page says; by hand, vectors before those of the tokens."""
+    peft = pytest.importorskip("peft")
+    model = build("feedback")
+    settings = dict(task_type="CAUSAL_LM", num_virtual_tokens=3, token_dim=16, num_attention_heads=2)
+    tuned = peft.get_peft_model(model, peft.PromptTuningConfig(**settings))
+    tuned.train()(input_ids=IDS, attention_mask=torch.ones_like(IDS), labels=IDS).loss.backward()
+    assert next(p for p in tuned.parameters() if p.requires_grad).grad.norm() > 0
+    vectors = torch.cat([tuned.eval().get_prompt(2), model.get_input_embeddings()(IDS)], 1)
+    found = tuned.generate(input_ids=IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=4)
+    assert found[:, -4:].equal(model.generate(inputs_embeds=vectors, max_new_tokens=4)[:, -4:])
+
+
+def test_other_attention():
+    with pytest.raises(ValueError, match="does not support an attention implementation"):
+        FeedbackTransformerForCausalLM(type(build("feedback").config)(attn_implementation="sdpa"))
 
 
 def test_assisted_decoding():
