@@ -66,6 +66,18 @@ def test_exported_programs(kind):
         program(IDS[:, :9], memory)
 
 
+def test_a_single_step():
+    """Its memory is that of a block, not of decoding."""
+    model = build("feedback")
+    with torch.no_grad():
+        cache = model(IDS).past_key_values
+        memory = cache.state.memory_KCBD
+        program = torch.export.export(Block(model), (IDS[:, :1], memory)).module()
+        logits, new = program(IDS[:, 1:2], memory)
+        assert torch.allclose(logits, model(IDS[:, 1:2], past_key_values=cache).logits, atol=1e-5)
+    assert new.shape == memory.shape and new[:, :-1].equal(memory[:, 1:])
+
+
 @pytest.mark.not_fast
 def test_the_page_itself(tmp_path, monkeypatch):
     """Its program, and that its last block's logits are those of the whole text."""
