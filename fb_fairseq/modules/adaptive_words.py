@@ -18,6 +18,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
+from fb_fairseq.ops.compiler import is_tracing
+
 
 def band_widths(width: int, factor: float, bands: int) -> List[int]:
     """The width of the vectors in each band; 0 where the factor leaves none."""
@@ -81,7 +84,15 @@ class AdaptiveEmbedding(nn.Module):
         """Embeddings [..., D] of tokens [...], in the parameters' type.
 
         Under autocast only the projections run in half precision. Bands without tokens get no gradients.
+
+        Raises:
+            UserError: ``torch.jit.trace`` or ``torch.export`` looks on.
         """
+        if is_tracing():
+            raise UserError(
+                "--adaptive-input: which bands run depends on the words, which torch.jit.trace and torch.export cannot "
+                "record; use torch.compile"
+            )
         words_M = tokens.flatten()
         places, found = [words_M[:0]], [self.embeddings[0][0].weight.new_empty(0, self.embedding_dim)]
         for start, end, embedding in zip([0, *self.cutoff], self.cutoff, self.embeddings):

@@ -13,7 +13,7 @@ from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.compiler import outside_compiler
+from fb_fairseq.ops.compiler import is_tracing, outside_compiler
 from fb_fairseq.ops.feedback.loops import step_loop
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.step_loop import REFERENCE
@@ -90,7 +90,7 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        loop = self.choice.loop
+        loop = REFERENCE if is_tracing() else self.choice.loop
         matrices = with_matrices(weights) if loop != REFERENCE else None
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules

@@ -14,6 +14,7 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.positions import RelativePositions
 from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
 from fb_fairseq.ops.feedback.loops import LOOPS
@@ -65,8 +66,8 @@ class TransformerStack(Stack, StepModel):
         return self._stepper
 
     def reaches(self) -> List[int]:
-        """How many steps back each layer attends: S, or its longest head's adaptive span."""
-        if not self.options.adaptive_span:
+        """How many steps back each layer attends: S, or its longest head's adaptive span. (A trace knows no spans.)"""
+        if not self.options.adaptive_span or is_tracing():
             return [self.options.attention_span] * len(self.layers)
         return reaches([layer.self_attn.adaptive_span for layer in self.layers])
 

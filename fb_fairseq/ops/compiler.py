@@ -1,4 +1,5 @@
-"""Keeps the step loops out of ``torch.compile``, which cannot trace their reused buffers and native calls."""
+"""Keeps the step loops out of ``torch.compile``, ``torch.jit.trace`` and ``torch.export``, which cannot follow their
+reused buffers and native calls."""
 
 import functools
 import sys
@@ -26,3 +27,9 @@ def outside_compiler(function: Callable) -> Callable:
         return disabled[0](*args, **kwargs)
 
     return run
+
+
+def is_tracing() -> bool:
+    """Whether ``torch.jit.trace`` or ``torch.export`` looks on, ``torch.onnx.export`` included."""
+    exporting = getattr(torch.compiler, "is_exporting", None)  # from torch 2.7 on
+    return torch.jit.is_tracing() or (exporting is not None and exporting())

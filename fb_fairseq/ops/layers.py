@@ -125,7 +125,10 @@ def at_least_fp32(x: Tensor) -> Tensor:
 def linear(x: Tensor, affine: Union[Affine, Called]) -> Tensor:
     """``x Wᵀ + b``."""
     if isinstance(affine, Called):
-        return affine.module(x)
+        if x.numel():
+            return affine.module(x)
+        row = affine.module(x.new_zeros(1, x.shape[-1]))  # quantised layers look for the largest entry
+        return row.new_zeros(*x.shape[:-1], row.shape[-1])
     return F.linear(x, affine.weight, affine.bias)
 
 

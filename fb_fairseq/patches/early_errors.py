@@ -34,6 +34,7 @@ def early_line(error: BaseException, traceback) -> Optional[str]:
     frames = list(walk_tb(traceback))
     if not frames or not isinstance(error, Exception) or updates_done(traceback) or not _in_libraries(frames):
         return None
+    error = _in_configuration(error)
     option = option_at_fault(error, traceback)
     return f"{option + ': ' if option else ''}{_message(error, *frames[-1])}; {DEBUG_VARIABLE}=1 shows where"
 
@@ -73,7 +74,7 @@ def option_at_fault(error: BaseException, traceback) -> Optional[str]:
     """
     options = given_options()
     frames = list(walk_tb(traceback))[::-1]
-    key = (getattr(error, "full_key", None) or "").partition("[")[0].rpartition(".")[2]
+    key = (getattr(_in_configuration(error), "full_key", None) or "").partition("[")[0].rpartition(".")[2]
     for frame, _ in frames:
         variables = frame.f_locals
         if isinstance(variables.get("action"), argparse.Action) and "arg_string" in variables:
@@ -95,6 +96,11 @@ def option_at_fault(error: BaseException, traceback) -> Optional[str]:
             return options[part]
     named = (name for name in options if len(name) >= SHORTEST and re.search(rf"\b{name}\b", str(error)))
     return next((options[name] for name in named), None)
+
+
+def _in_configuration(error: BaseException) -> BaseException:
+    """The error itself, or that of a configuration's value, of which hydra says only that it cannot be merged."""
+    return error.__cause__ if error.__cause__ is not None and hasattr(error.__cause__, "full_key") else error
 
 
 def _options_read(source: str) -> List[str]:

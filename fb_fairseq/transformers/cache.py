@@ -12,6 +12,7 @@ from transformers import Cache
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import Stack, StepMemory
 from fb_fairseq.modules.state import StreamState
+from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.state import DecoderState
 
 BEGINNING = 32  # tokens of a text by which it is recognised
@@ -170,7 +171,8 @@ class StreamCache(MemoryCache):
             Features [B, T, D].
         """
         self.texts, self.device = len(x_BTD), x_BTD.device
-        if self._ring is not None or (x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled()):
+        step = x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled() and not is_tracing()
+        if self._ring is not None or step:
             return self._run_steps(stack, x_BTD)
         whole = torch.is_grad_enabled()
         features, first = [], 0

@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from huggingface_hub import EvalResult, ModelCardData
+
 FEEDBACK = """@article{fan2020feedback,
   title = {Addressing Some Limitations of Transformers with Feedback Memory},
   author = {Fan, Angela and Lavril, Thibaut and Grave, Edouard and Joulin, Armand and Sukhbaatar, Sainbayar},
@@ -87,7 +89,7 @@ class CardFacts:
         valid_bpb: the same in bits per byte.
         valid_bleu: BLEU on the validation split.
         license: identifier as on the Hub, such as ``mit``.
-        language: code of the text's language, such as ``en``.
+        language: code of the text's language, such as ``en``; of several, with commas.
         separate_tokenizers: whether a translation model has a tokenizer for targets.
         with_code: whether the code that it needs lies beside it.
     """
@@ -173,15 +175,43 @@ def model_card(facts: CardFacts) -> str:
 
 
 def _front_matter(facts: CardFacts) -> str:
-    task = "translation" if facts.languages else "text-generation"
-    lines = ["library_name: transformers", f"pipeline_tag: {task}"]
-    if facts.license:
-        lines.append(f"license: {json.dumps(facts.license)}")
-    if facts.language:
-        lines.append(f"language: {json.dumps(facts.language)}")
-    tags = ["fb_fairseq", *(kind.tag for kind in _kinds(facts))]
-    lines += ["tags:", *(f"- {tag}" for tag in tags)]
-    return "\n".join(["---", *lines, "---"])
+    results = _results(facts)
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=_task(facts),
+        license=facts.license,
+        language=[code.strip() for code in facts.language.split(",")] if facts.language else None,
+        tags=["fb_fairseq", *(kind.tag for kind in _kinds(facts))],
+        model_name=facts.name if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def _task(facts: CardFacts) -> str:
+    return "translation" if facts.languages else "text-generation"
+
+
+def _results(facts: CardFacts) -> List[EvalResult]:
+    """What the Hub shows as evaluation results; they need the name of the data."""
+    figures = {
+        "perplexity": None if facts.valid_bits is None or facts.reads == "bytes" else 2**facts.valid_bits,
+        "bits_per_byte": facts.valid_bpb,
+        "bleu": facts.valid_bleu,
+    }
+    data = " ".join((facts.data or "").split())
+    return [
+        EvalResult(
+            task_type=_task(facts),
+            dataset_type=data,
+            dataset_name=data,
+            dataset_split="validation",
+            metric_type=metric,
+            metric_value=round(value, 4),
+        )
+        for metric, value in figures.items()
+        if data and value is not None
+    ]
 
 
 def _kinds(facts: CardFacts) -> List[Kind]:

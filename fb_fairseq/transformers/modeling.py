@@ -60,8 +60,12 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
         """As in transformers, but weights in a local folder are compared with the checksum that an export has.
 
         Raises:
-            UserError: they are damaged.
+            UserError: they are damaged, or in a format that cannot hold these models.
         """
+        if kwargs.get("gguf_file") is not None:
+            raise UserError(
+                "gguf_file: GGUF has no format for these models; export writes safetensors, load that folder"
+            )
         if os.path.isdir(pretrained_model_name_or_path or ""):
             check_weights(os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
@@ -76,6 +80,45 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     def get_output_embeddings(self) -> Optional[nn.Module]:
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put another embedding of the same size in the place of ``get_input_embeddings()``.
+
+        Raises:
+            UserError: it has another size, or the model's embedding is adaptive or shared; nothing is changed.
+        """
+        self._replace("set_input_embeddings", self.get_input_embeddings(), value)
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Put another output layer of the same size in the place of ``get_output_embeddings()``.
+
+        Raises:
+            UserError: it has another size, or the model's output layer is adaptive or shared; nothing is changed.
+        """
+        self._replace("set_output_embeddings", self.get_output_embeddings(), new_embeddings)
+
+    def _replace(self, method: str, old: Optional[nn.Module], new: nn.Module) -> None:
+        """Put a module in the place of another one."""
+        shape = getattr(getattr(old, "weight", None), "shape", None)
+        if shape is None or self.config.has_tied_words():
+            raise UserError(f"{method}: not with adaptive or shared words (see {self.config.tying}); take base_model")
+        if getattr(getattr(new, "weight", None), "shape", None) != shape:
+            raise UserError(f"{method}: the weight's shape must be {tuple(shape)}; for another size take base_model")
+        for part in list(self.modules()):
+            for name, child in list(part.named_children()):
+                if child is old:
+                    setattr(part, name, new)
+
+    def init_continuous_batching(self, *_: Any, **__: Any) -> Any:
+        """Not possible, nor is ``generate_batch``, which calls it: it gives out pages of keys and values.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(
+            "generate_batch: these models have a memory of their own, which continuous batching cannot page; call "
+            "generate with a padded batch"
+        )
 
     def resize_token_embeddings(
         self, new_num_tokens: Optional[int] = None, pad_to_multiple_of: Optional[int] = None, *_, **__

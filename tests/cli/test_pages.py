@@ -28,6 +28,7 @@ RUN_ELSEWHERE = {
     "development.md": "tests/run.sh",
     "distributed.md": "tests/cli/test_distributed.py",
     "gpu.md": "tests/benchmark/test_gpu_page.py",
+    "not-served.md": "tests/transformers/test_not_served.py",
     "options.md": "tests/cli/test_help.py",
     "recipes.md": "tests/cli/test_own_recipe.py",
     "state-tracking.md": "tests/cli/test_state_tracking.py",
@@ -155,9 +156,13 @@ def test_explore(clone, monkeypatch):
     assert running.wait() == 0
 
 
-def without_trl(page: str) -> str:
-    """A page's program, without the block for TRL where that is not installed."""
-    return program(page, *([] if importlib.util.find_spec("trl") else ["from datasets import Dataset"]))
+# How the blocks begin that need packages which are not in the environment of the tests.
+NEEDS = {"trl": "from datasets import Dataset", "lightning": "import lightning"}
+
+
+def runnable(page: str) -> str:
+    """A page's program, without the blocks whose package is not installed."""
+    return program(page, *(block for name, block in NEEDS.items() if importlib.util.find_spec(name) is None))
 
 
 def test_plain_torch(commands, tmp_path, monkeypatch):
@@ -165,12 +170,13 @@ def test_plain_torch(commands, tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    text = without_trl("docs/plain-torch.md").replace(".read_bytes()", ".read_bytes()[:9000]").replace("=60,", "=6,")
+    text = runnable("docs/plain-torch.md").replace(".read_bytes()", ".read_bytes()[:9000]").replace("=60,", "=6,")
     printed = (
         Clone(tmp_path, commands).run("python", f"{text}\nimport sys; print('fairseq' in sys.modules)").splitlines()
     )
-    first, last = (float(line.split()[0]) for line in printed if " bits per byte" in line)
+    first, last, *lightning = (float(line.split()[0]) for line in printed if " bits per byte" in line)
     assert 2 < last < first < 5 and printed[-1] == "False"
+    assert all(abs(again - first) < 0.5 for again in lightning), "the first loop, from other parameters"
 
 
 @pytest.mark.slow

@@ -137,14 +137,16 @@ def test_card(byte_data, tmp_path):
     """Figures of the checkpoint or of the training's log, and what the command line says."""
     options = dict(max_update=20, disable_validation=False, validate_interval_updates=10)
     checkpoint = trained(byte_data, tmp_path, **options)
-    more = ["--data", "a made-up text", "--license", "mit"]
+    more = ["--data", "a made-up text", "--license", "mit", "--language", "en, de"]
     export([str(checkpoint), "--to", str(tmp_path / "plain"), *more])
     export([str(checkpoint), "--to", str(tmp_path / "logged"), *more, "--log", str(tmp_path / "log")])
     plain, logged = ((tmp_path / name / "README.md").read_text() for name in ("plain", "logged"))
     for card in (plain, logged):
-        assert "| data | a made-up text |" in card and 'license: "mit"' in card and "| updates | 20 |" in card
+        assert "| data | a made-up text |" in card and "license: mit" in card and "| updates | 20 |" in card
+        assert "language:\n- en\n- de\n" in card
     loss = re.search(r"\| validation loss \| [\d.]+ bits per token \|", plain)[0]
-    assert loss in logged and "bits per byte" in logged and "bits per byte" not in plain
+    assert "type: bits_per_byte" in logged and loss in logged
+    assert "bits per byte" in logged and "bits per byte" not in plain
 
 
 def test_several_files_of_parameters(exported, tmp_path, capsys):
@@ -195,7 +197,7 @@ def test_files_and_pipeline(exported):
     assert len({(folder / name).stat().st_mode for name in names}) == 1, "others may read all of them"
     assert json.loads((folder / "config.json").read_text())["model_type"] == "feedback_transformer_lm"
     card = (folder / "README.md").read_text()
-    assert 'license: "mit"' in card and "import fb_fairseq.transformers" in card
+    assert "license: mit" in card and "import fb_fairseq.transformers" in card
     generator = pipeline("text-generation", model=str(folder))
     (result,) = generator("def main(", max_new_tokens=5, do_sample=False)
     assert result["generated_text"].startswith("def main(")

@@ -6,10 +6,13 @@ import pytest
 import torch
 import torch.nn as nn
 from torch.nn.utils import parametrizations
+from torch.testing._internal.two_tensor import TwoTensor
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.affine import is_plain
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback.native.stepper import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options, randomise
 
@@ -149,6 +152,38 @@ def test_quantised_layers(stack, caplog):
     assert (steps - y_TBD).norm() / exact.norm() < 0.1
     if stack is FeedbackTransformer:
         assert "a Linear is no affine map of its input; the reference loop runs" in caplog.text
+
+
+class RoundsItsInput(nn.Linear):
+    """As torchao's int8 layers: it looks for the largest entry, and so cannot take no rows at all."""
+
+    def forward(self, x):
+        step = x.abs().max() / 127
+        return super().forward((x / step).round() * step) if step else super().forward(x)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_layers_that_cannot_take_no_rows(stack):
+    """At the beginning of a text, the memory has none."""
+    model = build(stack).eval()
+    x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
+    with torch.no_grad():
+        exact = model.run_block(x_TBD)[0]
+        for parent, name in linear_maps(model):
+            getattr(parent, name).__class__ = RoundsItsInput
+        y_TBD = model.run_block(x_TBD)[0]
+    assert 1e-6 < (y_TBD - exact).norm() / exact.norm() < 0.1
+
+
+def test_quantised_parameters_have_no_checksum():
+    """They have no bits of their own. A layer with one is packed again for each ring."""
+    plain = nn.Parameter(torch.randn(3, 4))
+    wrapped = nn.Parameter(TwoTensor(torch.randn(3, 4), torch.randn(3, 4)))
+    assert len(checksums([plain, wrapped])) == len(checksums([plain])) > 0
+    layer = nn.Linear(4, 3)
+    assert is_plain(layer)
+    layer.weight = wrapped
+    assert not is_plain(layer)
 
 
 def test_parametrisations(calls):

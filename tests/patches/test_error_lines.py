@@ -93,6 +93,20 @@ def test_the_key_of_a_configuration_error(command_line):
     assert option_at_fault(error, traceback) == "--batch-size"
 
 
+def test_a_value_that_hydra_cannot_merge(command_line, monkeypatch):
+    from fairseq.dataclass.configs import DatasetConfig
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    configuration = OmegaConf.create({"dataset": OmegaConf.structured(DatasetConfig)})
+    overrides = OverridesParser.create().parse_overrides(["dataset.batch_size=abc"])
+    error, traceback = raised_by(ConfigLoaderImpl._apply_overrides_to_config, overrides, configuration)
+    command_line("dataset=x", "dataset.batch_size=abc")
+    monkeypatch.setattr(early_errors, "_in_libraries", lambda frames: True)
+    assert early_line(error, traceback).startswith("dataset.batch_size=abc: Value 'abc' could not be converted")
+
+
 def test_an_option_that_cannot_be_converted(command_line):
     """argparse itself reports ValueErrors only."""
     parser = ArgumentParser()

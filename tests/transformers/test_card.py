@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
+from huggingface_hub import ModelCard
 
 from fb_fairseq.transformers.card import CardFacts, figures_of_checkpoint, figures_of_log, model_card
 
@@ -44,15 +46,23 @@ def test_with_code():
 
 def test_everything_that_is_known():
     lines, text = front_matter(model_card(KNOWN))
-    assert lines == [
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        'license: "mit"',
-        'language: "en"',
-        "tags:",
-        "- fb_fairseq",
-        "- feedback-transformer",
-    ]
+    known = yaml.safe_load("\n".join(lines))
+    (model,) = known.pop("model-index")
+    assert known == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "license": "mit",
+        "language": ["en"],
+        "tags": ["fb_fairseq", "feedback-transformer"],
+    }
+    (result,) = model["results"]
+    assert model["name"] == KNOWN.name and result["task"] == {"type": "text-generation"}
+    assert result["dataset"]["name"] == "WikiText-103 | tokenised as published"
+    assert {metric["type"]: metric["value"] for metric in result["metrics"]} == {
+        "perplexity": 22.6274,
+        "bits_per_byte": 1.0,
+    }
+    assert ModelCard(model_card(KNOWN)).data.eval_results[0].dataset_split == "validation"
     for row in (
         "| architecture | `feedback_transformer_lm` |",
         "| layers | 4 |",
@@ -100,10 +110,21 @@ def test_example_is_a_program():
         compile(card.partition("```python\n")[2].partition("```")[0], "README.md", "exec")
 
 
-def test_front_matter_is_yaml():
-    yaml = pytest.importorskip("yaml")
-    lines, _ = front_matter(model_card(KNOWN))
-    assert yaml.safe_load("\n".join(lines))["tags"] == ["fb_fairseq", "feedback-transformer"]
+@pytest.mark.parametrize(
+    "change,metrics",
+    [
+        (dict(data=None), None),
+        (dict(reads="bytes", valid_bpb=None), None),
+        (dict(reads="bytes"), ["bits_per_byte"]),
+        (dict(languages="de → en", valid_bits=None, valid_bpb=None, valid_bleu=30.0), ["bleu"]),
+    ],
+)
+def test_results_for_the_hub(change, metrics):
+    lines, _ = front_matter(model_card(replace(KNOWN, language="de,en", **change)))
+    known = yaml.safe_load("\n".join(lines))
+    assert known["language"] == ["de", "en"]
+    found = [m["type"] for model in known.get("model-index", []) for r in model["results"] for m in r["metrics"]]
+    assert found == (metrics or []) and ("model-index" in known) == bool(metrics)
 
 
 def test_figures_of_a_checkpoint():

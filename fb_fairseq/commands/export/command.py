@@ -127,6 +127,9 @@ def build_parser() -> CommandParser:
     parser.add_argument("--data", help="what the model was trained on, in words, for the card")
     parser.add_argument("--license", help="licence of the model, for the card")
     parser.add_argument(
+        "--language", metavar="CODE", help="language of its text, for the card, such as en; of several: de,en"
+    )
+    parser.add_argument(
         "--log",
         metavar="FILE",
         help="log of its training (--log-format json), whose best validation the card then shows (default: what the "
@@ -145,7 +148,7 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        known = {"data": args.data, "license": args.license, **read_log(args.log)}
+        known = {"data": args.data, "license": args.license, "language": args.language, **read_log(args.log)}
         languages = args.source_lang, args.target_lang
         names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code)
     print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")

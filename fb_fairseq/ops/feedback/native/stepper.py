@@ -8,6 +8,7 @@ from typing import List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
@@ -146,9 +147,10 @@ def versions(parameters: Sequence[Tensor]) -> List[Tuple[int, int]]:
 @torch.no_grad()
 def checksums(parameters: Sequence[Tensor]) -> List[Tensor]:
     """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
-    changed entry changes them in any case, and entries that change places change one of them."""
+    changed entry changes them in any case, and entries that change places change one of them. (Quantised parameters
+    have none, and need none: ``fixed_weights``.)"""
     found = []
-    for parameter in parameters:
+    for parameter in (p for p in parameters if not is_traceable_wrapper_subclass(p)):
         bits = parameter.reshape(-1).view(torch.int32)
         whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
         found += [whole.sum(0), whole.sum(1)] if len(whole) else []
