@@ -2,11 +2,13 @@
 
 import datetime
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from fb_fairseq.drawing import Panel, colors, draw_curve, draw_figure, draw_reference, explain_curves
+
 MODELS = {"feedback": "Feedback Transformer", "transformer": "Transformer"}
-COLORS = {"feedback": "tab:red", "transformer": "tab:blue"}
 ENTRY = re.compile(r"\| (train_inner|valid) \| \{(.*)\}")
 VALUE = r'"(?:valid_)?%s": "?([-\d.e+]+)'  # in an entry of fairseq's JSON log
 INTRODUCTION = """\
@@ -144,37 +146,31 @@ def page(about: Dict[str, str], tasks: Iterable[Any], state: Dict[str, Any], pap
 
 
 def draw(tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, path: Path) -> None:
-    """The curves of all tasks: by updates on the left, by time on the right."""
-    import matplotlib
+    """The curves of all tasks: by updates on the left, by time on the right.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    panels = []
+    for task in tasks:
+        trainings = state["trainings"].get(task.key, {})
+        curves = {MODELS[model]: curves_of(training) for model, training in trainings.items()}
+        figures = {MODELS[model]: figure for model, figure in papers.get(task.key, {}).items() if figure}
+        for field in ("updates", "seconds") if curves else ():
+            panels.append(Panel(partial(draw_task, curves=curves, papers=figures, field=field, task=task)))
+    if panels:
+        draw_figure(str(path), panels)
 
-    from fb_fairseq.drawing import save_figure
 
-    tasks = [task for task in tasks if state["trainings"].get(task.key)]
-    if not tasks:
-        return
-    figure, rows = pyplot.subplots(len(tasks), 2, figsize=(10, 3.2 * len(tasks)), squeeze=False, sharey="row")
-    for task, row in zip(tasks, rows):
-        for model, training in state["trainings"][task.key].items():
-            found = curves_of(training)
-            for axes, field in zip(row, ("updates", "seconds")):
-                for split, style in (
-                    ("train", dict(alpha=0.4, linewidth=1)),
-                    ("valid", dict(marker="o", markersize=3)),
-                ):
-                    chosen = [point for point in found if point.split == split]
-                    if split == "valid":
-                        style["label"] = MODELS[model]
-                    xs, ys = [getattr(point, field) for point in chosen], [point.value for point in chosen]
-                    axes.plot(xs, ys, color=COLORS[model], **style)
-                figures = papers.get(task.key, {})
-                if figures.get(model):
-                    axes.axhline(figures[model], color=COLORS[model], linestyle=":", linewidth=1)
-        row[0].set(title=task.title, xlabel="updates", ylabel=task.unit)
-        row[1].set(title=task.title, xlabel="seconds of training")
-        row[0].legend(frameon=False)
-        for axes in row:
-            axes.grid(alpha=0.3)
-    save_figure(figure, str(path))
+def draw_task(axes, curves: Dict[str, List[Point]], papers: Dict[str, float], field: str, task: Any) -> None:
+    """Draw a task's learning curves by name of the model, and the papers' figures."""
+    color = colors(curves)
+    for name, points in curves.items():
+        for split in ("train", "valid"):
+            curve = [(getattr(point, field), point.value) for point in points if point.split == split]
+            if curve:
+                draw_curve(axes, curve, color[name], training=split == "train", continues=False)
+        if name in papers:
+            draw_reference(axes, papers[name], color=color[name])
+    explain_curves(axes, color, {"training": (True, False), "validation": (False, False)})
+    axes.set(title=task.title, xlabel="updates" if field == "updates" else "training (s)", ylabel=task.unit)

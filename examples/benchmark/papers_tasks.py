@@ -119,7 +119,7 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
     return [
         Task(
             *("walk", "Random walk on 8 x 8 cells", f"10,000 walks of 100 steps (v3 §4.1.2), {table}."),
-            *("accuracy", "labels right, %", "Random walk", (6, 6), 40, toy, why, synthetic_tasks.RANDOM_WALK),
+            *("accuracy", "labels right (%)", "Random walk", (6, 6), 40, toy, why, synthetic_tasks.RANDOM_WALK),
         ),
         Task(
             *("ptb" if ptb else "library", text),
@@ -137,7 +137,7 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
         ),
         Task(
             *("algorithmic", "Algorithmic task, 3 variables", f"10,000 programs of 100 statements, {table}."),
-            *("accuracy", "labels right, %", "Algorithmic task", (5, 5), 80, toy, why, synthetic_tasks.ALGORITHMIC),
+            *("accuracy", "labels right (%)", "Algorithmic task", (5, 5), 80, toy, why, synthetic_tasks.ALGORITHMIC),
         ),
     ]
 

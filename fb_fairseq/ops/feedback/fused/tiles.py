@@ -1,8 +1,8 @@
 """Sizes of the kernels' tiles, by the numbers of rows and columns and by what the GPU has.
 
 The sizes for half precision are the fastest, or nearly, of a dozen that were timed on an NVIDIA H200 for each kernel at
-four sizes of models (docs/gpu.md). Numbers of rows, columns and slots need not be multiples of a tile: what lies outside
-is masked.
+four sizes of models (docs/gpu.md). Numbers of rows, columns and slots need not be multiples of a tile: what lies
+outside is masked.
 """
 
 import functools
