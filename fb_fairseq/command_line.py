@@ -36,6 +36,10 @@ class CommandParser(argparse.ArgumentParser):
                     self.error(f"{flag(name)} {number}: is too large; give {LARGEST} or less")
         return parsed
 
+    def _print_message(self, message, file=None):
+        """Write it; unlike argparse's own from Python 3.12 on, tell if that cannot be done."""
+        (file or sys.stderr).write(message)
+
     def error(self, message: str) -> None:
         """Print the message and exit with status 2."""
         self.exit(STATUS, f"{self.prog}: error: {single_line(message)}\n")
