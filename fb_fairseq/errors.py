@@ -126,6 +126,8 @@ def explain(error: BaseException) -> Optional[str]:
     if isinstance(error, UserError):
         return single_line(str(error))
     if isinstance(error, OSError):
+        if isinstance(error, FileExistsError) and error.errno is None:  # fairseq-preprocess's
+            return single_line(f"{error}: exists already; remove it, or choose another folder")
         path = error.filename2 or error.filename
         if isinstance(path, (str, bytes)):
             return single_line(f"{os.fsdecode(path)}: {error.strerror}")

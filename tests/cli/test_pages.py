@@ -262,7 +262,7 @@ def test_transformers(clone, monkeypatch, pytestconfig):
 
 
 def test_translation(clone, tmp_path):
-    """What follows the small model. (Its checkpoints have the name of the language model's.)"""
+    """What follows the small model, in a folder with its data."""
     (tmp_path / "translation-bin").symlink_to(clone.folder / "translation-bin")
     page = Clone(tmp_path, clone.commands, clone.commands.programs / "python")
     page.run_page("docs/translation.md", "fairseq-preprocess")

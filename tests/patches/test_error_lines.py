@@ -181,6 +181,7 @@ def test_remedies_of_an_option_need_it(command_line):
         (RuntimeError("DefaultCPUAllocator: you tried to allocate 4000000000000 bytes"), "tensor needs 4,000 GB"),
         (RuntimeError("Storage size calculation overflowed"), "out of memory"),
         (RuntimeError("I/O error: File too large (os error 27)"), None),  # (named by the file's writer)
+        (FileExistsError("words-bin/dict.txt"), "words-bin/dict.txt: exists already; remove it, or choose another"),
     ],
 )
 def test_packages_and_memory(error, line):
