@@ -125,7 +125,7 @@ class SyntheticTask:
             if composition(model) is None and not model.startswith(ARCHITECTURES):
                 raise UserError(
                     f"--models {model}: unknown; give architectures, such as "
-                    '"feedback_transformer_lm relative_transformer_lm", or memory compositions'
+                    '"feedback_transformer_lm relative_transformer_lm streaming_lstm_lm", or memory compositions'
                 )
         if args.curriculum and not self.graded:
             raise UserError(f"--curriculum: {self.name} has none; only algorithmic, copy, reverse and counting do")

@@ -109,7 +109,13 @@ def device_of(name: str) -> torch.device:
 
 
 def train(options: Options, out: str, device: torch.device) -> None:
-    """Train a model, test it, and write OUT/result.json."""
+    """Train a model, test it, and write OUT/result.json.
+
+    On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would
+    wait for each other.
+    """
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     trainer = Trainer(options, device)
     print(f"{ARCHITECTURES[options.model].title}: {parameters(trainer.model.body):,} parameters in its layers")
     trainer.train(out, lambda line: print(line, flush=True))

@@ -19,6 +19,7 @@ from fb_fairseq.tensor_files import load_file, save_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
 SAVE_SECONDS = 60  # a checkpoint at least this often
+SAY_SECONDS = 10
 WINDOW, LEARNED = 20, 0.95  # sequences grow when so many updates had this mean accuracy on the last label
 WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
@@ -116,14 +117,15 @@ class Trainer:
         path = os.path.join(out, CHECKPOINT_FILE)
         if os.path.exists(path):
             self._resume(path)
-        saved = last = time.monotonic()
+        saved = said = last = time.monotonic()
         while self.update < self.options.updates:
             loss, accuracy = self.train_update()
             now = time.monotonic()
             self.seconds += now - last
             last = now
             done = self.update == self.options.updates
-            if self.update % 500 == 0 or done:
+            if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
+                said = now
                 size = f"{self.problem.size} {self.size}"
                 say(
                     f"update {self.update:,} of {self.options.updates:,}: {size}, loss {loss:.3f}, {accuracy:.1%} right"
