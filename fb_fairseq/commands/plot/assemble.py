@@ -1,7 +1,7 @@
 """Do what the options of ``python -m fb_fairseq plot`` ask for: read logs and checkpoints, run models, make panels."""
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, NamedTuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence
 
 from fb_fairseq.commands.plot import attention, heat_maps, panels
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
@@ -20,11 +20,13 @@ from fb_fairseq.errors import UserError, flag
 
 
 class Panel(NamedTuple):
-    """A panel of the figure: a function that draws it on matplotlib axes, and its size in inches."""
+    """A panel of the figure: a function that draws it on matplotlib axes, its size in inches, and lines of text with
+    its values, if they are printed."""
 
     draw: Callable
     width: float = 6
     height: float = 4
+    values: Sequence[str] = ()
 
 
 def make_panels(args) -> List[Panel]:
@@ -128,7 +130,7 @@ def panels_of_models(args) -> Iterator[Panel]:
             corpus = load_corpus(loaded, args.data, args.split)
             longest = longest_context(args.context, len(corpus))
             losses.append(panels.NamedLosses(name, losses_by_context(loaded, corpus, args.tokens, longest)))
-        yield Panel(partial(panels.draw_context_losses, models=losses))
+        yield Panel(partial(panels.draw_context_losses, models=losses), values=panels.context_table(losses))
     if args.position_accuracy:
         accuracies = [
             panels.NamedPositions(

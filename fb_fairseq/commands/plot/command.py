@@ -17,6 +17,7 @@ Feedback=runs/a/checkpoint_best.pt. With several of these options, the panels st
 """
 
 import argparse
+import itertools
 import os
 from typing import List, Tuple
 
@@ -176,5 +177,8 @@ def main(argv=None) -> None:
     check(parser, args)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out)
-        write_figure(make_panels(args), args.title, args.out)
+        drawn = make_panels(args)
+        write_figure(drawn, args.title, args.out)
+    for line in itertools.chain.from_iterable(panel.values for panel in drawn):
+        print(line)
     print(f"Wrote {args.out}")
