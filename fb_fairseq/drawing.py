@@ -85,11 +85,13 @@ class Panel(NamedTuple):
         draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
         wide: whether it takes all of the figure's width; else two stand side by side.
         size: width and height in inches; 0 for the usual ones.
+        values: lines of text with what is drawn, for programs that print it.
     """
 
     draw: Callable
     wide: bool = False
     size: Tuple[float, float] = (0, 0)
+    values: Sequence[str] = ()
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:

@@ -2,6 +2,12 @@
 
     python examples/translation/decoding_speed.py [--layers 1 2 6] [--lengths 25 200] [--sentences 16] [--cpu]
 
+With --out, `compare` prints how many times as fast one layer is as six, beside the papers' figures. At their sizes:
+
+    python examples/translation/decoding_speed.py --layers 1 6 --embed-dim 1024 --ffn-dim 4096 --heads 16 \
+        --vocabulary 32768 --lengths 25 --out runs/decoding_speed
+    python -m fb_fairseq compare runs/decoding_speed
+
 The models have random parameters, and every hypothesis is as long as --lengths says, so that all models do the same
 work and only their speed is compared. Beam search is fairseq's own. The state size is the number of bytes of
 self-attention keys and values per hypothesis at its end.
@@ -30,6 +36,8 @@ from fb_fairseq.benchmark.random_models import (
     random_model,
     state_bytes,
 )
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_folder
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
@@ -41,14 +49,23 @@ GPU_MODELS = {
 }
 
 
+PAPERS = dict(embed_dim=1024, ffn_dim=4096, heads=16)  # v3 Table 8, WMT'14
+
+
 class Case(NamedTuple):
     """One row of the table."""
 
-    name: str
+    kind: str
+    layers: int  # of the decoder
     length: int  # tokens of a hypothesis
     generator: SequenceGenerator
     state_bytes: int  # per hypothesis
     seconds: List[float]  # one per run; the first warms up
+
+    @property
+    def name(self) -> str:
+        """The row's heading."""
+        return f"{self.layers} layers, {self.length} tokens, {self.kind}"
 
 
 def parse() -> argparse.Namespace:
@@ -68,9 +85,15 @@ def parse() -> argparse.Namespace:
     add("--beam", "beam size", default=5)
     add("--repeats", "number of timed runs, of which the median is reported; the models take turns", default=3)
     add("--threads", "CPU threads", default=1)
+    parser.add_argument("--out", metavar="DIR", help="folder to write results.json to, for compare")
     parser.add_argument("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     args = parser.parse_args()
     args.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
+    if args.out:
+        try:
+            check_output_folder("--out", args.out)
+        except UserError as error:
+            parser.error(str(error))
     return args
 
 
@@ -84,7 +107,7 @@ def build_cases(args: argparse.Namespace, words: Dictionary) -> List[Case]:
                 options = dict(beam_size=args.beam, max_len_a=0, max_len_b=length, min_len=length)
                 generator = SequenceGenerator([model], words, **options).to(args.device)
                 size = state_bytes(model, length, args.device, words)
-                cases.append(Case(f"{layers} layers, {length} tokens, {name}", length, generator, size, []))
+                cases.append(Case(name, layers, length, generator, size, []))
     return sorted(cases, key=lambda case: case.length)
 
 
@@ -100,6 +123,23 @@ def time_case(case: Case, sample: Dict[str, dict], device: str) -> None:
         torch.cuda.synchronize()
     case.seconds.append(time.perf_counter() - start)
     assert all(len(sentence[0]["tokens"]) == case.length + 1 for sentence in found)
+
+
+def results_of_runs(args: argparse.Namespace, speeds: Dict[str, float], cases: List[Case]) -> Dict[str, dict]:
+    """The results as the recipe of WMT'14 writes them, for ``python -m fb_fairseq compare``."""
+    small = any(getattr(args, name) != size for name, size in PAPERS.items())
+    found = {}
+    for case in cases:
+        if case.kind not in MODELS:  # the same models, computed in another way
+            continue
+        model, _, projections = case.kind.partition(", ")
+        identity = {"recipe": "wmt14_en_de", "small": small, "layers": case.layers, "data": f"--lengths {case.length}"}
+        identity["model"] = "transformer" if model == "vanilla" else model
+        if projections:
+            identity["projections"] = projections
+        measured = {"decoded_tokens_per_second": speeds[case.name], "hardware": hardware(args.device)}
+        found[case.name] = {**identity, **measured}
+    return found
 
 
 def main() -> None:
@@ -121,6 +161,11 @@ def main() -> None:
         speed = args.sentences * case.length / median_high(case.seconds[1:])
         results[case.name] = {"words_per_second": round(speed, 1), "state_bytes": case.state_bytes}
         rows.append([case.name, speed, case.state_bytes])
+    if args.out:
+        os.makedirs(args.out, exist_ok=True)
+        runs = results_of_runs(args, {name: found["words_per_second"] for name, found in results.items()}, cases)
+        with open(os.path.join(args.out, "results.json"), "w", encoding="utf-8") as file:
+            json.dump(runs, file, indent=4)
     table(["", "words/s", "bytes of state per hypothesis"], rows)
     setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
     print(json.dumps({**results, "setting": setting}))

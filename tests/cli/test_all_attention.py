@@ -29,7 +29,7 @@ PAPER = dict(
 )
 
 
-def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
+def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path, capsys):
     """One loss in validation, evaluation and by hand; a resumed run equals an uninterrupted one bit by bit."""
     log = train(byte_data, tmp_path / "a", max_update=60, **PAPER)
     train(byte_data, tmp_path / "b", max_update=25, disable_validation=True, **PAPER)
@@ -53,8 +53,12 @@ def test_it_learns_resumes_and_is_evaluated(byte_data, tmp_path):
     for layer in persistent_use(loaded, *streams):
         assert len(layer) == 24 and layer[-1] == pytest.approx(1) and sorted(layer) == layer and layer[0] > 1 / 24
     panels = [f"--persistent-{name}={path}" for name in ("shares", "use")] + ["--attention", path]
+    panels += ["--context-perplexity", f"A={path}", "--context", "4"]
+    capsys.readouterr()
     plot([*panels, "--data", str(byte_data), "--tokens", "100", "--cpu", "--out", str(tmp_path / "shares.png")])
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+    printed = re.sub(r"\d\.\d{3} ", "X ", capsys.readouterr().out).splitlines()
+    assert printed[:5] == ["| context | A |", "|---:|---:|", "| 1 | X |", "| 2 | X |", "| 3 to 4 | X |"]
     with pytest.raises(SystemExit):
         plot(["--persistent-shares", path, "--data", str(byte_data), "--split", "no", "--out", "x.png"])
 

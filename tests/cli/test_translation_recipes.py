@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from fb_fairseq.reproduction.compare.command import main as compare
 from tests.cli.odd_names import ODD_NAME
 from tests.cli.recipes import PNG, made_up_parallel_corpus, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
@@ -48,13 +49,15 @@ def test_small_recipe(tmp_path, recipe, name):  # noqa: F811
     check_results(out, 100 if name == "cnn_dm" else 20)
 
 
+def decoding_speed(monkeypatch, *options):
+    sizes = "--sentences 2 --lengths 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
+    monkeypatch.setattr(sys, "argv", ["decoding_speed.py", *sizes.split(), *map(str, options)])
+    runpy.run_path(str(REPOSITORY / "examples/translation/decoding_speed.py"), run_name="__main__")
+
+
 def test_decoding_speed(monkeypatch, capsys):
     """A vanilla decoder keeps keys and values of each layer, a feedback decoder with shared projections one set."""
-    sizes = (
-        "--layers 2 --sentences 2 --lengths 5 --repeats 1 --embed-dim 16 --ffn-dim 16 --heads 2 --vocabulary 30 --cpu"
-    )
-    monkeypatch.setattr(sys, "argv", ["decoding_speed.py", *sizes.split()])
-    runpy.run_path(str(REPOSITORY / "examples/translation/decoding_speed.py"), run_name="__main__")
+    decoding_speed(monkeypatch, "--layers", 2)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     state = {name: result["state_bytes"] for name, result in found.items() if name != "setting"}
     assert state == {
@@ -63,6 +66,32 @@ def test_decoding_speed(monkeypatch, capsys):
         "2 layers, 5 tokens, feedback, per-layer": 2 * 2 * 5 * 16 * 4,
         "2 layers, 5 tokens, feedback, shared, torch": 2 * 5 * 16 * 4,
     }
+
+
+def test_decoding_speed_of_one_layer(monkeypatch, capsys, tmp_path):
+    """Compare divides the speeds that the benchmark has measured."""
+    decoding_speed(monkeypatch, "--layers", 1, 6, "--out", tmp_path / "out")
+    speed = {
+        name: run["words_per_second"]
+        for name, run in json.loads(capsys.readouterr().out.splitlines()[-1]).items()
+        if name != "setting"
+    }
+    compare([str(tmp_path / "out")])
+    text = capsys.readouterr().out
+    shared, per_layer = (
+        speed[f"1 layers, 5 tokens, {kind}"] / speed[f"6 layers, 5 tokens, {kind}"]
+        for kind in ("feedback, shared", "feedback, per-layer")
+    )
+    for paper in ("4.2", "3.7"):
+        assert f"| {paper} | {shared:.2f}; {per_layer:.2f} | feedback, 1 layer, shared," in text
+    assert "not comparable" in text and "torch" not in text and "Measured on" in text
+
+
+def test_decoding_speed_checks_its_folder_first(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        decoding_speed(monkeypatch, "--out", tmp_path / "file")
+    assert stop.value.code == 2 and "--out" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_training_speed(monkeypatch, capsys):

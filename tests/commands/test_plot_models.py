@@ -15,6 +15,7 @@ from fb_fairseq.commands.plot.panels import (
     NamedHeads,
     NamedLosses,
     NamedPositions,
+    context_table,
     draw_context_losses,
     draw_persistent_use,
     draw_position_accuracy,
@@ -281,6 +282,10 @@ def test_lines_are_drawn():
         draw_context_losses(axes, [NamedLosses("a", losses)])
         assert axes.get_ylabel() == label
         assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx(expected)
+        table = context_table([NamedLosses("a", losses), NamedLosses("b", losses._replace(nats=[0, 0]))])
+        assert table[0] == "| context | a | b |" and table[2].startswith(f"| 1 | {expected[0]:.3f} | ")
+    wider = context.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
+    assert context_table([NamedLosses("", wider)])[-1] == "| 3 to 4 | 5.000 |"
     _, axes = pyplot.subplots()
     draw_position_accuracy(axes, [NamedPositions("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
     line = axes.get_lines()[0]

@@ -95,6 +95,26 @@ def test_translation(tmp_path, capsys):
         assert "v1 §4.2" not in text, "nothing of ours belongs there"
 
 
+def test_decoding_speed(tmp_path, capsys):
+    """Of one layer, relative to six: of the same model, measured on the same hardware."""
+    run = {"recipe": "wmt14_en_de", "small": False, "model": "feedback", "hardware": "a GPU", "projections": "shared"}
+    deep = {**run, "layers": 6, "decoded_tokens_per_second": 100.0}
+    write(tmp_path / "a", deep, {**run, "layers": 1, "decoded_tokens_per_second": 390.0})
+    other = {**run, "layers": 1, "decoded_tokens_per_second": 700.0}
+    write(tmp_path / "b", {**other, "hardware": "another"}, {**other, "projections": "per-layer"})
+    write(
+        tmp_path / "c",
+        {**deep, "hardware": "a third", "decoded_tokens_per_second": 0},
+        {**other, "hardware": "a third"},
+    )
+    text = compared(capsys, tmp_path / "a")
+    rows = [line for line in text.splitlines() if line.startswith("| Feedback Transformer, 1 decoder layer")]
+    assert [row.split(" | ")[2:4] for row in rows] == [["4.2", "3.90"], ["3.7", "3.90"]]
+    assert "ours | our run" in text and text.endswith("Measured on a GPU.\n")
+    for folder in "b", "c":
+        assert "decoding speed, times that of 6 decoder layers, ours" not in compared(capsys, tmp_path / folder)
+
+
 def test_memory_compositions_before_fine_tuning(tmp_path, capsys):
     """v1 Table 5 has the Transformer at 1.285, which fine-tuned has 1.256 (v1 Table 2)."""
     runs = [ptb("same-and-lower", 1, bits, layers=6, finetuned=tuned) for tuned, bits in ((False, 1.3), (True, 1.2))]

@@ -121,7 +121,7 @@ def panels_of_models(args) -> Iterator[Panel]:
             corpus = load_corpus(loaded, args.data, args.split)
             longest = longest_context(args.context, len(corpus))
             losses.append(panels.NamedLosses(name, losses_by_context(loaded, corpus, args.tokens, longest)))
-        yield Panel(partial(panels.draw_context_losses, models=losses))
+        yield Panel(partial(panels.draw_context_losses, models=losses), values=panels.context_table(losses))
     if args.position_accuracy:
         accuracies = [
             panels.NamedPositions(

@@ -18,6 +18,7 @@ options, two panels stand side by side.
 """
 
 import argparse
+import itertools
 import os
 from typing import Tuple
 
@@ -164,5 +165,8 @@ def main(argv=None) -> None:
     name_all(args)
     with parser.one_line_errors(), no_log():
         check_figure("--out", args.out)
-        draw_figure(args.out, make_panels(args), args.title)
+        drawn = make_panels(args)
+        draw_figure(args.out, drawn, args.title)
+    for line in itertools.chain.from_iterable(panel.values for panel in drawn):
+        print(line)
     print(f"Wrote {args.out}")

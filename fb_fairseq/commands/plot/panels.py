@@ -172,14 +172,28 @@ def draw_persistent_use(axes, model: NamedHeads) -> None:
     axes.set_title(model.name)
 
 
+def drawn_values(losses: ContextLosses) -> List[float]:
+    """Perplexities, or for bytes bits per byte."""
+    return [nats / math.log(2) if losses.bytes else math.exp(nats) for nats in losses.nats]
+
+
+def context_table(models: List[NamedLosses]) -> List[str]:
+    """The lines of a table in Markdown with the values that ``draw_context_losses`` draws."""
+    lines = ["| context | " + " | ".join(name for name, _ in models) + " |", "|---:|" + "---:|" * len(models)]
+    columns = [drawn_values(losses) for _, losses in models]
+    for i, (fewest, most) in enumerate(models[-1].losses.bins):
+        context = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        lines.append("| " + " | ".join([context, *(f"{column[i]:.3f}" for column in columns)]) + " |")
+    return lines
+
+
 def draw_context_losses(axes, models: List[NamedLosses]) -> None:
     """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
     is_bytes = models[-1].losses.bytes
     color = colors(name for name, _ in models)
     for name, losses in models:
         middle = [math.sqrt(fewest * most) for fewest, most in losses.bins]
-        values = [nats / math.log(2) if is_bytes else math.exp(nats) for nats in losses.nats]
-        axes.plot(middle, values, label=name, color=color[name], marker="o")
+        axes.plot(middle, drawn_values(losses), label=name, color=color[name], marker="o")
     ticks = [most for _, most in models[-1].losses.bins]
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))

@@ -13,6 +13,7 @@ from typing import Dict, List, Tuple
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.papers import load
 from fb_fairseq.recipes.results import Group, grouped, read_runs
+from fb_fairseq.reproduction.compare.speedup import with_speedups
 from fb_fairseq.reproduction.compare.tables import other_table, paper_table
 
 
@@ -30,7 +31,7 @@ def comparison(outs: List[str]) -> List[str]:
         UserError: a folder has no results.
     """
     by_recipe: Dict[Tuple[str, bool], List[Group]] = {}
-    for group in grouped([run for out in outs for run in read_runs(out)]):
+    for group in grouped(with_speedups([run for out in outs for run in read_runs(out)])):
         key = str(group.identity["recipe"]), bool(group.identity.get("small"))
         by_recipe.setdefault(key, []).append(group)
     lines: List[str] = []

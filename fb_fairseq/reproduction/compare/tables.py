@@ -91,5 +91,5 @@ def other_table(recipe: str, groups: List[Group]) -> List[str]:
         rows.append([*cells, seeds_of([group])])
     small = ", small setting" if groups[0].identity.get("small") else ""
     hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
-    trained_on = [f"Trained on {'; '.join(hardware)}.", ""] if hardware else []
-    return [f"## {recipe}{small}", "", *markdown(columns, rows), "", *trained_on]
+    measured_on = [f"{'Trained' if timed else 'Measured'} on {'; '.join(hardware)}.", ""] if hardware else []
+    return [f"## {recipe}{small}", "", *markdown(columns, rows), "", *measured_on]
