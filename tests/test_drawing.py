@@ -39,7 +39,7 @@ CODE = [*(REPOSITORY / "fb_fairseq").rglob("*.py"), *(REPOSITORY / "examples").r
 PIXELS = round(drawing.WIDTH * drawing.DPI)
 PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST = 100_000  # bytes of a picture
-SMALLEST_WIDTH = 700  # of the pictures from before there was a style, whose runs' logs are not kept
+SMALLEST_WIDTH = 700  # of pictures whose data are not kept
 CURVE = [(1, 2.0), (20, 1.0)]
 WALK = {"accuracy": 90.0}
 RESULT = {"recipe": "r", "model": "feedback", "layers": 2, "lr": 0.1, "seed": 1, "accuracy": 99.0}
@@ -274,7 +274,7 @@ def test_pictures(path):
     """As wide as a README, small, and on white: text would vanish on a transparent background of either kind."""
     image = Image.open(REPOSITORY / path)
     assert (REPOSITORY / path).stat().st_size < LARGEST
-    assert image.width == PIXELS if str(path) in FIGURES else SMALLEST_WIDTH < image.width < PIXELS
+    assert image.width == PIXELS if str(path) in FIGURES else SMALLEST_WIDTH < image.width <= PIXELS
     assert "transparency" not in image.info and image.mode == "P"
     rgb = image.convert("RGB")
     edges = [(x, y) for x in (0, rgb.width - 1) for y in (0, rgb.height - 1)]
