@@ -68,6 +68,13 @@ def is_last(arrived, g, SPLITS: tl.constexpr):
     return last
 
 
+@triton.jit
+def parts_at(parts, s, e, E: tl.constexpr):
+    """The rows s of ``parts`` [splits x G, E], as other programs have stored them."""
+    inside = (e < E)[None] & (s >= 0)[:, None]
+    return tl.load(parts + s[:, None] * E + e[None], inside, 0.0, cache_modifier=".cg")
+
+
 @triton.jit(do_not_specialize=CHANGING)
 def attend(
     q, keys, values, key_positions, value_positions, log_mask, reach, padding, keep, seen, out, lse, parts, tops,
@@ -147,9 +154,7 @@ def attend(
             factor = tl.exp(each_top - highest)
             whole = tl.sum(factor * tl.load(totals + s, cache_modifier=".cg"), 0)
             whole = tl.where(whole == 0, 1.0, whole)  # attention over nothing is zero
-            part = tl.load(
-                parts + s[:, None] * E + e[None], (e < E)[None] & (s >= 0)[:, None], 0.0, cache_modifier=".cg"
-            )
+            part = parts_at(parts, s, e, E)
             tl.store(out + g * E + e, (tl.sum(factor[:, None] * part, 0) / whole).to(out.dtype.element_ty), e < E)
             tl.store(lse + g, highest + tl.log(whole))
 
@@ -221,7 +226,5 @@ def attend_backward(
         tl.store(parts + split * G * E + row_at, total, row)
         if is_last(arrived, g, SPLITS):
             s = tl.arange(0, SPLITS) * G + g
-            part = tl.load(
-                parts + s[:, None] * E + e[None], (e < E)[None] & (s >= 0)[:, None], 0.0, cache_modifier=".cg"
-            )
+            part = parts_at(parts, s, e, E)
             tl.store(d_q + g * E + e, tl.sum(part, 0).to(d_q.dtype.element_ty), e < E)

@@ -162,7 +162,7 @@ def own_slot(
         tl.extra.cuda.gdc_wait()
     g, i, of = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     e = tl.arange(0, BE)
-    total = tl.load(d_slots + of * side + ((i * tl.num_programs(0) + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
+    total = tl.load(d_slots + of * side + ((i * G + g) * slots + slot) * E + e, e < E, 0.0).to(WIDE)
     each = tl.zeros([BY, BE], WIDE)
     for y0 in range(0, later * LAYERS, BY):
         y = y0 + tl.arange(0, BY)
