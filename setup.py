@@ -94,7 +94,7 @@ setup(
         "state-tracking": [TRANSFORMERS, "mambapy", "matplotlib"],
         "fla": [TRANSFORMERS, "flash-linear-attention"],
         "test": [
-            *("pytest", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
+            *("pytest", "pytest-timeout", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
             GRADIO + '; python_version>="3.10"',
             *('lm-eval; python_version>="3.10"', "mypy", "twine"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops.buffers import Buffers
+from tests.waiting import heed_interrupts, limit_waits
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Files whose tests take longest, which start first: so no process is left with one of them at the end.
@@ -38,6 +39,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--fast") and config.getoption("--slow"):
         raise pytest.UsageError("--fast, --slow: give one of them")
+    heed_interrupts()
+    limit_waits()
     config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
     config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
     for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code
@@ -54,6 +57,9 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(config, items):
     order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
     if config.getoption("--fast"):
         kept, left_out = [], []
         for item in items:

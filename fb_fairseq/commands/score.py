@@ -1,7 +1,6 @@
 """Measure BLEU and ROUGE of generated text.
 
-    fairseq-generate DATA-BIN --user-dir fb_fairseq --path checkpoint_best.pt --remove-bpe \\
-        --required-batch-size-multiple 1 > gen.txt
+    fairseq-generate DATA-BIN --user-dir fb_fairseq --path checkpoint_best.pt --remove-bpe > gen.txt
     python -m fb_fairseq score --gen gen.txt --sentences 6750
     python -m fb_fairseq score --sys hypotheses.txt --ref references.txt --metrics rouge
 
@@ -75,8 +74,7 @@ def read_generated(path: str) -> Tuple[List[str], List[str]]:
     if missing:
         raise UserError(
             f"--gen {path}: {len(missing)} of {len(order)} hypotheses are missing, the first is D-{missing[0]}; "
-            "generate all (--required-batch-size-multiple 1, no --skip-invalid-size-inputs-valid-test, all parts of "
-            "several processes)"
+            "generate all (no --skip-invalid-size-inputs-valid-test, all parts of several processes)"
         )
     return [hypotheses[n] for n in order], [references[n] for n in order if n in references]
 

@@ -31,7 +31,6 @@ from fb_fairseq.models.feedback_decoder_config import (
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
 from fb_fairseq.models.pruning import SIDES, kept_layers, prune
-from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.stack_holder import StackHolder
@@ -298,7 +297,6 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
         prune(state_dict, model_cfg)
-        drop_fused_copies(state_dict, self)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 

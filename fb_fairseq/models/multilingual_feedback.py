@@ -11,7 +11,6 @@ from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.feedback_decoder import FeedbackDecoder
 from fb_fairseq.models.feedback_decoder_config import LAYERS_TO_KEEP, FeedbackConfig, decoder_options, set_defaults
-from fb_fairseq.models.vanilla_checkpoint import drop_fused_copies
 from fb_fairseq.models.word_embeddings import check_dictionary
 
 
@@ -63,7 +62,6 @@ class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
             for side, language in zip(("encoder", "decoder"), pair.split("-")):
                 dictionary = getattr(model, side).dictionary
                 check_dictionary(state_dict, f"models.{pair}.{side}", dictionary, f"dict.{language}.txt")
-        drop_fused_copies(state_dict, self)
         return super().load_state_dict(state_dict, strict, model_cfg)
 
 

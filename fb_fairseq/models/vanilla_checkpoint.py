@@ -4,17 +4,15 @@ import re
 from enum import Enum
 from typing import Any, Dict, Mapping, NamedTuple
 
-import torch.nn as nn
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.patches.fairseq_fixed import FUSED_COPY
 from fb_fairseq.tensor_files import load_checkpoint
 
 OPTION = flag("init_from_transformer")
-# Copies of parameters that fairseq 0.12.2's encoder layers keep for PyTorch's fused path.
-FUSED_COPY = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
-# These copies, and buffers.
+# Copies that fairseq 0.12.2's encoder layers keep for PyTorch's fused path, and buffers.
 NO_PARAMETERS = re.compile(rf".*\.version$|.*\._float_tensor$|{FUSED_COPY}")
 FUSED_PROJECTION = re.compile(r"(.*_attn\.)in_proj_(weight|bias)$")
 NUMBERED_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)$")
@@ -67,13 +65,6 @@ def read_checkpoint(path: str) -> VanillaCheckpoint:
     if saved is None:
         raise UserError(f"{OPTION} {path}: has no configuration of its model; give a checkpoint of fairseq-train")
     return VanillaCheckpoint(path, parameters, options_dict(saved))
-
-
-def drop_fused_copies(state_dict: Dict[str, Tensor], model: nn.Module) -> None:
-    """Remove the copies in a checkpoint of fairseq 0.12.2, in place, if the model has none (with fairseq-fixed)."""
-    own = model.state_dict()
-    for name in [name for name in state_dict if re.search(FUSED_COPY, name) and name not in own]:
-        del state_dict[name]
 
 
 def options_dict(cfg: Any) -> Dict[str, Any]:

@@ -19,6 +19,7 @@ Needed, all or in part:
     numpy_compat.py         numpy 2
     log_file.py             --log-file
     torchrun.py             several processes on CPUs and under torchrun
+    fairseq_fixed.py        what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
 
 For comfort:
 
@@ -57,6 +58,14 @@ from fb_fairseq.patches.criterion_check import patch_criterion_check
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
+from fb_fairseq.patches.fairseq_fixed import (
+    patch_batches_of_a_resumed_run,
+    patch_diverse_beam,
+    patch_fused_copies,
+    patch_last_batch,
+    patch_root_logger,
+    patch_source_lengths,
+)
 from fb_fairseq.patches.finished_run import patch_finished_run
 from fb_fairseq.patches.generation import (
     patch_align_dict_default,
@@ -83,6 +92,7 @@ from fb_fairseq.patches.warning_filters import patch_warning_filters
 # warnings, save time, or keep what Ctrl-C would lose.
 COMFORT = (
     patch_warning_filters,  # first: before fairseq's modules are imported
+    patch_root_logger,  # imports them
     patch_error_lines,
     patch_config_copies,  # before fairseq's models are imported, which copy most
     patch_hydra_values,
@@ -128,6 +138,11 @@ NEEDED = (
     patch_checkpoint_reading,
     patch_stream_memory_saving,
     patch_resume_hooks,
+    patch_last_batch,
+    patch_batches_of_a_resumed_run,
+    patch_diverse_beam,
+    patch_source_lengths,
+    patch_fused_copies,
 )
 
 # In the order in which they are applied: of two that wrap the same function, the second is outermost.

@@ -1,4 +1,4 @@
-"""Ctrl-C writes a checkpoint, so that the same command resumes where it was interrupted."""
+"""Ctrl-C and ``kill`` write a checkpoint, so that the same command resumes where it was stopped."""
 
 import os
 import signal
@@ -6,37 +6,39 @@ import sys
 import threading
 from typing import Any
 
-from fb_fairseq.command_line import INTERRUPTED_STATUS
 from fb_fairseq.patches.wrapping import wrap_once
 
 TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 class Interruption:
-    """Remembers Ctrl-C until the update is finished, and the validation that is due after it: a resumed run would not
+    """Remembers a signal until the update is finished, and the validation that is due after it: a resumed run would not
     make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once.
 
     Attributes:
-        requested: whether Ctrl-C was pressed.
+        requested: the signal that asked for the end; 0: none did.
         at_once: whether it raises KeyboardInterrupt.
     """
 
     def __init__(self):
-        self.requested = False
+        self.requested = 0
         self.at_once = False
 
-    def handle(self, *unused) -> None:
+    def handle(self, number: int, frame) -> None:
         """Handle the signal."""
-        again, self.requested = self.requested, True
+        again, self.requested = self.requested, number
         if again or self.at_once:
             raise KeyboardInterrupt
 
 
 def patch_interruption() -> None:
-    """Write a checkpoint on Ctrl-C, and print one line. fairseq prints a traceback, and all updates since the last
-    checkpoint are lost.
+    """Write a checkpoint on Ctrl-C and ``kill``, and print one line. In fairseq all updates since the last checkpoint
+    are lost.
 
-    With one process; several are stopped by torchrun.
+    With one process; several are stopped by torchrun. In a background job, which ignores Ctrl-C, ``kill`` alone does.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq writes one; none does yet.
@@ -56,11 +58,13 @@ def _train(original, cfg, trainer, task, epoch_itr):
     if trainer.data_parallel_world_size > 1 or threading.current_thread() is not threading.main_thread():
         return original(cfg, trainer, task, epoch_itr)
     _current = Interruption()
-    before = signal.signal(signal.SIGINT, _current.handle)
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _current.handle) for number in heeded}
     try:
         return original(cfg, trainer, task, epoch_itr)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _current = None
 
 
@@ -76,9 +80,9 @@ def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, e
             return results
     except KeyboardInterrupt:
         pass
-    _current.at_once, _current.requested = False, False
+    number, _current.at_once, _current.requested = _current.requested, False, 0
     _save(cfg, trainer, epoch_itr)
-    _leave(cfg, updates)
+    _leave(cfg, updates, 128 + number)
 
 
 def _save(cfg, trainer, epoch_itr) -> None:
@@ -88,12 +92,12 @@ def _save(cfg, trainer, epoch_itr) -> None:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
 
 
-def _leave(cfg, updates: int) -> None:
-    """Print one line and exit."""
+def _leave(cfg, updates: int, status: int) -> None:
+    """Print one line and exit, with the status by which shells report the signal."""
     last = cfg.optimization.max_update
     of = f" of {last}" if last else ""
     remedy = "--no-save: nothing was written" if cfg.checkpoint.no_save else "run the same command again to resume"
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0])
     print(f"{program}: interrupted at update {updates}{of}; {remedy}", file=sys.__stderr__, flush=True)
-    sys.exit(INTERRUPTED_STATUS)
+    sys.exit(status)

@@ -97,7 +97,11 @@ class Processes:
             if not running and not self._starting:
                 raise KeyboardInterrupt
 
-        before = {number: signal.signal(number, stop) for number in SIGNALS}
+        def ignore(number, frame):
+            """Under ``nohup`` or in the background. (Processes would inherit SIG_IGN, and SIGINT is to stop them.)"""
+
+        ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
+        before = {number: signal.signal(number, ignore if number in ignored else stop) for number in SIGNALS}
         try:
             yield
         finally:

@@ -294,7 +294,7 @@ class TranslationCall(Call):
         options = {
             **self.task,
             **dict(gen_subset=subset, path=checkpoint, remove_bpe=True, max_tokens=4000),
-            **dict(required_batch_size_multiple=1, num_workers=0, cpu=bool(self.machines.cpu)),
+            **dict(num_workers=0, cpu=bool(self.machines.cpu)),
             **self.scale.decoding,
             **lengths,
         }

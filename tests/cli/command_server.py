@@ -28,6 +28,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 from fb_fairseq.commands import FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
+from tests.waiting import LIMIT
 
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"
@@ -57,12 +58,21 @@ class Running:
     """A command that runs: the number of its process, and what it has printed so far, on both streams, to a file."""
 
     def __init__(self, connection: socket.socket, printed: pathlib.Path):
+        connection.settimeout(LIMIT)
         self._answers = connection.makefile("r")
         self.pid, self.printed = int(self._answers.readline()), printed
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
         os.kill(self.pid, number)
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def wait(self) -> int:
         """Its exit status, minus the number of the signal that ended it."""
@@ -142,7 +152,9 @@ class CommandServer:
             names = [os.devnull, *(os.path.join(printed, name) for name in ("out", "err"))]
             streams = [files.enter_context(open(name, mode)).fileno() for name, mode in zip(names, ("rb", "wb", "wb"))]
             job = dict(folder=os.path.abspath(folder), limit=limit, seconds=seconds, environment=environment)
-            answers = self._connect(streams, argv=list(map(str, argv)), **job).makefile("r")
+            connection = self._connect(streams, argv=list(map(str, argv)), **job)
+            connection.settimeout(LIMIT)
+            answers = connection.makefile("r")
             _, status = answers.readline(), int(answers.readline())
             return Result(status, *(pathlib.Path(name).read_text(errors="replace").splitlines() for name in names[1:]))
 

@@ -63,7 +63,6 @@ TINY = dict(
     log_interval=5,
     num_workers=0,
     no_epoch_checkpoints=True,
-    required_batch_size_multiple=1,
 )
 
 
@@ -77,7 +76,7 @@ def hypotheses(log):
 
 
 def generate(data, path, command="generate", **changes):
-    values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
+    values = dict(path=path, beam=5, cpu=True, batch_size=7, num_workers=0)
     return run(command, data, *options({**values, **changes}))
 
 

@@ -67,6 +67,6 @@ def test_translation(commands, tmp_path):
     assert saved["cfg"]["model"]["decoder_layers"] == 2 and "decoder" not in saved["cfg"]["model"]
     assert saved["cfg"]["model"]["decoder_embed_dim"] == 128, "the encoder's, as on a command line"
     assert saved["model"]["decoder.memory.layer_weights"].shape == (3,)
-    values = dict(path=tmp_path / "ck/checkpoint_last.pt", cpu=True, num_workers=0, required_batch_size_multiple=1)
+    values = dict(path=tmp_path / "ck/checkpoint_last.pt", cpu=True, num_workers=0)
     values["model_overrides"] = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '1'}"
     assert run("generate", data, *options(dict(values, beam=2, max_len_b=5))).count("\nH-") == 30

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.cli.recipes import made_up_corpus, made_up_parallel_corpus
 from tests.conftest import REPOSITORY
+from tests.waiting import wait_for
 
 TINY = ["--", "--log-interval", 2, "--save-interval", 4, "--environments", 4, "--block", 10, "--width", 8, "--limit", 5]
 MEASURED = ("seconds", "training_days", "decoded_tokens_per_second", "hardware")  # differ from run to run
@@ -66,9 +66,9 @@ def test_resumed(tmp_path, name, how):
     assert (whole / "results.json").exists(), output[-2000:]
     process = start(name, arguments, parts)
     log = parts / f"{MODELS.get(name, 'lstm-seed1')}{end}"
-    while not (log.exists() and log.read_text().count(f'"{logged}"') > 5):
-        assert process.poll() is None, process.communicate()[0][-2000:]
-        time.sleep(0.05)
+    is_training = lambda: log.exists() and log.read_text().count(f'"{logged}"') > 5
+    wait_for(lambda: is_training() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[0][-2000:]
     if how == "killed":
         kill(process)
     else:

@@ -19,10 +19,13 @@ from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, op
 def walks(tmp_path_factory):
     """Walks on 2 x 2 cells, 10 actions."""
     folder = tmp_path_factory.mktemp("walks")
-    arguments = ["--size", "2", "--steps", "10", "--train", "300", "--valid", "30", "--test", "40"]
-    make_task(["random_walk", "--out", str(folder), *arguments])
-    preprocess(folder)
+    make_walks(folder, "--train", "300", "--valid", "30", "--test", "40")
     return folder / "bin"
+
+
+def make_walks(folder, *numbers):
+    make_task(["random_walk", "--out", str(folder), "--size", "2", "--steps", "10", *numbers])
+    preprocess(folder)
 
 
 def preprocess(folder):

@@ -13,9 +13,15 @@ LANGUAGES = dict(lang_pairs="de-en,fr-en")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Two made-up languages, and a third that both are translated to."""
-    folder = tmp_path_factory.mktemp("multilingual")
+    return write_data(tmp_path_factory.mktemp("multilingual"), 40, 9)
+
+
+def write_data(folder, train, others=None):
+    """So many sentences of each pair in the training split, and in the others."""
     for source in ("de", "fr"):
-        for seed, (split, number) in enumerate((("train", 40), ("valid", 9), ("test", 9))):
+        for seed, (split, number) in enumerate(
+            (("train", train), ("valid", others or train), ("test", others or train))
+        ):
             write_pairs(folder / source / split, pairs(number, seed), source)
         values = dict(source_lang=source, target_lang="en", workers=1, destdir=folder / "data")
         values.update({f"{split}pref": folder / source / split for split in ("train", "valid", "test")})
@@ -42,7 +48,7 @@ def test_train_and_generate(data, tmp_path, shared):
     if not shared:
         assert "Loaded checkpoint" in train(data, tmp_path / "run", max_update=3)
     values = dict(LANGUAGES, task="multilingual_translation", source_lang="fr", target_lang="en", beam=2, max_len_b=5)
-    values.update(path=tmp_path / "run/checkpoint_last.pt", cpu=True, num_workers=0, required_batch_size_multiple=1)
+    values.update(path=tmp_path / "run/checkpoint_last.pt", cpu=True, num_workers=0)
     assert run("generate", data, *options(values)).count("\nH-") == 9
 
 

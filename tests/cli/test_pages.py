@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
+from tests.waiting import wait_for
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
@@ -147,9 +147,7 @@ def test_explore(clone, monkeypatch):
     (text,) = (text for _, text in blocks("docs/looking-inside.md") if text.startswith(EXPLORE))
     arguments = shlex.split(text)[len("python -m fb_fairseq".split()) :]
     running = clone.commands.start("fb-fairseq", *arguments, "--port", 0, printed=clone.folder / "explore.log")
-    while not (running.lines() and running.lines()[-1].startswith("Open ")):
-        os.kill(running.pid, 0)
-        time.sleep(0.1)
+    wait_for(lambda: not running.is_alive() or running.lines() and running.lines()[-1].startswith("Open "))
     with urllib.request.urlopen(running.lines()[-1].split()[1], timeout=30) as answer:
         assert "Feedback Transformer: checkpoints/checkpoint_best.pt" in answer.read().decode()
     running.send_signal(signal.SIGINT)

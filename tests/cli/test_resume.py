@@ -14,6 +14,7 @@ import torch
 from fb_fairseq.errors import UserError
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, train, training_arguments
+from tests.waiting import wait_for
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(
@@ -40,9 +41,7 @@ def test_killed_and_resumed(commands, byte_data, tmp_path, uninterrupted, seed):
     """Killed at a random moment after the first checkpoint."""
     arguments = [*training_arguments(byte_data, tmp_path, **RUN), "--user-dir", PLUGIN]
     process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
-    deadline = time.time() + 240
-    while not (tmp_path / "checkpoint_last.pt").exists() and time.time() < deadline:
-        time.sleep(0.005)
+    wait_for((tmp_path / "checkpoint_last.pt").exists, pause=0.005)
     time.sleep(random.Random(seed).uniform(0, 0.5))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was still running"
@@ -244,8 +243,7 @@ def test_interrupted_and_continued(commands, byte_data, tmp_path, never_interrup
     """Ctrl-C: one line, a checkpoint, status 130; the same command continues, and equals a run without interruption."""
     arguments = [*training_arguments(byte_data, tmp_path, **INTERRUPTED), "--user-dir", PLUGIN]
     process = commands.start("fairseq-train", *arguments, printed=tmp_path / "log")
-    while not any('"num_updates": "7"' in line for line in process.lines()):
-        time.sleep(0.005)
+    wait_for(lambda: any('"num_updates": "7"' in line for line in process.lines()), pause=0.005)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     lines = process.lines()
@@ -282,6 +280,33 @@ def test_interrupted_before_validation(byte_data, tmp_path, never_interrupted, m
         assert_same_parameters(tmp_path / name, never_interrupted / name)
         best, expected = (torch.load(folder / name)["extra_state"]["best"] for folder in (tmp_path, never_interrupted))
         assert best == expected
+
+
+def test_stopped_in_the_background(byte_data, tmp_path, never_interrupted, monkeypatch, capfd):
+    """A job in the background ignores Ctrl-C; ``kill`` writes a checkpoint."""
+    from fairseq.trainer import Trainer
+
+    from fb_fairseq import patches
+
+    patches.apply_patches()
+    step, sent = Trainer.train_step, {5: signal.SIGINT, 9: signal.SIGTERM}
+
+    def signalled(trainer, *arguments, **more):
+        if trainer.get_num_updates() in sent:
+            os.kill(os.getpid(), sent[trainer.get_num_updates()])
+        return step(trainer, *arguments, **more)
+
+    monkeypatch.setattr(Trainer, "train_step", signalled)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit) as stop:
+            train(byte_data, tmp_path, **INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stop.value.code == 128 + signal.SIGTERM and "interrupted at update 10 of 60; " in capfd.readouterr().err
+    monkeypatch.undo()
+    assert "resuming at update 10" in train(byte_data, tmp_path, **INTERRUPTED)
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", never_interrupted / "checkpoint_last.pt")
 
 
 def test_interrupted_in_validation(byte_data, tmp_path, never_interrupted, monkeypatch):

@@ -64,7 +64,7 @@ def test_compounds():
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--gen", "{part}"], "1 of 3 hypotheses are missing, the first is D-1; .*--required-batch-size-multiple 1"),
+        (["--gen", "{part}"], "1 of 3 hypotheses are missing, the first is D-1; generate all"),
         (["--gen", "{empty}"], "no hypotheses"),
         (["--gen", "{gen}", "--raw-ref", "{empty}"], "3 hypotheses and 1 raw references"),
         (["--gen", "/nowhere"], "No such file"),

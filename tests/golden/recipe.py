@@ -105,7 +105,7 @@ def measure_translation(model, task, checkpoint, data) -> dict:
         logits, _ = model(source, torch.tensor([4, 3]), previous)
 
     def generated(beam):
-        values = dict(path=checkpoint, beam=beam, cpu=True, batch_size=7, num_workers=0, required_batch_size_multiple=1)
+        values = dict(path=checkpoint, beam=beam, cpu=True, batch_size=7, num_workers=0)
         log = run("generate", data, *options(values))
         found = re.findall(r"^H-(\d+)\t([-\d.einf]+)\t(.*)$", log, re.M)
         found = sorted((int(n), text, float(score)) for n, score, text in found)

@@ -100,20 +100,21 @@ sys.exit(main(["x", sys.argv[1]]))
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted(number, sent):
-    """Ctrl-C, or ``kill``, ends all commands, and then the recipe."""
-
-    def heed_interrupts():  # where the tests themselves run in the background, SIGINT is ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
+@pytest.mark.parametrize("sent,trap", [(signal.SIGINT, ""), (signal.SIGTERM, ""), (signal.SIGTERM, "trap '' INT HUP;")])
+def test_interrupted(number, sent, trap):
+    """Ctrl-C, or ``kill``, ends all commands, and then the recipe. Under ``nohup`` and ``&``, only ``kill`` does."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(number)],
-        **dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts, cwd=REPOSITORY),
+        ["bash", "-c", f'{trap} exec "$@"', "bash", sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(number)],
+        **dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY),
     )
     started = [int(next(process.stdout).split()[-1]) for _ in range(number)]
+    if trap:
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            process.send_signal(ignored)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
     process.send_signal(sent)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and "all done" not in output and "sleeps" not in output, "none is started after it"
     assert errors.splitlines()[-1] == "error: interrupted; run the same command again to resume"
     for pid in started:

@@ -1,0 +1,176 @@
+"""What fairseq-fixed, the fairseq of Python 3.12, does unlike fairseq 0.12.2 (docs/fairseq-fixed.md lists all of it).
+
+On fairseq 0.12.2 none of these patches changes anything.
+"""
+
+import inspect
+import logging
+import os
+import re
+import sys
+
+import numpy as np
+
+from fb_fairseq.patches.wrapping import wrap_once
+
+CHANGED = "fairseq-fixed has changed: {}; install fairseq-fixed==0.12.3.1"
+FUSED_COPY = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
+
+
+def patch_last_batch() -> None:
+    """Keep the last batch of every epoch, validation and test set.
+
+    fairseq-fixed leaves it out if its size is no multiple of ``--required-batch-size-multiple`` (default 8): of 13
+    sentences, 5 are neither trained on nor translated nor scored.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq-fixed keeps it; none does yet.
+    """
+    from fairseq.data import data_utils
+
+    wrap_once(data_utils, "batch_by_size", "last_batch", _batch_all)
+
+
+def _batch_all(
+    original,
+    indices,
+    num_tokens_fn,
+    num_tokens_vec=None,
+    max_tokens=None,
+    max_sentences=None,
+    required_batch_size_multiple=1,
+    fixed_shapes=None,
+):
+    if not isinstance(indices, np.ndarray):
+        indices = np.fromiter(indices, dtype=np.int64, count=-1)
+    if not len(indices):  # fairseq-fixed fails
+        return []
+    limits = dict(max_tokens=max_tokens, max_sentences=max_sentences)
+    multiple = dict(required_batch_size_multiple=required_batch_size_multiple, fixed_shapes=fixed_shapes)
+    batches = original(indices, num_tokens_fn, num_tokens_vec, **limits, **multiple)
+    used = sum(map(len, batches))
+    if used < len(indices):
+        # What is left is one batch within the limits: with a multiple of 1, it is returned as such.
+        left_vec = None if num_tokens_vec is None else num_tokens_vec[used:]
+        batches = [*batches, *original(indices[used:], num_tokens_fn, left_vec, **limits)]
+        if not np.array_equal(np.concatenate(batches), indices):
+            raise RuntimeError(CHANGED.format("batch_by_size leaves out more than the last batch"))
+    return batches
+
+
+def patch_batches_of_a_resumed_run() -> None:
+    """Form the same batches in every epoch and after a resume.
+
+    fairseq-fixed orders sentences by ``--seed`` plus the epoch in which it makes the batches: the first epoch, or the
+    one in which a run is resumed. So a resumed run takes up other batches in the middle: it sees some sentences of the
+    epoch twice, and others not at all.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq-fixed resumes with the same batches; none does yet.
+    """
+    from fairseq.data.iterators import EpochBatchIterator
+    from fairseq.tasks import FairseqTask
+
+    if "persistent_workers" in inspect.signature(EpochBatchIterator).parameters:
+        wrap_once(FairseqTask, "get_batch_iterator", "batches_of_a_resumed_run", _iterate_by_seed)
+
+
+def _iterate_by_seed(original, self, dataset, *args, seed=1, epoch=1, **kwargs):
+    if getattr(self.cfg, "rebuild_batches", False):  # batches of each epoch are made anew, in a resumed run too
+        return original(self, dataset, *args, seed=seed, epoch=epoch, **kwargs)
+    # The original adds the epoch for the order, and hands the seed on to the iterator. One of an earlier call has it.
+    iterator = original(self, dataset, *args, seed=seed - epoch, epoch=epoch, **kwargs)
+    if getattr(iterator, "seed", None) == seed - epoch:
+        iterator.seed = seed
+    return iterator
+
+
+def patch_diverse_beam() -> None:
+    """Let ``--diverse-beam-groups`` penalise the words of a step, as in its paper and fairseq 0.12.2.
+
+    fairseq-fixed penalises the words of earlier steps, too, and keeps too few candidates: it fails when all of a
+    sentence's beams end.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq-fixed has fairseq's defaults; none does yet.
+    """
+    from fairseq.search import DiverseBeamSearch
+
+    if "diversity_discount" in inspect.signature(DiverseBeamSearch).parameters:
+        wrap_once(DiverseBeamSearch, "__init__", "diverse_beam", _penalise_this_step)
+
+
+def _penalise_this_step(original, self, *args, **kwargs):
+    original(self, *args, **{"diversity_discount": 0.0, "candidate_multiple": 2, **kwargs})
+
+
+def patch_source_lengths() -> None:
+    """Let ``--match-source-len`` count a source's words without ``</s>``: fairseq-fixed generates one word more.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq-fixed counts them so; none does yet.
+    """
+    from fairseq.sequence_generator import SequenceGenerator
+
+    wrap_once(SequenceGenerator, "_generate", "source_lengths", _count_words)
+
+
+class _LengthsNotListed(dict):
+    """A batch's ``net_input`` in which the generator finds no ``src_lengths``, and counts; encoders do find them."""
+
+    def __contains__(self, name) -> bool:
+        return name != "src_lengths" and super().__contains__(name)
+
+
+def _count_words(original, self, sample, *args, **kwargs):
+    sample = {**sample, "net_input": _LengthsNotListed(sample["net_input"])}
+    return original(self, sample, *args, **kwargs)
+
+
+def patch_fused_copies() -> None:
+    """Read encoders that were saved by fairseq 0.12.2, which saves most of their parameters twice.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
+    from fairseq.models.transformer import TransformerEncoderBase
+
+    wrap_once(TransformerEncoderBase, "upgrade_state_dict_named", "fused_copies", _drop_copies)
+
+
+def _drop_copies(original, self, state_dict, name):
+    own = self.state_dict()
+    for copy in [key for key in state_dict if key.startswith(f"{name}.layers.") and re.search(FUSED_COPY, key)]:
+        if copy[len(name) + 1 :] not in own:
+            del state_dict[copy]
+    return original(self, state_dict, name)
+
+
+def patch_root_logger() -> None:
+    """Log from level INFO on (or from ``LOGLEVEL``), with times, as fairseq 0.12.2 does from its import on.
+
+    fairseq-fixed sets the root logger to DEBUG, without times: other libraries print their DEBUG lines. A program's
+    own handlers stay.
+
+    Affects: fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq-fixed leaves the root logger alone; none does yet.
+    """
+    root = logging.getLogger()
+    if "fairseq" not in sys.modules and root.handlers:
+        return  # a program has set up its logging before
+    import fairseq.models
+
+    if hasattr(fairseq.models.wav2vec, "wav2vec2_classification") and _is_set_to_debug(root):
+        logging.basicConfig(
+            format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+            datefmt="%Y-%m-%d %H:%M:%S",
+            level=os.environ.get("LOGLEVEL", "INFO").upper(),
+            force=True,
+        )
+
+
+def _is_set_to_debug(root: logging.Logger) -> bool:
+    """Whether the root logger is as ``logging.basicConfig(level=logging.DEBUG)`` leaves it."""
+    if root.level != logging.DEBUG or len(root.handlers) != 1 or type(root.handlers[0]) is not logging.StreamHandler:
+        return False
+    return getattr(root.handlers[0].formatter, "_fmt", None) == logging.BASIC_FORMAT

@@ -1,0 +1,152 @@
+"""Every sentence is used once, whatever multiple ``--required-batch-size-multiple`` asks batches to be: fairseq-fixed,
+the fairseq of Python 3.12, leaves out the last batch."""
+
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from fb_fairseq.commands import preprocess_bytes
+from tests.cli import parallel_text, test_labels, test_multilingual
+from tests.cli.checkpoints import eval_lm, interactive
+from tests.cli.fairseq_commands import options, run, train
+
+NUMBERS = (1, 4, 13, 20)
+SIZES = {}, {"batch_size": 1}  # (test_batches has multiples)
+
+
+@pytest.fixture(scope="module", params=NUMBERS)
+def number(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pairs_of_sentences(number, tmp_path_factory):
+    """A made-up pair of languages: so many sentences in each split."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for seed, split in enumerate(("train", "valid", "test")):
+        parallel_text.write_pairs(folder / split, parallel_text.pairs(number, seed))
+    prefixes = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
+    languages = dict(source_lang="de", target_lang="en", workers=1, destdir=folder / "data")
+    run("preprocess", *options({**languages, **prefixes}))
+    return folder / "data"
+
+
+def sentences(samples):
+    """The numbers of the sentences in batches; of several pairs of languages, with the pair."""
+    for sample in samples:
+        if "id" in sample:
+            yield from sample["id"].tolist()
+        else:
+            yield from ((pair, n) for pair, one in sample.items() for n in one["id"].tolist())
+
+
+def used(train, *arguments, **changes):
+    """The sentences of an epoch, and of the validation after it."""
+    from fairseq.trainer import Trainer
+
+    trained, validated = [], []
+    train_step, valid_step = Trainer.train_step, Trainer.valid_step
+
+    def on_train(self, samples, *args, **kwargs):
+        trained.extend(sentences(samples))
+        return train_step(self, samples, *args, **kwargs)
+
+    def on_valid(self, sample, *args, **kwargs):
+        validated.extend(sentences([sample]))
+        return valid_step(self, sample, *args, **kwargs)
+
+    with mock.patch.object(Trainer, "train_step", on_train), mock.patch.object(Trainer, "valid_step", on_valid):
+        train(*arguments, max_epoch=1, **changes)
+    return sorted(trained), sorted(validated)
+
+
+@pytest.mark.parametrize("changes", SIZES, ids=str)
+def test_translation(number, pairs_of_sentences, tmp_path, changes):
+    everything = list(range(number))
+    found = used(parallel_text.train, pairs_of_sentences, tmp_path, **changes)
+    assert found == (everything, everything)
+    generation = dict(changes, path=tmp_path / "checkpoint_last.pt", cpu=True, beam=1, max_len_b=3, num_workers=0)
+    log = run("generate", pairs_of_sentences, *options(generation))
+    assert sorted(parallel_text.hypotheses(log)) == everything
+
+
+@pytest.mark.parametrize("changes", SIZES, ids=str)
+def test_several_languages(number, tmp_path, changes):
+    data = test_multilingual.write_data(tmp_path, number)
+    everything = [(pair, n) for pair in ("de-en", "fr-en") for n in range(number)]
+    assert used(test_multilingual.train, data, tmp_path / "run", **changes) == (everything, everything)
+
+
+@pytest.mark.parametrize("changes", SIZES, ids=str)
+def test_prompts(number, byte_data, language_models, tmp_path, changes):
+    """Documents of fairseq-generate and lines of fairseq-interactive as prompts."""
+    documents = [b"abcde"[: 1 + n % 5] for n in range(number)]
+    preprocess_bytes.binarise({"train": documents, "test": documents}, str(tmp_path))
+    path = language_models["feedback_transformer_lm"]
+    values = dict(task="streaming_lm", path=path, cpu=True, max_len_b=7, beam=1, sample_break_mode="eos", num_workers=0)
+    log = run("generate", tmp_path, *options({**values, **changes}))
+    assert sorted(map(int, re.findall(r"^H-(\d+)\t", log, re.M))) == list(range(number))
+    more = ["--buffer-size", 8, "--max-len-b", 7, "--beam", 1, *options(changes)]
+    assert len(interactive(byte_data, path, tmp_path, [text.decode() for text in documents], *more)) == number
+
+
+def test_streams(number, tmp_path, capsys):
+    """Bytes of fairseq-eval-lm and labelled sequences of evaluate-labels."""
+    text = b"abcdefghij" * number
+    preprocess_bytes.binarise({split: [text] for split in ("train", "valid", "test")}, str(tmp_path / "bytes"))
+    train(tmp_path / "bytes", tmp_path / "lm", max_update=1, batch_size=1, valid_streams=1)
+    evaluated = eval_lm(tmp_path / "bytes", tmp_path / "lm/checkpoint_last.pt")
+    assert int(re.search(r"Evaluated ([\d,]+) tokens", evaluated)[1].replace(",", "")) == len(text) + 1
+
+    test_labels.make_walks(tmp_path / "walks", "--train", "30", "--valid", "30", "--test", str(number))
+    setting = dict(test_labels.SETTING, max_update=1, batch_size=1, valid_streams=1)
+    train(tmp_path / "walks/bin", tmp_path / "labels", **setting)
+    path = tmp_path / "labels/checkpoint_last.pt"
+    found = test_labels.evaluate(capsys, tmp_path / "walks/bin", "--path", path, "--cpu", "--streams", 1)
+    assert found["sequences"] == number
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 8])
+@pytest.mark.parametrize("limits", [{"max_sentences": 5}, {"max_tokens": 40}, {"max_tokens": 60, "max_sentences": 9}])
+def test_batches(multiple, limits):
+    """Within the limits, in the order of the sentences, and of the multiple where that is possible: as fairseq 0.12.2
+    forms them."""
+    from fairseq.data import data_utils
+
+    lengths = np.array([3, 4, 4, 5, 5, 5, 6, 7, 7, 9, 9, 9, 9, 10, 10, 11, 12, 12, 13, 14])
+    for number in (0, *NUMBERS):
+        indices = np.arange(number)[::-1].copy()
+        for known in (None, lengths[indices]):
+            batches = data_utils.batch_by_size(
+                indices, lambda i: int(lengths[i]), known, required_batch_size_multiple=multiple, **limits
+            )
+            found = [batch.tolist() if hasattr(batch, "tolist") else list(batch) for batch in batches]
+            assert [i for batch in found for i in batch] == indices.tolist()
+            for batch in found:
+                assert len(batch) <= limits.get("max_sentences", 99)
+                assert len(batch) * max(lengths[i] for i in batch) <= limits.get("max_tokens", 999)
+            if number == 13 and limits == {"max_sentences": 5}:
+                assert list(map(len, found)) == {1: [5, 5, 3], 3: [3, 3, 3, 3, 1], 8: [5, 5, 3]}[multiple]
+
+
+def test_a_resumed_run_has_the_same_batches(tmp_path):
+    """Resumed in the middle of the second epoch, a run sees the rest of the epoch's sentences, and no other."""
+    from fairseq.trainer import Trainer
+
+    data = parallel_text.preprocess(tmp_path)
+    seen, train_step = [], Trainer.train_step
+
+    def on_train(self, samples, *args, **kwargs):
+        seen.append(sorted(sentences(samples)))
+        return train_step(self, samples, *args, **kwargs)
+
+    changes = dict(max_tokens=150, disable_validation=True, no_epoch_checkpoints=True)
+    with mock.patch.object(Trainer, "train_step", on_train):
+        parallel_text.train(data, tmp_path / "whole", max_epoch=2, **changes)
+        whole, seen = seen, []
+        updates = len(whole) // 2 + 5
+        parallel_text.train(data, tmp_path / "parts", max_update=updates, **changes)
+        parallel_text.train(data, tmp_path / "parts", max_epoch=2, **changes)
+    assert seen == whole and sorted(sum(whole[len(whole) // 2 :], [])) == list(range(400))

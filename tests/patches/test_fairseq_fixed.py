@@ -1,0 +1,76 @@
+"""fairseq-fixed does what fairseq 0.12.2 does, whose values these are. (Batches: ``cli/test_every_sentence.py``.)"""
+
+import logging
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+import fb_fairseq.models  # noqa: F401  with the patches
+from tests.cli import parallel_text
+from tests.conftest import REPOSITORY
+
+
+def test_diverse_beams_are_penalised_by_the_words_of_a_step():
+    from fairseq.search import DiverseBeamSearch
+
+    dictionary = Dictionary()
+    for word in "abcdef":
+        dictionary.add_symbol(word)
+    search = DiverseBeamSearch(dictionary, num_groups=2, diversity_strength=0.5)
+    scores, chosen = torch.zeros(1, 4, 3), []
+    for step in range(3):
+        torch.manual_seed(step)
+        scores_of_words = torch.randn(1, 4, len(dictionary)).log_softmax(-1)
+        found, words, beams = search.step(step, scores_of_words, scores, original_batch_idxs=torch.tensor([0]))
+        assert words.shape == beams.shape == (1, 8), "twice as many candidates as beams, as some may end"
+        scores[0, :, step] = found[0, :4]
+        chosen.append(words[0].tolist())
+    assert chosen == [[4, 3, 5, 9, 8, 4, 2, 0], [6, 3, 9, 2, 4, 8, 0, 5], [5, 8, 1, 2, 9, 9, 2, 4]]
+
+
+@pytest.mark.not_fast
+def test_source_length(tmp_path):
+    """``--match-source-len``: as many words as the source has."""
+    data = parallel_text.preprocess(tmp_path)
+    parallel_text.train(data, tmp_path / "run", max_update=1, disable_validation=True)
+    log = parallel_text.generate(data, tmp_path / "run/checkpoint_last.pt", match_source_len=True)
+    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", log, re.M))
+    found = {number: len(text.split()) for number, text in parallel_text.hypotheses(log).items()}
+    assert found == {int(number): len(text.split()) for number, text in sources.items()} and len(found) == 30
+
+
+def test_log_levels():
+    """From INFO on, with times; a program's own settings stay."""
+    code = "import {first}logging{own}; import fb_fairseq.models; {check}"
+    root = "r = logging.getLogger(); h, = r.handlers; "
+    usual = root + "assert r.level == logging.INFO and '%(asctime)s' in h.formatter._fmt"
+    kept = root + "assert r.level == logging.DEBUG and h.formatter._fmt == logging.BASIC_FORMAT"
+    for values in (
+        dict(first="", own="", check=usual),
+        dict(first="fairseq.models, ", own="", check=usual),
+        dict(first="", own="; logging.basicConfig(level=logging.DEBUG)", check=kept),
+    ):
+        command = [sys.executable, "-W", "ignore", "-c", code.format(**values)]
+        subprocess.run(command, check=True, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+
+
+def test_encoders_of_either_version():
+    """fairseq 0.12.2 saves most parameters of an encoder's layers twice."""
+    from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+    from fairseq.models.transformer.transformer_config import EncDecBaseConfig
+
+    cfg = TransformerConfig(encoder=EncDecBaseConfig(embed_dim=8, layers=2, attention_heads=2))
+    dictionary = Dictionary()
+    make = lambda: TransformerEncoderBase(cfg, dictionary, torch.nn.Embedding(len(dictionary), 8, 1))
+    encoder, other = make(), make()
+    state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
+    for name, shape in (("in_proj_weight", (24, 8)), ("out_proj_bias", (8,)), ("fc1_weight", (2048, 8))):
+        state[f"encoder.layers.1.{name}"] = torch.ones(shape)
+    other.upgrade_state_dict_named(state, "encoder")
+    other.load_state_dict({name.partition(".")[2]: value for name, value in state.items()})
+    assert all(other.state_dict()[name].equal(value) for name, value in encoder.state_dict().items() if "norm" in name)
+    assert logging.getLogger().level != logging.DEBUG
