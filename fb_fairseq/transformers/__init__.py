@@ -13,7 +13,6 @@
     decoder.py                                   a language model's embeddings, layers and output layer
     cache.py                                     their memory, as ``past_key_values``
     inputs.py                                    what a call says about its tokens, and whether that fits the memory
-    continuation.py                              ``generate`` with a memory that was kept
     padding.py                                   padding and packed texts, and which targets count
     watching.py                                  what a model attends to
     streams.py, stream_memory.py                 training on streams with ``Trainer``, and who owns their memory

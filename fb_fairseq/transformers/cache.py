@@ -3,7 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.state import DecoderState
 
-BEGINNING = 32  # tokens of a text by which it is recognised
 BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
 
@@ -90,12 +89,61 @@ class MemoryCache(Cache):
         return f"{type(self).__name__}(position={self.position}, nbytes={self.nbytes()})"
 
 
+class TextHash:
+    """A hash of the tokens that were read, of each of B texts. Its size is constant, and adding tokens takes no time on
+    a GPU until it is asked for.
+
+    Attributes:
+        known: whether all tokens are known.
+    """
+
+    PENDING = 256  # pieces of text that are added up together
+
+    def __init__(self) -> None:
+        self.known = True
+        self._sum_B: Optional[Tensor] = None
+        self._tokens = 0
+        self._pending: List[Tensor] = []
+
+    @staticmethod
+    def of(tokens_BT: Tensor, start: int) -> Tensor:
+        """The hash [B] of tokens from position ``start`` on. Those of two parts add up to that of the whole."""
+        positions_T = torch.arange(start + 1, start + 1 + tokens_BT.shape[1], device=tokens_BT.device)
+        x = tokens_BT.long() + positions_T * -0x61C8864680B583EB  # (integers overflow, as they do in all hashes)
+        x = (x ^ (x >> 32)) * -0x2D0E5C6B5B2F9D4B
+        return ((x ^ (x >> 29)) * 0x165667B19E3779F9).sum(1)
+
+    def add(self, tokens_BT: Optional[Tensor]) -> None:
+        """Add the tokens that are read next; None: they are not known."""
+        if tokens_BT is None:
+            self.known = False
+        if self.known:
+            self._pending.append(tokens_BT)
+            if len(self._pending) == self.PENDING:
+                self.value()
+
+    def value(self) -> Optional[Tensor]:
+        """The hash [B] of all tokens; None before the first one."""
+        if self._pending:
+            tokens_BT, self._pending = torch.cat(self._pending, 1), []
+            new_B = self.of(tokens_BT, self._tokens)
+            self._sum_B = new_B if self._sum_B is None else self._sum_B + new_B
+            self._tokens += tokens_BT.shape[1]
+        return self._sum_B
+
+    def reorder(self, order: Tensor) -> None:
+        """Take the texts in another order."""
+        if self.value() is not None:
+            self._sum_B = self._sum_B[order.to(self._sum_B.device)]
+
+
 class StreamCache(MemoryCache):
     """What B streams remember of their past: the state after a block, or the ring of decoding step by step. Its size is
     constant, however long the text is.
 
-    ``generate`` makes one for each call. Give it to several calls of a model, or of ``generate``, as
-    ``past_key_values``, and they read one long text, of which each is given the new tokens.
+    ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
+    long text, of which each is given the new tokens. ``generate`` is given the whole text, as in transformers, or goes
+    on from the memory alone: see ``forget_text``.
 
     Args:
         storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
@@ -115,7 +163,8 @@ class StreamCache(MemoryCache):
         self.position = self.texts = 0
         self.age_B: Optional[Tensor] = None
         self.ended = False
-        self._beginning: Optional[Tensor] = None  # the first tokens of each text, [B, at most BEGINNING]
+        self._read = TextHash()
+        self._start, self._start_hash_B, self._start_age_B = 0, None, None  # of the text; see ``forget_text``
         self._state: Optional[StreamState] = None
         self._ring: Optional[StepMemory] = None
 
@@ -137,25 +186,66 @@ class StreamCache(MemoryCache):
 
     def note(self, tokens_BT: Optional[Tensor]) -> None:
         """Note the tokens that are read next; None: they are not known."""
-        have = 0 if self._beginning is None else self._beginning.shape[1]
-        if have >= BEGINNING or have != self.position:
-            return
-        if tokens_BT is None:
-            return
-        new = tokens_BT[:, : BEGINNING - have]
-        self._beginning = new if self._beginning is None else torch.cat([self._beginning, new], 1)
+        self._read.add(tokens_BT)
 
-    def begins(self, tokens_BT: Tensor) -> bool:
-        """Whether texts are longer than what was read, and begin with it, as far as it is known."""
-        known = self._beginning
-        if known is None or tokens_BT.shape[1] <= self.position:
-            return False
-        return bool(tokens_BT[:, : known.shape[1]].to(known.device).equal(known))
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Number of tokens read of the text: all, but for ``forget_text``."""
+        return self.position - self._start
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
+        """See ``MemoryCache``."""
+        return self.get_seq_length() + query_length, 0
+
+    def text_positions(self, positions_BT: Tensor) -> Tensor:
+        """Positions in the text of positions after the memory's beginning [B, T] or [1, T]."""
+        return positions_BT - (self._start if self._start_age_B is None else self._start_age_B[:, None])
+
+    def forget_text(self) -> None:
+        """Keep the memory, but not which text it is of: what ``generate`` is given next are the tokens after it, and so
+        is its result. Positions, lengths, and what processors and streamers see, are then those of this text alone.
+
+        ``generate`` does this by itself if its input does not begin with the text that was read.
+        """
+        self._start, self._start_hash_B = self.position, self._read.value()
+        self._start_age_B = None if self.age_B is None else self.age_B.clone()
+
+    def begin_generation(self, tokens_BT: Tensor) -> None:
+        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it.
+
+        Raises:
+            UserError: the number of texts differs, some rows begin with it and others do not, or nothing follows it.
+        """
+        if len(tokens_BT) != self.texts:
+            raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
+        if self.get_seq_length() == 0:
+            return
+        for start, before_B in ((self._start, self._start_hash_B), (0, None)):
+            read, length = self._read.value(), self.position - start
+            if not self._read.known or read is None or length > tokens_BT.shape[1]:
+                continue
+            begins_B = TextHash.of(tokens_BT[:, :length].to(read.device), start) == (
+                read if before_B is None else read - before_B
+            )
+            if bool(begins_B.all()):
+                if length == tokens_BT.shape[1]:
+                    raise UserError(
+                        "past_key_values: has read this text already; give the tokens that follow it, too, or call"
+                        " forget_text() on it before to read it once more"
+                    )
+                self._start, self._start_hash_B = start, before_B
+                self._start_age_B = self._start_age_B if start else None
+                return
+            if bool(begins_B.any()):
+                raise UserError(
+                    "input_ids: some rows begin with the text that past_key_values has read, and others do not; give"
+                    " whole texts, or call forget_text() on it and give the tokens after them"
+                )
+        self.forget_text()
 
     def load_state(self, state: Optional[StreamState], position: int) -> None:
         """Continue where other streams have stopped, all at the same position."""
         self.reset()
-        self._state, self.position = state, position
+        self._state, self.position, self._read.known = state, position, position == 0
         if state is not None:
             self.texts, self.device = state.memory_KCBD.shape[2], state.memory_KCBD.device
 
@@ -202,10 +292,11 @@ class StreamCache(MemoryCache):
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """See ``MemoryCache``."""
         self.texts = len(beam_idx)
-        if self._beginning is not None:
-            self._beginning = self._beginning[beam_idx.to(self._beginning.device)]
-        if self.age_B is not None:
-            self.age_B = self.age_B[beam_idx.to(self.age_B.device)]
+        self._read.reorder(beam_idx)
+        for name in ("age_B", "_start_age_B", "_start_hash_B"):
+            value_B = getattr(self, name)
+            if value_B is not None:
+                setattr(self, name, value_B[beam_idx.to(value_B.device)])
         if self._ring is not None:
             self._ring.reorder(beam_idx)
         elif self._state is not None:

@@ -137,7 +137,7 @@ class Decoder(OutputLayer):
         if isinstance(past_key_values, StreamHandle):
             past_key_values = past_key_values.open(len(vectors_BTD), self.training)
         cache = given_cache(StreamCache, past_key_values, cache)
-        past, may_end = 0 if cache is None else cache.position, cache is None and use_cache is None
+        past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
         T, device = vectors_BTD.shape[1], vectors_BTD.device
         check_mask("attention_mask", attention_mask, T, past)
         remembers = self.config.use_cache if use_cache is None else use_cache
@@ -200,6 +200,8 @@ class Decoder(OutputLayer):
         elif not start and position_ids is not None:
             positions_TB = packed_positions(position_ids, B, T)
         expected_BT = steps(start, T, vectors_BTD.device) if positions_TB is None else positions_TB.t()
+        if cache is not None:
+            expected_BT = cache.text_positions(expected_BT)
         check_positions("position_ids", position_ids, expected_BT, start, None if mask is None else mask[:, -T:])
         x_BTD = self.embed(vectors_BTD, start, positions_TB)
         if watch is not None:

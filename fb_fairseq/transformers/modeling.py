@@ -25,7 +25,6 @@ from fb_fairseq.transformers.configuration import (
     RelativeTransformerConfig,
     StreamingLSTMConfig,
 )
-from fb_fairseq.transformers.continuation import stand_ins
 from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
@@ -166,17 +165,25 @@ class LanguageModel(MemoryModel):
     def generate(self, inputs: Optional[Tensor] = None, *arguments: Any, **options: Any) -> Any:
         """See ``GenerationMixin.generate``.
 
-        With a memory that was kept from another call, the input is either the whole text, as in transformers, or the
-        tokens after those that the memory holds; then so is the result.
+        With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
+        after those that the memory holds (see ``StreamCache.forget_text``); then so is the result.
+
+        Raises:
+            UserError: the input and the memory do not fit; see ``StreamCache.begin_generation``.
         """
-        inputs, past = stand_ins(inputs, options, self.generation_config)
-        result = super().generate(inputs, *arguments, **options)
-        if not past:
-            return result
-        if torch.is_tensor(result):
-            return result[:, past:]
-        result.sequences = result.sequences[:, past:]
-        return result
+        cache = options.get("past_key_values", options.get("cache"))
+        tokens = options.get("input_ids") if inputs is None else inputs
+        if isinstance(cache, StreamCache) and cache.position and torch.is_tensor(tokens):
+            cache.begin_generation(tokens)
+            mask = options.get("attention_mask")
+            if mask is not None and cache.get_seq_length() == 0:  # (it may be that of all tokens)
+                options["attention_mask"] = mask[:, -tokens.shape[1] :]
+            config = options.get("generation_config") or self.generation_config
+            names = ("num_beams", "num_return_sequences")
+            rows = max(options.get(name) or getattr(config, name, None) or 1 for name in names)
+            if rows > 1:
+                cache.batch_repeat_interleave(rows)
+        return super().generate(inputs, *arguments, **options)
 
     def forward(
         self,

@@ -1,9 +1,14 @@
 """Hidden states, attention, vectors in the place of tokens, packed texts, and generation that goes on."""
 
+import copy
+
 import pytest
 import torch
 
 pytest.importorskip("transformers")
+from transformers import LogitsProcessorList  # noqa: E402
+from transformers.generation import BaseStreamer  # noqa: E402
+
 import fb_fairseq.transformers as ft  # noqa: E402  before anything of transformers, as users do
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.ops.layers import layer_norm  # noqa: E402
@@ -136,6 +141,13 @@ def test_generation_that_goes_on(kind, beams):
     for first in (1, 4, 9):
         kept = lambda first=first: model(IDS[:, :first], use_cache=True).past_key_values
         new = IDS[:, first:]
+        if first == 1:  # one row begins with the token that was read, the other one does not
+            cache = kept()
+            with pytest.raises(UserError, match="^input_ids: some rows begin with the text .* call forget_text"):
+                model.generate(new, past_key_values=cache, **options)
+            cache.forget_text()
+            assert model.generate(new, past_key_values=cache, **options).equal(expected[:, first:])
+            continue
         for mask in (None, torch.ones_like(new), torch.ones_like(IDS)):
             found = model.generate(new, attention_mask=mask, past_key_values=kept(), **options)
             assert found.equal(expected[:, first:])
@@ -147,6 +159,48 @@ def test_generation_that_goes_on(kind, beams):
     assert made.shape == (2, new.shape[1] + 2)
     with pytest.raises(UserError, match="past_key_values: holds 2 texts, not 1; give as many"):
         model.generate(new[:1], past_key_values=kept(), **options)
+    with pytest.raises(UserError, match="past_key_values: has read this text already; .* forget_text"):
+        model.generate(IDS[:, :first], past_key_values=kept(), **options)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@torch.no_grad()
+def test_a_text_that_begins_like_another(padded):
+    """Of a memory's text all tokens are compared; streamers, processors and lengths see the new text alone, and a
+    conversation goes on in it."""
+    model, header = build("feedback"), torch.randint(4, 20, (2, 40))
+    one, two = (torch.cat([header, torch.randint(4, 20, (2, n))], 1) for n in (5, 30))
+    mask = torch.ones_like(one)
+    if padded:
+        one[0, :3], mask[0, :3] = 1, 0
+    cache = model(one, attention_mask=mask, use_cache=True).past_key_values
+    seen = []
+
+    class Streamer(BaseStreamer):
+        put = staticmethod(lambda tokens: seen.append(tokens.reshape(-1).tolist()))
+        end = staticmethod(lambda: None)
+
+    def processor(tokens, scores):
+        seen.append(tokens.shape[1])
+        return scores
+
+    options = dict(max_new_tokens=3, do_sample=False, repetition_penalty=1.0)
+    whole = torch.cat([one, two], 1)
+    whole_mask = torch.cat([mask, torch.ones_like(two)], 1)
+    expected = model.generate(whole, attention_mask=whole_mask, **options)[:, one.shape[1] :]
+    copied = copy.deepcopy(cache)
+    found = model.generate(two, past_key_values=copied, logits_processor=LogitsProcessorList([processor]), **options)
+    assert found.equal(expected) and seen == [70, 71, 72]
+    more = torch.cat([found, header[:, :4]], 1)
+    later = model.generate(more, past_key_values=copied, **options)
+    whole = torch.cat([one, more], 1)
+    whole_mask = torch.cat([mask, torch.ones_like(more)], 1)
+    assert later.equal(model.generate(whole, attention_mask=whole_mask, **options)[:, one.shape[1] :])
+    seen.clear()
+    if not padded:
+        kept = model(one[:1], use_cache=True).past_key_values
+        found = model.generate(two[:1], past_key_values=kept, streamer=Streamer(), **options)
+        assert found.equal(expected[:1]) and sum(seen, []) == found[0].tolist()
 
 
 @torch.no_grad()

@@ -199,6 +199,12 @@ class MemoryRing(StepMemory):
         """Take other memory for the slots."""
         self.buffer, self._spare = buffer, None
 
+    def __getstate__(self):
+        """For copies and files: the slots in memory of the ring's own. What holds them may hold native pointers, too;
+        the next step makes it anew, as it does the weights."""
+        self.release()
+        return {**vars(self), "_spare": None, "weights": None}
+
     def nbytes(self) -> int:
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
