@@ -16,6 +16,12 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_regular
 
 DAMAGED = "is truncated or corrupt"
+# What a checkpoint that no training has written says of its training (``extra_state``): one that starts from it begins.
+NEW_TRAINING = {
+    "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
+    "metrics": [],
+    "previous_training_time": 0,
+}
 
 
 def load_file(path: str, mapped: bool = False) -> Any:

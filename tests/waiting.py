@@ -21,13 +21,10 @@ def wait_for(condition, seconds: float = LIMIT, pause: float = 0.02):
 def limit_waits() -> None:
     """Let ``Popen.wait`` and ``communicate`` (so ``subprocess.run``) fail after ``LIMIT`` seconds if they are given no
     limit."""
-    for name in ("wait", "communicate"):
-        original = getattr(subprocess.Popen, name)
-
-        def limited(self, *args, original=original, timeout=None, **kwargs):
-            return original(self, *args, timeout=LIMIT if timeout is None else timeout, **kwargs)
-
-        setattr(subprocess.Popen, name, limited)
+    wait, communicate = subprocess.Popen.wait, subprocess.Popen.communicate
+    limited = lambda timeout: LIMIT if timeout is None else timeout
+    subprocess.Popen.wait = lambda self, timeout=None: wait(self, limited(timeout))
+    subprocess.Popen.communicate = lambda self, input=None, timeout=None: communicate(self, input, limited(timeout))
 
 
 def heed_interrupts() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
-from fb_fairseq.tensor_files import load_checkpoint, save_file
+from fb_fairseq.tensor_files import NEW_TRAINING, load_checkpoint, save_file
 
 # The file names of fairseq's checkpoints, and their number.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -70,8 +70,14 @@ def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
     return result
 
 
+AVERAGED = "averaged"  # the entry of an average's extra_state: the names of the files
+
+
 def write_average(paths: List[str], output: str) -> None:
-    """Write the last checkpoint to ``output``, with the average of all models in place of its own.
+    """Write the average of checkpoints to ``output``, with the options of the last one.
+
+    The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
+    are left out: training that starts from it begins anew.
 
     Raises:
         UserError: a file cannot be read, is not a checkpoint, or is of another model.
@@ -82,7 +88,9 @@ def write_average(paths: List[str], output: str) -> None:
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
         states.append(checkpoint["model"])
-    save_file({**checkpoint, "model": average(states)}, output)
+    checkpoint.pop("last_optimizer_state", None)
+    extra_state = {**NEW_TRAINING, AVERAGED: [os.path.basename(path) for path in paths]}
+    save_file({**checkpoint, "model": average(states), "extra_state": extra_state}, output)
 
 
 def build_parser() -> CommandParser:

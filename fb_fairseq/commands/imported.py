@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
+from fb_fairseq.tensor_files import NEW_TRAINING
 
 LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
@@ -115,7 +116,7 @@ def build_checkpoint(
         "criterion": {},
         "optimizer_history": [history],
         "task_state": {},
-        "extra_state": {"metrics": [], "previous_training_time": 0},
+        "extra_state": NEW_TRAINING,
     }
 
 

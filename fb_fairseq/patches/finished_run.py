@@ -3,7 +3,7 @@
 import logging
 import sys
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from fb_fairseq.errors import flag
 from fb_fairseq.patches.interruption import TRAINING_MODULES
@@ -20,7 +20,8 @@ def patch_finished_run() -> None:
 
     fairseq looks at the number of updates and the time after an update, not before: the same command twice trains a
     finished model one update further, and overwrites its checkpoints. Checkpoints do not say for how many validations
-    the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``.
+    the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``. A run that
+    starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq looks before an update; none does yet.
@@ -29,6 +30,7 @@ def patch_finished_run() -> None:
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "save_checkpoint", "finished_run", _save_checkpoint)
+    wrap_once(Trainer, "load_checkpoint", "finished_run", _note_resets)
     wrap_once(checkpoint_utils, "load_checkpoint", "finished_run", _load_checkpoint)
     for name in TRAINING_MODULES:
         module = sys.modules.get(name)
@@ -44,14 +46,36 @@ def _save_checkpoint(original, self, filename, extra_state):
     return original(self, filename, {**extra_state, STOPPING: stopping})
 
 
+class _Resets(NamedTuple):
+    """What a trainer was told to leave out of a checkpoint: by options, or because it starts from another run's."""
+
+    optimizer: bool = False
+    scheduler: bool = False
+    meters: bool = False
+
+
+def _note_resets(
+    original, self, filename, reset_optimizer=False, reset_lr_scheduler=False, optimizer_overrides=None, reset_meters=False
+):
+    self.resets = _Resets(reset_optimizer, reset_lr_scheduler, reset_meters)
+    extra_state = original(
+        self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters
+    )
+    if extra_state is not None and reset_meters:
+        self._previous_training_time = 0
+    return extra_state
+
+
 def _load_checkpoint(original, cfg, trainer, **kwargs):
     extra_state, epoch_itr = original(cfg, trainer, **kwargs)
     if extra_state is not None:
-        stopping = extra_state.get(STOPPING, {})
-        worse = 0 if cfg.reset_meters or cfg.reset_optimizer else stopping.get("num_runs", 0)
+        resets, stopping = trainer.resets, extra_state.get(STOPPING, {})
+        if resets.meters or resets.optimizer:  # as for fairseq's own best
+            stopping = {}
+        worse = stopping.get("num_runs", 0)
         if worse or stopping.get("best") is not None:
             _early_stop().best, _early_stop().num_runs = stopping["best"], worse
-        if _plateau(trainer) is not None and not (cfg.reset_lr_scheduler or cfg.reset_optimizer):
+        if _plateau(trainer) is not None and not (resets.scheduler or resets.optimizer):
             _plateau(trainer).num_bad_epochs = stopping.get("num_bad_epochs", 0)
             if epoch_itr.iterations_in_epoch == 0:  # fairseq saves before this step
                 trainer.lr_step(epoch_itr.epoch, extra_state.get("val_loss"))
@@ -59,7 +83,7 @@ def _load_checkpoint(original, cfg, trainer, **kwargs):
             trainer.cfg,
             trainer.get_num_updates(),
             epoch_itr.next_epoch_idx,
-            extra_state.get("previous_training_time", 0) / 3600,
+            0 if resets.meters else extra_state.get("previous_training_time", 0) / 3600,
             worse,
             trainer.get_lr(),
         )

@@ -138,29 +138,20 @@ def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     return figures
 
 
-def figures_of_log(lines: Iterable[str]) -> Dict[str, Any]:
-    """Updates and figures of the best validation, from a log of ``--log-format json``; empty if it has none.
-
-    The best one has the highest BLEU, or the lowest loss.
-    """
+def figures_of_log(lines: Iterable[str], updates: int) -> Dict[str, Any]:
+    """Figures of the validation after so many updates, from a log of ``--log-format json``; empty if it has none."""
     keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
     keys["valid_bleu"] = "valid_bleu"
-    best: Dict[str, Any] = {}
-
-    def rank(figures: Dict[str, Any]) -> float:
-        return figures.get("valid_bleu", -figures["valid_bits"])
-
+    found: Dict[str, Any] = {}
     for line in lines:
         try:
             entry = json.loads(line[line.index("{") :])
             figures = {name: float(entry[key]) for key, name in keys.items() if key in entry}
-            if "valid_num_updates" in entry:
-                figures["updates"] = int(entry["valid_num_updates"])
+            if "valid_bits" in figures and int(entry.get("valid_num_updates", -1)) == updates:
+                found = {**figures, "updates": updates}
         except ValueError:
             continue  # another line
-        if "valid_bits" in figures and (not best or rank(figures) > rank(best)):
-            best = figures
-    return best
+    return found
 
 
 def model_card(facts: CardFacts) -> str:

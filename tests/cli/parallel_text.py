@@ -63,6 +63,7 @@ TINY = dict(
     log_interval=5,
     num_workers=0,
     no_epoch_checkpoints=True,
+    required_batch_size_multiple=1,  # more updates
 )
 
 

@@ -13,7 +13,8 @@ from tests.cli.checkpoints import eval_lm, interactive
 from tests.cli.fairseq_commands import options, run, train
 
 NUMBERS = (1, 4, 13, 20)
-SIZES = {}, {"batch_size": 1}  # (test_batches has multiples)
+MULTIPLE = {"required_batch_size_multiple": 8}  # the default, which the other tests of translation change
+SIZES = MULTIPLE, {**MULTIPLE, "batch_size": 1}
 
 
 @pytest.fixture(scope="module", params=NUMBERS)

@@ -1,6 +1,7 @@
 """Training in two goes: fine-tuning at a tenth of the learning rate, and a rate that falls when the loss stops to."""
 
 import pytest
+import torch
 
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, train
 
@@ -29,6 +30,32 @@ def test_finetuning(byte_data, tmp_path, arch):
     log = train(byte_data, tmp_path / "cut", **fine, lr=0.001, max_update=8)
     assert len(rates(log)) == 4, "resumed, not begun anew"
     assert_same_parameters(tmp_path / "whole/checkpoint_last.pt", tmp_path / "cut/checkpoint_last.pt")
+
+
+ENDED = {"best": 0.1, "num_runs": 5, "num_bad_epochs": 9}  # as if no loss could be better, for longer than any patience
+RESETS = dict.fromkeys(("reset_optimizer", "reset_meters", "reset_dataloader", "reset_lr_scheduler"), True)
+
+
+@pytest.mark.parametrize(
+    "how", [dict(finetune_from_model="old.pt"), dict(restore_file="old.pt", **RESETS)], ids=("finetune", "reset")
+)
+def test_another_runs_end_is_not_its_own(byte_data, tmp_path, how):
+    """Patience, best loss, time and a plateau's scheduler of the run that it starts from do not end or change a run."""
+    limits = dict(patience=2, stop_time_hours=1.0, max_epoch=3)
+    plateau = dict(lr_scheduler="reduce_lr_on_plateau", lr_patience=3)
+    run = dict(batch_size=60, no_epoch_checkpoints=True, log_interval=1, **plateau)
+    train(byte_data, tmp_path / "old", **run, max_update=3)
+    old = torch.load(tmp_path / "old/checkpoint_last.pt", weights_only=True)
+    old["extra_state"].update(stopping=ENDED, best=0.1, val_loss=9.0, previous_training_time=7200.0)
+    torch.save(old, tmp_path / "old.pt")
+    paths = {name: tmp_path / value if value == "old.pt" else value for name, value in how.items()}
+    log = train(byte_data, tmp_path / "new", **run, **limits, **paths)
+    assert len(json_logs(log, "valid")) == 3 and set(rates(log)) == {0.01}
+    best = json_logs(log, "valid")[-1]["valid_best_loss"]
+    assert float(best) == min(float(entry["valid_loss"]) for entry in json_logs(log, "valid"))
+    assert torch.load(tmp_path / "new/checkpoint_last.pt", weights_only=True)["extra_state"]["stopping"]["best"] > 1
+    log = train(byte_data, tmp_path / "ended", **run, **limits, restore_file=tmp_path / "old.pt")
+    assert "this run is finished: 2 hours of --stop-time-hours 1" in log, "the same run, continued"
 
 
 def test_decay_when_the_loss_stops_falling(byte_data, tmp_path):

@@ -17,6 +17,7 @@ from fairseq.sequence_generator import SequenceGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: E402
 
 from fb_fairseq import byte_codec  # noqa: E402
+from fb_fairseq.commands.average_checkpoints import main as average  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.commands.plot.checkpoints import model_options  # noqa: E402
@@ -24,7 +25,7 @@ from fb_fairseq.transformers.configuration import EOS, PAD  # noqa: E402
 from fb_fairseq.transformers.tokenizers import save_tokenizer  # noqa: E402
 from tests.cli.checkpoints import eval_lm, interactive, load  # noqa: E402
 from tests.cli.conftest import ARCHITECTURES  # noqa: E402
-from tests.cli.fairseq_commands import parameters, train  # noqa: E402
+from tests.cli.fairseq_commands import json_logs, parameters, train  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.words import ADAPTIVE  # noqa: E402
 from tests.conftest import REPOSITORY  # noqa: E402
@@ -147,6 +148,22 @@ def test_card(byte_data, tmp_path):
     loss = re.search(r"\| validation loss \| [\d.]+ bits per token \|", plain)[0]
     assert "type: bits_per_byte" in logged and loss in logged
     assert "bits per byte" in logged and "bits per byte" not in plain
+
+
+def test_card_of_an_average(byte_data, tmp_path, capsys):
+    """It has no figures of the last checkpoint; training that starts from it has nothing of that one's training."""
+    trained(byte_data, tmp_path, max_update=20, save_interval_updates=5, patience=2, validate_interval_updates=10)
+    average([*("--inputs", str(tmp_path), "--num-update-checkpoints", "2"), "--output", str(tmp_path / "average.pt")])
+    to = [str(tmp_path / "average.pt"), "--to", str(tmp_path / "model")]
+    export(to)
+    assert "validation" not in (tmp_path / "model/README.md").read_text()
+    line = one_line(capsys, export, *to, "--log", tmp_path / "log")
+    assert line.endswith("average.pt is an average, which no log of a training has figures of; leave it out")
+    line = one_line(capsys, export, tmp_path / "checkpoint_1_15.pt", *to[1:], "--log", tmp_path / "log")
+    assert "has no validation after update 15, that of " in line
+    for name in ("restore_file", "finetune_from_model"):
+        log = train(byte_data, tmp_path / name, **{name: tmp_path / "average.pt"}, max_update=3)
+        assert "average.pt (epoch 1 @ 0 updates)" in log and len(json_logs(log, "valid")) == 1
 
 
 def test_several_files_of_parameters(exported, tmp_path, capsys):

@@ -28,7 +28,7 @@ def folder(tmp_path):
 def test_the_last_two(folder, choice, mean, last):
     main(["--inputs", str(folder), choice, "2", "--output", str(folder / "out.pt")])
     saved = torch.load(folder / "out.pt")
-    assert saved["model"]["a"].unique().item() == mean and saved["extra_state"]["n"] == last
+    assert saved["model"]["a"].unique().item() == mean and "n" not in saved["extra_state"]
     assert saved["model"]["half"].dtype == torch.float16 and saved["model"]["half"][0] == mean
     assert saved["model"]["count"].item() == last, "integers are those of the last checkpoint"
     assert saved["model"]["a"].data_ptr() == saved["model"]["b"].data_ptr(), "tied weights stay tied"

@@ -146,17 +146,17 @@ def test_figures_of_a_log():
     for updates, loss, bpb in entries:
         entry = {"epoch": 1, "valid_loss": loss, "valid_bpb": bpb, "valid_num_updates": str(updates)}
         lines.append(f"2024-01-01 12:00:00 | INFO | valid | {json.dumps(entry)}\n")
-    assert figures_of_log(lines) == {"valid_bits": 2.5, "valid_bpb": 2.6, "updates": 200}
-    assert figures_of_log(lines[:3]) == {}
+    assert figures_of_log(lines, 300) == {"valid_bits": 2.75, "valid_bpb": 2.8, "updates": 300}, "not the best ones"
+    assert figures_of_log(lines, 250) == figures_of_log(lines[:3], 300) == {}
 
 
 def test_figures_of_a_translation_model():
-    """Of a log: the loss without smoothing, at the highest BLEU. Of a checkpoint: what its training looked for."""
+    """Of a log: the loss without smoothing. Of a checkpoint: what its training looked for."""
     lines = [
         "valid | " + json.dumps({"valid_loss": loss, "valid_nll_loss": nll, "valid_bleu": bleu, "valid_num_updates": n})
         for loss, nll, bleu, n in (("6.0", "4.0", "20.5", "100"), ("5.9", "3.9", "19.0", "200"))
     ]
-    assert figures_of_log(lines) == {"valid_bits": 4.0, "valid_bleu": 20.5, "updates": 100}
+    assert figures_of_log(lines, 100) == {"valid_bits": 4.0, "valid_bleu": 20.5, "updates": 100}
     checkpoint = {"extra_state": {"val_loss": 20.5}, "cfg": {"checkpoint": {"best_checkpoint_metric": "bleu"}}}
     assert figures_of_checkpoint(checkpoint) == {"valid_bleu": 20.5}
     smoothed = {"checkpoint": {}, "criterion": {"label_smoothing": 0.1}}

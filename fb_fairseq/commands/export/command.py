@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import add_to_weights, weights_in
 from fb_fairseq.command_line import CommandParser
+from fb_fairseq.commands.average_checkpoints import AVERAGED
 from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
@@ -29,6 +30,7 @@ def export(
     known: Dict[str, Any],
     languages: Languages = (None, None),
     with_code: bool = False,
+    log: Optional[str] = None,
 ) -> List[str]:
     """Write the model to a folder.
 
@@ -37,6 +39,7 @@ def export(
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
+        log: log of the training, for the card's figures.
 
     Returns:
         The names of its files, without those of the code.
@@ -62,7 +65,8 @@ def export(
         raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
-        card = {"name": name, "with_code": with_code, **figures_of_checkpoint(source.saved), **known}
+        figures = read_log(log, path, source.saved) if log else figures_of_checkpoint(source.saved)
+        card = {"name": name, "with_code": with_code, **figures, **known}
         model, tokenizers, facts = builders[source.architecture](source, card)
     with atomic_folder(folder) as temporary:
         if with_code:
@@ -89,20 +93,24 @@ def save_model(model, folder: str) -> None:
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
 
 
-def read_log(path: Optional[str]) -> Dict[str, Any]:
-    """The figures of a training's log, under ``CardFacts``' names; empty without a log.
+def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
+    """The figures that a training's log has of a checkpoint, under ``CardFacts``' names.
 
     Raises:
-        UserError: the log has no validation.
+        UserError: it has none, or the checkpoint is an average.
     """
-    if path is None:
-        return {}
-    from fb_fairseq.transformers.card import figures_of_log
+    from fb_fairseq.transformers.card import figures_of_checkpoint, figures_of_log
 
-    with open_text(path) as file:
-        figures = figures_of_log(file)
+    if AVERAGED in (checkpoint.get("extra_state") or {}):
+        raise UserError(f"--log {log}: {path} is an average, which no log of a training has figures of; leave it out")
+    updates = figures_of_checkpoint(checkpoint).get("updates", 0)
+    with open_text(log) as file:
+        figures = figures_of_log(file, updates)
     if not figures:
-        raise UserError(f"--log {path}: has no validation; give a log of --log-format json")
+        raise UserError(
+            f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json of "
+            "its training"
+        )
     return figures
 
 
@@ -132,8 +140,8 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--log",
         metavar="FILE",
-        help="log of its training (--log-format json), whose best validation the card then shows (default: what the "
-        "checkpoint says)",
+        help="log of its training (--log-format json), from which the card has the checkpoint's validation (default: "
+        "what the checkpoint says)",
     )
     parser.add_argument(
         "--with-code",
@@ -148,7 +156,7 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        known = {"data": args.data, "license": args.license, "language": args.language, **read_log(args.log)}
+        known = {"data": args.data, "license": args.license, "language": args.language}
         languages = args.source_lang, args.target_lang
-        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code)
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code, args.log)
     print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")
