@@ -12,6 +12,9 @@ import re
 from typing import Iterable, List
 
 SYMBOLS = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
+# Tokens of an item of fairseq's indexed dataset: a longer document is stored as several. Small ones, because fairseq
+# converts a whole item to read a part of it.
+ITEM_TOKENS = 4096
 _BYTES = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
 _ESCAPES = {"n": b"\n", "t": b"\t", "\\": b"\\"}
 

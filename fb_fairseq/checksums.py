@@ -8,7 +8,7 @@ of their own.)
 import json
 import os
 import zlib
-from typing import Any, BinaryIO, Dict, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, List, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_regular
@@ -38,6 +38,30 @@ def checksum_of(path: str) -> str:
     """
     with open(path, "rb") as file:
         return checksum(file)
+
+
+def dictionary_checksum(symbols: Iterable[str]) -> str:
+    """The checksum of a dictionary's symbols in their order. (How often each one occurs differs between data.)"""
+    return f"{zlib.crc32(chr(10).join(symbols).encode('utf-8', 'surrogatepass')):08x}"
+
+
+def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
+    """Compare the dictionaries of the data with those of a checkpoint's training.
+
+    Args:
+        path: the checkpoint, and perhaps its option.
+        trained: their checksums by name, of a checkpoint that has them.
+        own: those of the data.
+
+    Raises:
+        UserError: one of them is another.
+    """
+    for name, value in own.items():
+        if isinstance(trained, dict) and trained.get(name, value) != value:
+            raise UserError(
+                f"{path}: was trained with another {name} dictionary than that of the data, which has the same size but"
+                " other symbols; give data prepared with its dictionary (fairseq-preprocess --srcdict, --tgtdict)"
+            )
 
 
 def write_checksums(folder: str, destination: str) -> None:

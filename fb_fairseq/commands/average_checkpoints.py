@@ -83,13 +83,18 @@ def write_average(paths: List[str], output: str) -> None:
         UserError: a file cannot be read, is not a checkpoint, or is of another model.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
+    from fb_fairseq.patches.dictionary_check import DICTIONARIES
 
-    states = []
+    states, dictionaries = [], None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
         states.append(checkpoint["model"])
+        own = (checkpoint.get("extra_state") or {}).get(DICTIONARIES) or {}
+        if dictionaries not in (None, own):
+            raise UserError(f"--inputs {path}: was trained with other dictionaries than {paths[0]}; give one run's")
+        dictionaries = own
     checkpoint.pop("last_optimizer_state", None)
-    extra_state = {**NEW_TRAINING, AVERAGED: [os.path.basename(path) for path in paths]}
+    extra_state = {**NEW_TRAINING, DICTIONARIES: dictionaries, AVERAGED: [os.path.basename(path) for path in paths]}
     save_file({**checkpoint, "model": average(states), "extra_state": extra_state}, output)
 
 

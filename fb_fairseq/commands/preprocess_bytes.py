@@ -13,16 +13,13 @@ import numpy as np
 import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.byte_codec import SYMBOLS
+from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
 from fb_fairseq.checksums import write_checksums
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, check_output_folder
 
 SPLITS = ("train", "valid", "test")
-# Tokens of an item of the indexed dataset. Streams read across items; small ones, because fairseq converts a whole item
-# to read a part of it.
-ITEM_TOKENS = 4096
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):

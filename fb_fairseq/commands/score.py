@@ -6,12 +6,13 @@
 
 Prints one JSON line with the chosen metrics:
 
-- sacrebleu: BLEU of detokenised text, with sacreBLEU's signature (Post 2018).
+- sacrebleu: BLEU of detokenised text, with sacreBLEU's tokeniser for --language, and its signature (Post 2018).
 - tokenized_bleu, compound_split_bleu: BLEU of the tokens as they are, and with compounds split at hyphens. Vaswani
   et al. 2017 and the Feedback Transformer (arXiv 2002.09402v3, §4.2.1, §6.2) report these. They are not comparable
   between different tokenisations.
-- rouge: rouge1, rouge2, rougeL and rougeLsum, mean F1 in percent, with stemming (Lin 2004). As is usual for
-  CNN/DailyMail, rougeLsum compares sentence by sentence, where sentences end at " . ".
+- rouge: rouge1, rouge2, rougeL and rougeLsum, mean F1 in percent (Lin 2004); of English with stemming, of Chinese and
+  Japanese by characters. As is usual for CNN/DailyMail, rougeLsum compares sentence by sentence, where sentences end
+  at " . ".
 
 All hypotheses are scored. The command refuses input in which sentences are missing from the middle, or, with
 --sentences N, from the end; and text that still consists of subwords.
@@ -23,13 +24,14 @@ import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, single_line
 from fb_fairseq.files import open_text
 
 METRICS = ("sacrebleu", "tokenized_bleu", "compound_split_bleu", "rouge")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 # At most one word in this many may look like a subword: some real words do.
 WORDS_PER_SUBWORD = 100
+WITHOUT_SPACES = ("zh", "ja")  # languages that write no spaces between words
 # fairseq writes an unknown word of a reference as <<unk>>, so that no hypothesis can match it. sacreBLEU's tokeniser
 # would split that into several tokens, which could match; it keeps this character as one token.
 UNKNOWN, UNKNOWN_CHARACTER = "<<unk>>", "\u2047"
@@ -120,24 +122,47 @@ def split_compounds(lines: List[str]) -> List[str]:
 
 
 def bleu(hypotheses: List[str], references: List[str], **options) -> Tuple[float, str]:
-    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``."""
+    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``.
+
+    Raises:
+        UserError: sacreBLEU's tokeniser of the language is not installed.
+    """
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(**options)
+    try:
+        metric = BLEU(**options)
+    except (ImportError, RuntimeError) as error:  # of Japanese and Korean
+        raise UserError(f"--language {options.get('trg_lang')}: {single_line(str(error).strip())}") from None
     result = metric.corpus_score(hypotheses, [references])
     return round(result.score, 2), str(metric.get_signature())
 
 
-def rouge(hypotheses: List[str], references: List[str]) -> Dict[str, float]:
+class RougeTokenizer:
+    """Words for ROUGE of other languages than English, whose tokeniser keeps a to z and digits alone.
+
+    Args:
+        language: Chinese and Japanese are compared by characters.
+    """
+
+    def __init__(self, language: str):
+        self._word = re.compile(r"\w" if language in WITHOUT_SPACES else r"\w+")
+
+    def tokenize(self, text: str) -> List[str]:
+        """Words or characters, in lower case."""
+        return self._word.findall(text.lower())
+
+
+def rouge(hypotheses: List[str], references: List[str], language: str = "en") -> Dict[str, float]:
     """Mean F1 of each kind of ROUGE, in percent."""
     from rouge_score.rouge_scorer import RougeScorer
     from sacremoses import MosesDetokenizer
 
-    scorer = RougeScorer(list(ROUGE_KINDS), use_stemmer=True)
+    english = {"use_stemmer": True} if language == "en" else {"tokenizer": RougeTokenizer(language)}
+    scorer = RougeScorer(list(ROUGE_KINDS), **english)
     unescape = MosesDetokenizer().unescape_xml  # otherwise &apos; would count as the word apos
 
     def one_sentence_per_line(text: str) -> str:
-        return unescape(text).replace(" . ", " .\n")
+        return re.sub(r" ([.。]) ", r" \1\n", unescape(text))
 
     scores = [
         scorer.score(one_sentence_per_line(reference), one_sentence_per_line(hypothesis))
@@ -166,7 +191,7 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
 
     Args:
         metrics: some of ``METRICS``.
-        language: of the hypotheses, for the detokeniser.
+        language: of the hypotheses: the detokeniser, sacreBLEU's tokeniser and ROUGE's words depend on it.
 
     Returns:
         The number of sentences and the scores by name, as in the JSON line.
@@ -181,14 +206,16 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
         if raw_references is None:
             known = [line.replace(UNKNOWN, UNKNOWN_CHARACTER) for line in references]
             raw_references = detokenize(known, language)
-        results["sacrebleu"], results["signature"] = bleu(detokenize(hypotheses, language), raw_references)
+        results["sacrebleu"], results["signature"] = bleu(
+            detokenize(hypotheses, language), raw_references, trg_lang=language
+        )
     if "tokenized_bleu" in metrics:
         results["tokenized_bleu"] = bleu(hypotheses, references, tokenize="none", force=True)[0]
     if "compound_split_bleu" in metrics:
         pair = split_compounds(hypotheses), split_compounds(references)
         results["compound_split_bleu"] = bleu(*pair, tokenize="none", force=True)[0]
     if "rouge" in metrics:
-        results.update(rouge(hypotheses, references))
+        results.update(rouge(hypotheses, references, language))
     return results
 
 
@@ -206,7 +233,7 @@ def build_parser() -> CommandParser:
         help="untokenised references for sacreBLEU (default: the tokenised references are detokenised)",
     )
     parser.add_argument(
-        "--language", default="en", help="language of the hypotheses, for the detokeniser (default: %(default)s)"
+        "--language", default="en", help="language of the hypotheses, such as de or zh (default: %(default)s)"
     )
     parser.add_argument(
         "--sentences",

@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.adaptive_decoding import DecodesLogProbs
 from fb_fairseq.models.fairseq_layer import FairseqLayer
 from fb_fairseq.models.feedback_decoder_config import (
     UNSUPPORTED,
@@ -43,7 +44,7 @@ from fb_fairseq.streams.resume import InitialisedModel
 Architecture = Callable[[Any], None]
 
 
-class FeedbackDecoder(StackHolder, TransformerDecoderBase):
+class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
     fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
@@ -104,7 +105,7 @@ class FeedbackDecoder(StackHolder, TransformerDecoderBase):
             alignment_heads,
             return_all_hiddens,
         )
-        return (features if features_only else self.output_layer(features)), extra
+        return self.output(features, extra, incremental_state, features_only)
 
     def extract_features(
         self,

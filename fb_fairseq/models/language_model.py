@@ -17,6 +17,7 @@ from torch import Tensor
 
 import fb_fairseq
 from fb_fairseq.errors import UserError
+from fb_fairseq.models.adaptive_decoding import DecodesLogProbs
 from fb_fairseq.models.configuration import described, make_options, with_options
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
 from fb_fairseq.models.pruning import kept_layers, prune
@@ -77,7 +78,7 @@ class TransformerLMConfig(AttentionLMConfig):
     """Options of the models with feed-forward sublayers, which can start from a vanilla Transformer's parameters."""
 
 
-class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
+class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecoder):
     """Embedding, a stack of layers, and the output layer.
 
     Args:
@@ -134,7 +135,7 @@ class LanguageModelDecoder(StackHolder, FairseqIncrementalDecoder):
             features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
         else:
             features, extra = self.extract_features(prev_output_tokens, stream=stream)
-        return (features if features_only else self.output_layer(features)), extra
+        return self.output(features, extra, incremental_state, features_only)
 
     def extract_features(self, prev_output_tokens, encoder_out=None, stream=None, **_):
         """Features [B, T, D] of a block, and a dict: ``state`` after it, and what the stack reports for ``lm_loss``

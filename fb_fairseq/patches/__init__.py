@@ -19,6 +19,7 @@ Needed, all or in part:
     numpy_compat.py         numpy 2
     log_file.py             --log-file
     torchrun.py             several processes on CPUs and under torchrun
+    dictionary_check.py     data of another dictionary of the same size
     fairseq_fixed.py        what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
 
 For comfort:
@@ -56,6 +57,7 @@ from fb_fairseq.patches.command_line import patch_command_line, patch_hydra_valu
 from fb_fairseq.patches.config_copies import patch_config_copies
 from fb_fairseq.patches.criterion_check import patch_criterion_check
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
+from fb_fairseq.patches.dictionary_check import patch_dictionary_check
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
 from fb_fairseq.patches.fairseq_fixed import (
@@ -71,6 +73,7 @@ from fb_fairseq.patches.generation import (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_empty_texts,
     patch_line_scores,
     patch_ngram_blocking,
     patch_search_values,
@@ -128,6 +131,7 @@ NEEDED = (
     patch_align_dict_default,
     patch_alignment_format,
     patch_alignment_request,
+    patch_empty_texts,
     patch_line_scores,
     patch_log_file,
     patch_torchrun,
@@ -138,6 +142,7 @@ NEEDED = (
     patch_checkpoint_reading,
     patch_stream_memory_saving,
     patch_resume_hooks,
+    patch_dictionary_check,
     patch_last_batch,
     patch_batches_of_a_resumed_run,
     patch_diverse_beam,

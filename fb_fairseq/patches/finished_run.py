@@ -1,5 +1,6 @@
 """A finished run that is started again ends at once."""
 
+import inspect
 import logging
 import sys
 from types import SimpleNamespace
@@ -54,14 +55,11 @@ class _Resets(NamedTuple):
     meters: bool = False
 
 
-def _note_resets(
-    original, self, filename, reset_optimizer=False, reset_lr_scheduler=False, optimizer_overrides=None, reset_meters=False
-):
-    self.resets = _Resets(reset_optimizer, reset_lr_scheduler, reset_meters)
-    extra_state = original(
-        self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters
-    )
-    if extra_state is not None and reset_meters:
+def _note_resets(original, self, *args, **kwargs):
+    given = inspect.signature(original).bind(self, *args, **kwargs).arguments
+    self.resets = _Resets(*(given.get(f"reset_{part}", False) for part in ("optimizer", "lr_scheduler", "meters")))
+    extra_state = original(self, *args, **kwargs)
+    if extra_state is not None and self.resets.meters:
         self._previous_training_time = 0
     return extra_state
 

@@ -1,6 +1,8 @@
 """Fix ``--no-repeat-ngram-size`` and ``--replace-unk`` of fairseq-generate and fairseq-interactive, and the words that
 fairseq-eval-lm counts."""
 
+import torch
+
 from fb_fairseq.errors import UserError
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -100,6 +102,23 @@ def _build_generator_with_alignment(original, self, models, args, *rest, **kwarg
     return original(self, models, args, *rest, **kwargs)
 
 
+def patch_empty_texts() -> None:
+    """Score hypotheses and references without words: fairseq's C++ for BLEU reads beyond an empty tensor and crashes.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq checks the length; none does yet.
+    """
+    from fairseq.scoring.bleu import Scorer
+
+    wrap_once(Scorer, "add", "empty_texts", _add_to_bleu)
+
+
+def _add_to_bleu(original, self, ref, pred):
+    # (</s> at the ends does not count.)
+    ref, pred = (tokens if tokens.numel() else tokens.new_full((1,), self.eos) for tokens in (ref, pred))
+    return original(self, ref, pred)
+
+
 def patch_line_scores() -> None:
     """Let fairseq-eval-lm count words in lines instead of blocks, where a task gives a sample ``lines``.
 
@@ -120,4 +139,7 @@ def _score(original, self, models, sample, **kwargs):
         for (hypothesis,), length in zip(hypotheses, sample["net_input"]["src_lengths"].tolist()):
             if len(hypothesis["tokens"]) != length:
                 raise UserError("--gen-subset: the text has the symbol <pad>; use fairseq-validate, which ignores it")
+    for hypothesis in (best for group in hypotheses for best in group):
+        if not len(hypothesis["tokens"]):
+            hypothesis["score"] = torch.tensor(0.0)  # of an empty text, which fairseq divides by its length
     return sample["lines"].replace(sample, hypotheses) if "lines" in sample else hypotheses

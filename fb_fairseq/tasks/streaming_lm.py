@@ -13,7 +13,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
+from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_indexed_dataset
 from fb_fairseq.streams.fairseq.dataset import StreamDataset
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
@@ -32,6 +32,9 @@ from fb_fairseq.tasks.options import (
     counts_words,
     prepare_arguments,
 )
+
+# What to do with a prompt of several lines.
+WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 logger = logging.getLogger(__name__)
 
@@ -99,10 +102,8 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             UserError: the split is missing, empty, or too small for the number of streams.
         """
         if str(self.args.sample_break_mode) == "eos":
-            dataset = load_indexed_dataset(
-                self._path(split, epoch), self.dictionary, self.args.dataset_impl, combine=combine
-            )
-            self.datasets[split] = self.build_dataset_for_inference(dataset, dataset.sizes)
+            documents = Documents(self._load_corpus(split, epoch, combine))
+            self.datasets[split] = self.build_dataset_for_inference(documents, documents.sizes)
             return
         dataset = StreamDataset(split, self._load_corpus(split, epoch, combine), self.dictionary.pad())
         self.datasets[split] = dataset
@@ -268,11 +269,27 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
                     )
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
+    def build_dataset_for_inference(self, src_tokens, src_lengths, **kwargs):
+        """fairseq's, which takes ``</s>`` off both ends of each text.
+
+        Raises:
+            UserError: a text has more of them there than the one that ends it.
+        """
+        eos = self.dictionary.eos()
+        for number, tokens in enumerate(src_tokens, 1):
+            if len(tokens) > 1 and eos in (int(tokens[0]), int(tokens[-2])):
+                raise UserError(
+                    f"prompt {number}: {self.dictionary.eos_word} at its end or beginning, which fairseq leaves out; "
+                    f"{WITH_LINE_ENDS}"
+                )
+        return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
+
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Continue prompts, see ``LanguageModelingTask.inference_step``.
 
         Raises:
-            UserError: the sample is a block of streams, or ``--max-len-b`` leaves no room after a prompt.
+            UserError: the sample is a block of streams, ``--max-len-b`` leaves no room after a prompt, or a prompt has
+                ``</s>`` in it.
         """
         if "block" in sample:  # made by StreamDataset
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
@@ -281,6 +298,11 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if not hasattr(generator, "max_len_b") and sample.get("target") is None:
             raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
+            words_BT = prompt if prefix_tokens is not None else prompt[:, 1:]
+            if bool(words_BT.eq(self.dictionary.eos()).any()):
+                raise UserError(
+                    f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
+                )
             limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
             if length >= limit:
                 raise UserError(

@@ -31,12 +31,7 @@ from fb_fairseq.transformers.inputs import (
     LanguageModelOutput,
     check_arguments,
 )
-from fb_fairseq.transformers.padding import (
-    IGNORED,
-    number_of_targets,
-    trainer_counts_first_labels,
-    without_padding,
-)
+from fb_fairseq.transformers.padding import IGNORED, count_predicted_labels, without_padding
 
 Model = TypeVar("Model", bound="MemoryModel")
 
@@ -150,6 +145,12 @@ class LanguageModel(MemoryModel):
         self._tied_weights_keys = tied_names(self)
         self.post_init()
 
+    @property
+    def accepts_loss_kwargs(self) -> bool:
+        """Whether ``forward`` takes ``num_items_in_batch``. A ``Trainer`` asks when it is made, before it counts."""
+        count_predicted_labels(LanguageModel)
+        return True
+
     def get_input_embeddings(self) -> nn.Module:
         """The embedding."""
         return self.decoder.embed_tokens
@@ -214,8 +215,8 @@ class LanguageModel(MemoryModel):
             use_cache: return a memory that continues these texts. If it is not given, texts may be padded at the end;
                 their memory cannot be used then.
             logits_to_keep: compute the logits of the last positions only; 0: of all.
-            num_items_in_batch: number of labels of all batches that make an update, as ``Trainer`` counts them; the
-                loss is divided by that of targets, see ``number_of_targets``. None: by the targets of this batch.
+            num_items_in_batch: number of targets of all batches that make an update, by which the loss is divided; see
+                ``count_predicted_labels``. None: the loss is divided by the number of targets of this batch.
             position_ids: the position of each token in its text [B, T] or [1, T], padding not counted. Needed where
                 several texts are packed into a row: each begins at position 0, and sees nothing of the others.
                 Elsewhere ``past_key_values`` knows it: given by ``generate``, and compared.
@@ -262,12 +263,9 @@ class LanguageModel(MemoryModel):
         if targets_BT is None and labels is not None:
             targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         if targets_BT is not None:
-            counted_BT, number = without_padding(targets_BT, attention_mask, shift_labels is None), num_items_in_batch
-            if number is not None:
-                first = shift_labels is None and trainer_counts_first_labels()
-                number = number_of_targets(number, counted_BT, labels if first else targets_BT)
+            counted_BT = without_padding(targets_BT, attention_mask, shift_labels is None)
             penalty = self.decoder.stack.report().penalty if self.training else None
-            loss = self.decoder.loss(features_BTD, counted_BT, number, penalty)
+            loss = self.decoder.loss(features_BTD, counted_BT, num_items_in_batch, penalty)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])

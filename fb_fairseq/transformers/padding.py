@@ -4,9 +4,8 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import functools
-import inspect
 import sys
-from typing import Optional, Union
+from typing import Dict, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
@@ -81,21 +80,33 @@ def without_padding(targets_BT: Tensor, mask: Optional[Tensor], shifted_here: bo
     return targets_BT.masked_fill(~kept_BT, IGNORED)
 
 
-def number_of_targets(number: Union[int, Tensor], counted_BT: Tensor, given_BT: Tensor) -> Tensor:
-    """The number of targets of an update, from the number of labels that ``Trainer`` has counted in it.
+def count_predicted_labels(kind: type) -> None:
+    """Let ``Trainer``, if it is imported, count the labels of an update that a kind of model predicts.
 
-    It counts labels of first tokens, which nothing predicts: all of them in old releases, later those of texts that
-    are padded at the beginning. Their share is taken to be that of this batch.
+    It counts the first label behind padding, too, which nothing predicts: the number would depend on how the texts of
+    an update are spread over batches.
 
     Args:
-        counted_BT: the targets of this batch.
-        given_BT: the labels that ``Trainer`` has counted in it.
+        kind: class of the models whose padding neither predicts nor is predicted.
     """
-    return number * (counted_BT != IGNORED).sum().clamp(min=1) / (given_BT != IGNORED).sum().clamp(min=1)
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    if trainer is None or hasattr(trainer._get_num_items_in_batch, "__wrapped__"):
+        return
+    original = trainer._get_num_items_in_batch
+
+    @functools.wraps(original)
+    def count(self, batch_samples, device):
+        if any(isinstance(module, kind) for module in self.model.modules()):
+            batch_samples = [_predicted(batch) if "labels" in batch else batch for batch in batch_samples]
+        return original(self, batch_samples, device)
+
+    trainer._get_num_items_in_batch = count
 
 
-@functools.lru_cache(maxsize=None)
-def trainer_counts_first_labels() -> bool:
-    """Whether this release's ``Trainer`` counts the first label of each row."""
-    trainer = sys.modules.get("transformers.trainer")
-    return trainer is not None and "_loss_shifts_labels" not in inspect.getsource(trainer)
+def _predicted(batch: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+    """The labels of a batch that are predicted. A column before them is not counted, or cut off, by ``Trainer``."""
+    shifted, mask = batch.get("shift_labels"), batch.get("attention_mask")
+    if shifted is not None:
+        return {"labels": batch["labels"], "shift_labels": without_padding(shifted, mask, False)}
+    targets_BT = F.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
+    return {"labels": F.pad(without_padding(targets_BT, mask, True), (1, 0), value=IGNORED)}

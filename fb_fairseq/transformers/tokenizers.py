@@ -4,14 +4,15 @@ There are three kinds: of bytes (``fb_fairseq.byte_codec``), of words separated 
 pieces (``--bpe subword_nmt``). Each is a standard ``tokenizer.json``: ``AutoTokenizer`` loads it without this package.
 
 As in training, a text begins with ``</s>``, the ``bos_token``. Within a text, special symbols are read as fairseq reads
-them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone.
+them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone. Line ends in
+a language model of words are ``</s>``, as fairseq-preprocess writes them; those of subwords are white space.
 """
 
 import json
 import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from fb_fairseq import byte_codec
@@ -54,7 +55,7 @@ def build_tokenizer(
     if bpe_codes is not None:
         backend = _subwords(symbols, read_merges(bpe_codes), bpe_codes)
     else:
-        backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols)
+        backend = _bytes() if symbols[len(SPECIAL) :] == byte_codec.SYMBOLS else _words(symbols, not after_text)
     _add_end(backend, after_text)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -111,7 +112,7 @@ def _rebuild(backend: Tokenizer) -> Tuple[List[str], Optional[Tokenizer]]:
     if names[: len(SPECIAL)] != SPECIAL or None in names:
         return [], None
     if model["type"] == "WordLevel":
-        return names, _words(names)
+        return names, _words(names, backend.normalizer is not None)
     if model["type"] != "BPE":
         return [], None
     if model["end_of_word_suffix"] != END_OF_WORD:
@@ -170,9 +171,15 @@ def _between_words() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(f"[{WHITE_SPACE}]+"), behavior="removed")
 
 
-def _words(symbols: List[str]) -> Tokenizer:
-    """Words. Without a decoder, they are joined with spaces."""
+def _words(symbols: List[str], with_lines: bool) -> Tokenizer:
+    """Words. Without a decoder, they are joined with spaces.
+
+    Args:
+        with_lines: read line ends as ``</s>``.
+    """
     backend = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=UNK))
+    if with_lines:
+        backend.normalizer = normalizers.Replace("\n", f" {EOS} ")
     backend.pre_tokenizer = _between_words()
     return _finish(backend)
 

@@ -5,7 +5,9 @@ import json
 import pytest
 import sacrebleu
 
+from fb_fairseq.commands import score
 from fb_fairseq.commands.score import main, read_generated, split_compounds
+from fb_fairseq.errors import UserError
 
 HYPOTHESES = ["the cat sat on the mat .", "a well-known man has gone home .", "we don 't know ."]
 REFERENCES = ["the cat sat on a mat .", "a well-known man went home .", "we do not know ."]
@@ -86,3 +88,24 @@ def test_bad_input(tmp_path, capsys, arguments, message):
     with pytest.raises(SystemExit):
         main([argument.format(**files) for argument in arguments])
     assert re.search(message, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_languages(tmp_path):
+    """Each metric takes the language: values of sacreBLEU's own tokenisers, and ROUGE of words that are not ASCII."""
+    from sacrebleu.metrics import BLEU
+
+    hypotheses = ["我 喜欢 喝 茶 和 咖啡 。", "今天 天气 很 好 , 我们 去 公园 吧 。"]
+    references = ["我 喜欢 喝 绿茶 和 咖啡 。", "今天 天气 真 好 , 我们 去 公园 吧 。"]
+    raw = [[line.replace(" ", "") for line in lines] for lines in (hypotheses, references)]
+    found = score.score(score.Texts(hypotheses, references, raw[1]), ("sacrebleu", "rouge"), "zh")
+    assert found["sacrebleu"] == pytest.approx(BLEU(trg_lang="zh").corpus_score(raw[0], [raw[1]]).score, abs=0.01)
+    assert found["sacrebleu"] > 50 and "tok:zh" in found["signature"] and 80 < found["rouge1"] < 100
+    german = score.rouge(["größere Tür"], ["größere Türen"], "de")
+    assert german["rouge1"] == 50.0, "two words, not g, ere, t and r"
+    assert score.rouge(["он читает"], ["он читает"], "ru")["rougeL"] == 100.0
+    assert score.rouge(["he reads"], ["he read"])["rouge1"] == 100.0, "with stemming"
+    try:
+        BLEU(trg_lang="ja")
+    except (ImportError, RuntimeError):
+        with pytest.raises(UserError, match="^--language ja: .*pip install"):
+            score.score(score.Texts(["茶"], ["茶"]), ("sacrebleu",), "ja")

@@ -116,7 +116,8 @@ def test_white_space_is_pythons():
 
 
 def split_words(text):
-    return [WORDS.index(word) if word in WORDS else SPECIAL.index("<unk>") for word in text.split()]
+    words = text.replace("\n", " </s> ").split()
+    return [WORDS.index(word) if word in WORDS else SPECIAL.index("<unk>") for word in words]
 
 
 def test_words(storage):
@@ -139,7 +140,8 @@ def test_words_are_those_of_fairseq(tmp_path):
     assert dictionary.symbols[-1].startswith("madeupword")
     tokenizer = build_tokenizer(dictionary.symbols)
     for text in texts(100) + ["madeupword0000 madeupword0001 madeupword"]:
-        expected = dictionary.encode_line(text, add_if_not_exist=False, append_eos=False).tolist()
+        line = text.replace("\n", " </s> ")
+        expected = dictionary.encode_line(line, add_if_not_exist=False, append_eos=False).tolist()
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected
         assert tokenizer.decode(expected, skip_special_tokens=False).split() == [dictionary[i] for i in expected]
     assert dictionary_symbols(saved_and_loaded(tokenizer, tmp_path)) == dictionary.symbols
@@ -174,10 +176,12 @@ def test_special_tokens(storage):
 
 
 def test_lines_of_words():
-    """fairseq-preprocess ends each line with </s>; for a tokenizer, that is written into the text."""
+    """Each line ends with </s>, as fairseq-preprocess writes it; in a translation model, line ends are white space."""
     text = "a the\n\n the  b a\nnonsense"
     by_line = [EOS, *(index for line in text.split("\n") for index in [*split_words(line), EOS])]
-    assert build_tokenizer(WORDS)(text.replace("\n", " </s> "))["input_ids"] + [EOS] == by_line
+    for written in (text, text.replace("\n", " </s> "), text.replace("\n", "\r\n")):
+        assert build_tokenizer(WORDS)(written)["input_ids"] + [EOS] == by_line
+    assert build_tokenizer(WORDS, after_text=True)("a\nthe")["input_ids"] == [4, 5, EOS]
 
 
 def test_earlier_exports(tmp_path):

@@ -108,8 +108,8 @@ def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
         figures = figures_of_log(file, updates)
     if not figures:
         raise UserError(
-            f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json of "
-            "its training"
+            f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json "
+            "of its training"
         )
     return figures
 

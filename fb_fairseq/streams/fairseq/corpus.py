@@ -1,13 +1,15 @@
 """The tokens of one split as one long sequence."""
 
+import functools
 import os
 import zlib
 from typing import Tuple
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
+from fairseq.data import data_utils, indexed_dataset
 
+from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.errors import UserError
 
 # The fingerprint of a corpus covers this many evenly spaced samples of this many tokens.
@@ -25,12 +27,19 @@ class Corpus:
 
     Attributes:
         ends: where each item ends in the concatenation (exclusive), int64.
+        documents: the same of lines, or of documents of bytes: long ones are stored as several items.
     """
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
         self.eos = eos
         self.ends = np.cumsum(dataset.sizes - omit_eos, dtype=np.int64)
+
+    @functools.cached_property
+    def documents(self) -> np.ndarray:
+        pieces = np.flatnonzero(self.dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
+        inner = [i for i in pieces.tolist() if i + 1 < len(self.ends) and int(self.dataset[i][-1]) != self.eos]
+        return np.delete(self.ends, inner)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -62,6 +71,26 @@ class Corpus:
         return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
 
 
+class Documents:
+    """A corpus as a sequence of its documents, as tensors of their tokens.
+
+    Attributes:
+        sizes: their lengths.
+    """
+
+    def __init__(self, corpus: Corpus):
+        self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        end = int(self.corpus.documents[index])
+        return self.corpus[end - int(self.sizes[index]) : end]
+
+
 def check_ends(path: str, dataset, eos: int) -> None:
     """Check that items end in ``</s>``, and have more tokens than that: those of ``--omit-eos``. (Some items are read.)
 
@@ -89,6 +118,11 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     if not os.path.basename(path):
         raise UserError("--train-subset, --valid-subset, --gen-subset: the name of a split is empty; give all names")
+    text = impl in ("raw", "fasta") or os.path.exists(f"{path}.None-None")  # as --dataset-impl raw names a text alone
+    if text and not os.path.isfile(f"{path}.bin"):
+        raise UserError(f"{path}: is a text file of --dataset-impl raw; run fairseq-preprocess without it (mmap)")
+    if impl in (None, "cached") and indexed_dataset.infer_dataset_impl(path) == "cached":
+        impl = "lazy"  # the same format; "cached" reads only what is asked for beforehand
     is_empty_file = os.path.isfile(f"{path}.bin") and os.path.getsize(f"{path}.bin") == 0  # fairseq cannot map it
     dataset = None if is_empty_file else data_utils.load_indexed_dataset(path, dictionary, impl, combine=combine)
     if is_empty_file or (dataset is not None and not dataset.sizes.sum()):

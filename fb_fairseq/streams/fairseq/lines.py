@@ -38,11 +38,11 @@ class LineScores:
             self.missing -= last - first
         if self.missing:
             return []
-        sample["id"] = range(len(self.corpus.ends))
+        sample["id"] = range(len(self.corpus.documents))
         return self._lines()
 
     def _lines(self) -> Iterator[List[dict]]:
         start = 0
-        for end in self.corpus.ends.tolist():
+        for end in self.corpus.documents.tolist():
             yield [{"tokens": self.corpus[start:end], "positional_scores": self.scores[start:end]}]
             start = end

@@ -1,0 +1,66 @@
+"""A checkpoint knows the dictionaries that its model was trained with, by their checksums."""
+
+import os
+from typing import Any, Dict
+
+from fb_fairseq.checksums import check_dictionaries, dictionary_checksum
+from fb_fairseq.patches.wrapping import wrap_once
+
+DICTIONARIES = "dictionaries"  # the entry of a checkpoint's extra_state
+
+_read: Dict[str, Dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
+
+
+def patch_dictionary_check() -> None:
+    """Refuse data of other dictionaries than those of the training, with as many symbols.
+
+    fairseq compares sizes alone, which are often equal: fairseq-preprocess makes them multiples of 8, and ``--nwords``
+    fixes them. Every word then stands for another one.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
+    Remove when: a supported fairseq compares the symbols; none does yet.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    wrap_once(Trainer, "save_checkpoint", "dictionary_check", _save)
+    wrap_once(Trainer, "load_checkpoint", "dictionary_check", _load_in_training)
+    wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "dictionary_check", _read_checkpoint)
+    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_models)
+
+
+def task_dictionaries(task: Any) -> Dict[str, str]:
+    """The checksums of a task's dictionaries, by language, or as ``source`` and ``target``."""
+    found = getattr(task, "dicts", None)  # of several languages
+    if not isinstance(found, dict):
+        found = {}
+        for side in ("source", "target"):
+            try:
+                found[side] = getattr(task, f"{side}_dictionary")
+            except (AttributeError, NotImplementedError):
+                continue
+    return {str(name): dictionary_checksum(one.symbols) for name, one in found.items() if hasattr(one, "symbols")}
+
+
+def _save(original, self, filename, extra_state):
+    return original(self, filename, {**extra_state, DICTIONARIES: task_dictionaries(self.task)})
+
+
+def _load_in_training(original, self, filename, *args, **kwargs):
+    extra_state = original(self, filename, *args, **kwargs)
+    if extra_state is not None:
+        check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
+    return extra_state
+
+
+def _read_checkpoint(original, path, *args, **kwargs):
+    state = original(path, *args, **kwargs)
+    _read[os.path.abspath(path)] = (state.get("extra_state") or {}).get(DICTIONARIES)
+    return state
+
+
+def _load_models(original, filenames, *args, **kwargs):
+    models, cfg, task = original(filenames, *args, **kwargs)
+    for name in filenames:
+        check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))
+    return models, cfg, task
