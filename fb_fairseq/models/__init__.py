@@ -4,6 +4,7 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 
     language_model.py             base classes of the language models
     feedback_transformer_lm.py, relative_transformer_lm.py, all_attention_lm.py, streaming_lstm_lm.py   the models
+    adaptive_decoding.py          decoders whose adaptive softmax obeys --temperature
     word_embeddings.py            their input and output layers
     feedback_decoder.py           the translation model; feedback_decoder_config.py: its options
     multilingual_feedback.py      several languages

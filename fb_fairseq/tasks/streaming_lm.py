@@ -1,6 +1,7 @@
 """``--task streaming_lm``: language modeling on parallel streams, with memory carried from block to block."""
 
 import logging
+import math
 import os
 from typing import Optional, Union
 
@@ -298,15 +299,24 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if not hasattr(generator, "max_len_b") and sample.get("target") is None:
             raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
-            words_BT = prompt if prefix_tokens is not None else prompt[:, 1:]
-            if bool(words_BT.eq(self.dictionary.eos()).any()):
-                raise UserError(
-                    f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
-                )
-            limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
-            if length >= limit:
-                raise UserError(
-                    f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the "
-                    f"prompt, and a prompt has {length}; give more"
-                )
+            self._check_prompts(generator, sample, prompt if prefix_tokens is not None else prompt[:, 1:], length)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
+    def _check_prompts(self, generator, sample, words_BT, length: int) -> None:
+        limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
+        if length >= limit:
+            raise UserError(
+                f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the prompt, and "
+                f"a prompt has {length}; give more"
+            )
+        has = lambda symbol: bool(words_BT.eq(symbol).any())
+        if has(self.dictionary.eos()):
+            raise UserError(
+                f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
+            )
+        # What no other tool generates, either. In a prompt, the penalty would be that of the prompt.
+        if generator.unk_penalty in (0, math.inf):  # --unkpen is not given
+            generator.unk_penalty = 0 if has(self.dictionary.unk()) else math.inf
+        generator.token_indices_to_suppress = None
+        if not has(self.dictionary.bos()):
+            generator.token_indices_to_suppress = words_BT.new_tensor([self.dictionary.bos()])

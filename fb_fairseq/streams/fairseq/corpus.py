@@ -27,7 +27,6 @@ class Corpus:
 
     Attributes:
         ends: where each item ends in the concatenation (exclusive), int64.
-        documents: the same of lines, or of documents of bytes: long ones are stored as several items.
     """
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
@@ -37,6 +36,7 @@ class Corpus:
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
+        """Where each line ends, or each document of bytes, of which long ones are stored as several items."""
         pieces = np.flatnonzero(self.dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
         inner = [i for i in pieces.tolist() if i + 1 < len(self.ends) and int(self.dataset[i][-1]) != self.eos]
         return np.delete(self.ends, inner)

@@ -1,0 +1,94 @@
+"""Data of another dictionary of the same size: every command refuses it, as the words would stand for others."""
+
+import pytest
+import torch
+
+from fb_fairseq.commands import generate
+from fb_fairseq.commands.average_checkpoints import main as average
+from fb_fairseq.commands.export.command import main as export
+from fb_fairseq.commands.plot.models import load_model
+from fb_fairseq.errors import UserError
+from tests.cli import parallel_text
+from tests.cli.checkpoints import eval_lm, interactive
+from tests.cli.fairseq_commands import options, run, train
+from tests.cli.own_commands import one_line
+
+REFUSED = "was trained with another source dictionary than that of the data, .* same size .*--srcdict"
+
+
+def preprocess(folder, words):
+    """Two lines of these words, thrice; the dictionary has them in their order."""
+    for split in ("train", "valid", "test"):
+        (folder / split).parent.mkdir(exist_ok=True)
+        (folder / split).write_text((" ".join(word for word in words for _ in range(3)) + "\n") * 4)
+    (folder / "dict.txt").write_text("".join(f"{word} 9\n" for word in words))
+    values = {f"{split}pref": folder / split for split in ("train", "valid", "test")}
+    run("preprocess", *options(dict(values, only_source=True, srcdict=folder / "dict.txt", destdir=folder / "bin")))
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A checkpoint, its data, and data of a dictionary with the same words in another order."""
+    folder = tmp_path_factory.mktemp("dictionaries")
+    one, other = (preprocess(folder / name, words) for name, words in (("one", "abcdefgh"), ("other", "hgfedcba")))
+    train(one, folder / "run", max_update=3, batch_size=2, valid_streams=1, save_interval_updates=2)
+    return folder / "run/checkpoint_last.pt", one, other
+
+
+def test_evaluation_and_generation(trained, tmp_path):
+    path, own, other = trained
+    for command in (
+        lambda data: eval_lm(data, path),
+        lambda data: interactive(data, path, tmp_path, ["a b"], "--max-len-b", 4, "--beam", 1),
+        lambda data: generate.load(str(path), str(data)),
+        lambda data: load_model("--path", str(path), str(data), True),
+    ):
+        command(own)
+        with pytest.raises(UserError, match=f"^--path {path}: {REFUSED}"):
+            command(other)
+
+
+@pytest.mark.parametrize("how", ["finetune_from_model", "restore_file", "resumed"])
+def test_training(trained, tmp_path, how):
+    path, own, other = trained
+    more = {} if how == "resumed" else {how: path}
+    if how == "resumed":
+        train(own, tmp_path, max_update=2, batch_size=2, valid_streams=1)
+    with pytest.raises(UserError, match=REFUSED):
+        train(
+            other, tmp_path, max_update=9, batch_size=2, valid_streams=1, reset_dataloader=how == "restore_file", **more
+        )
+
+
+def test_export_and_average(trained, tmp_path, capsys):
+    path, own, other = trained
+    line = one_line(capsys, export, path, "--to", tmp_path / "model", "--dict", other / "dict.txt")
+    assert "another target dictionary" in line and not (tmp_path / "model").exists()
+    train(other, tmp_path / "other", max_update=3, batch_size=2, valid_streams=1)
+    inputs = ["--inputs", path, tmp_path / "other/checkpoint_last.pt"]
+    line = one_line(capsys, average, *inputs, "--output", tmp_path / "average.pt")
+    assert "was trained with other dictionaries than" in line
+    average([*("--inputs", str(path)), "--output", str(tmp_path / "average.pt")])
+    with pytest.raises(UserError, match=REFUSED):
+        eval_lm(other, tmp_path / "average.pt")
+
+
+def test_translation(parallel_data, tmp_path):
+    parallel_text.train(parallel_data, tmp_path, max_update=2, disable_validation=True)
+    other = tmp_path / "other"
+    parallel_text.preprocess(other)
+    parallel_text.generate(other / "data", tmp_path / "checkpoint_last.pt", max_len_b=2)
+    lines = (other / "data/dict.en.txt").read_text().splitlines()
+    (other / "data/dict.en.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with pytest.raises(UserError, match="another target dictionary"):
+        parallel_text.generate(other / "data", tmp_path / "checkpoint_last.pt", max_len_b=2)
+
+
+def test_checkpoints_without_it(trained, tmp_path):
+    """Of fairseq, or of an earlier release: sizes alone are compared."""
+    path, own, other = trained
+    saved = torch.load(path, weights_only=True)
+    del saved["extra_state"]["dictionaries"]
+    torch.save(saved, tmp_path / "old.pt")
+    assert "Loss (base 2)" in eval_lm(other, tmp_path / "old.pt")

@@ -1,0 +1,161 @@
+"""Generation from models of words: prompts with ``</s>``, empty ones, temperatures, and defaults that tools share."""
+
+import math
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+import fb_fairseq.transformers  # noqa: E402, F401  before anything of transformers, as users do
+
+# isort: split
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+
+from fb_fairseq.commands import generate as own_generate  # noqa: E402
+from fb_fairseq.commands.explore.loading import load_checkpoint as load_explored  # noqa: E402
+from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
+from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.errors import UserError  # noqa: E402
+from tests.cli import parallel_text  # noqa: E402
+from tests.cli.checkpoints import interactive, load  # noqa: E402
+from tests.cli.fairseq_commands import options, run, train  # noqa: E402
+from tests.cli.words import ADAPTIVE  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def adaptive(word_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adaptive")
+    train(word_data, folder, max_update=20, disable_validation=True, adaptive_softmax_bias=True, **ADAPTIVE)
+    return folder / "checkpoint_last.pt"
+
+
+def hub(checkpoint, data):
+    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+
+    return FeedbackTransformerLanguageModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data))
+
+
+def tempered(lprobs, temperature):
+    return (lprobs.double() / temperature).log_softmax(-1).float()
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
+def test_temperature(word_data, adaptive, temperature):
+    """With an adaptive softmax, p^(1/T) in fairseq's generator, alone and in an ensemble, as in our own tools."""
+    from fairseq.sequence_generator import EnsembleModel
+
+    model, task = load(adaptive, word_data)
+    tokens = torch.tensor([[2, 7, 9], [2, 30, 60]])
+    lprobs = model.get_normalized_probs(model(tokens), log_probs=True)[:, -1]
+    for models in ([model], [model, model]):
+        ensemble = EnsembleModel(models)
+        states = [{} for _ in models]
+        for length in (1, 2, 3):
+            found, _ = ensemble.forward_decoder(tokens[:, :length], [], states, temperature)
+        torch.testing.assert_close(found, tempered(lprobs, temperature), atol=2e-4, rtol=1e-4)
+    probabilities, symbols = own_generate.choices(lprobs[0], [1], temperature, 0)
+    mine = torch.zeros_like(lprobs[0]).scatter(0, symbols, probabilities)
+    expected = tempered(lprobs[0].index_fill(0, torch.tensor([1]), -math.inf), temperature).exp()
+    torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_temperature_of_translation(parallel_data, tmp_path):
+    """The same of the feedback decoder; and the likeliest translation is the likeliest at every temperature."""
+    from fairseq.sequence_generator import EnsembleModel
+
+    changes = dict(share_decoder_input_output_embed=False, adaptive_softmax_cutoff="10,20")
+    criterion = dict(criterion="adaptive_loss", label_smoothing=None, ddp_backend="legacy_ddp")
+    parallel_text.train(parallel_data, tmp_path, max_update=20, disable_validation=True, **changes, **criterion)
+    path = tmp_path / "checkpoint_last.pt"
+    model, task = load(path, parallel_data)
+    source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[2, 9, 30]])
+    net_input = {"src_tokens": source, "src_lengths": torch.tensor([4]), "prev_output_tokens": target}
+    lprobs = model.get_normalized_probs(model(**net_input), log_probs=True)[:, -1]
+    ensemble, states = EnsembleModel([model]), [{}]
+    encoder_outs = ensemble.forward_encoder(net_input)
+    for length in (1, 2, 3):
+        found, _ = ensemble.forward_decoder(target[:, :length], encoder_outs, states, 0.3)
+    torch.testing.assert_close(found, tempered(lprobs, 0.3), atol=2e-4, rtol=1e-4)
+    greedy, cold = (
+        parallel_text.hypotheses(parallel_text.generate(parallel_data, path, beam=1, max_len_b=6, temperature=value))
+        for value in (1.0, 0.05)
+    )
+    assert greedy == cold and len(greedy) == 30
+
+
+@pytest.mark.parametrize("prompt", ["w1 </s> w2", "</s> w1", "w1 </s>"])
+def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
+    """fairseq's search would end there, and drop the rest: they are refused; our own command continues them."""
+    with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
+        interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
+    with pytest.raises(UserError, match="prompt.* </s> .*use python -m fb_fairseq generate"):
+        hub(adaptive, word_data).sample(prompt, beam=1, max_len_b=9)
+    model, task = own_generate.load(str(adaptive), str(word_data))
+    tokens = own_generate.encode(prompt, task.source_dictionary)
+    assert len(list(own_generate.sample(model, task.source_dictionary, tokens, 5, 0, 0))) == 5
+
+
+def test_line_ends_in_scored_texts(word_data, adaptive):
+    interface = hub(adaptive, word_data)
+    scored = interface.score("w1 </s> w2 w3")["positional_scores"]
+    tokens = torch.tensor([[2, *(interface.tgt_dict.index(word) for word in ("w1", "</s>", "w2", "w3"))]])
+    model = interface.models[0]
+    lprobs = model.get_normalized_probs(model(tokens[:, :-1]), log_probs=True)[0].gather(1, tokens[0, 1:, None])[:, 0]
+    torch.testing.assert_close(scored[:4], lprobs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("more", [{}, {"score_reference": True, "scoring": "sacrebleu"}, {"beam": 3}])
+def test_blank_lines_as_prompts(word_data, adaptive, tmp_path, more):
+    """They are continued, or scored with 0; fairseq's BLEU of an empty reference does not crash."""
+    (tmp_path / "test").write_text("w1 w2\n\nw3\n\n")
+    words = dict(only_source=True, testpref=tmp_path / "test", srcdict=word_data / "dict.txt", workers=1)
+    run("preprocess", *options({**words, "destdir": tmp_path / "bin"}))
+    values = dict(task="streaming_lm", path=adaptive, cpu=True, sample_break_mode="eos", max_len_b=9, num_workers=0)
+    log = run("generate", tmp_path / "bin", *options({**values, "beam": 1, **more}))
+    scores = {int(n): float(score) for n, score in re.findall(r"^H-(\d+)\t(\S+)\t", log, re.M)}
+    assert sorted(scores) == [0, 1, 2, 3] and not any(score != score for score in scores.values())
+    if "score_reference" in more:
+        assert scores[1] == scores[3] == 0.0 > scores[0]
+
+
+def test_no_tool_generates_symbols_of_no_text(word_data, language_models, tmp_path, capsys):
+    """<s>, <pad> and <unk>, however likely they are: greedy search of each tool takes the likeliest word.
+
+    ============================  =========================  ======================  =================
+    tool                          default search             never generated         a text ends
+    ============================  =========================  ======================  =================
+    fb-fairseq generate           sampling, top-k 10, T 1    <s> <pad> <unk>         bytes: at </s>
+    explore                       the same                   the same                never
+    fairseq-interactive, hub      fairseq's: beam 5, 1       the same (--unkpen)     at </s>
+    exported model, lm-eval       transformers': greedy      the same                at </s>
+    ============================  =========================  ======================  =================
+    """
+    train(word_data, tmp_path, max_update=1, disable_validation=True, no_epoch_checkpoints=True)
+    path = tmp_path / "checkpoint_last.pt"
+    saved = torch.load(path, weights_only=True)
+    size = len(saved["model"]["decoder.output_projection.weight"])
+    saved["model"]["decoder.layer_norm.weight"].zero_()  # the features are its bias: all ones
+    saved["model"]["decoder.layer_norm.bias"].fill_(1.0)
+    logits = torch.linspace(-1, 0, size)
+    logits[[0, 1, 3, 9]] = torch.tensor([3.0, 4.0, 5.0, 2.0])  # <s>, <pad>, <unk>, and a word
+    saved["model"]["decoder.output_projection.weight"] = logits[:, None].expand(-1, 16) / 16
+    torch.save(saved, path)
+    model, task = load(path, word_data)
+    word = task.source_dictionary[9]
+    expected = " ".join(["w1", *[word] * 4])
+
+    assert list(own_generate.sample(model, task.source_dictionary, [], 4, 0, 0)) == [9] * 4
+    more = ("--beam", 1, "--max-len-b", 5, "--min-len", 5)
+    assert interactive(word_data, path, tmp_path, ["w1"], *more) == [expected]
+    assert interactive(word_data, path, tmp_path, ["w1"], *more, "--unkpen", -0.1)[0].startswith("w1 <unk>")
+    assert interactive(word_data, path, tmp_path, ["w1 <unk>"], *more)[0].startswith("w1 <unk>"), "of a prompt"
+    assert hub(path, word_data).sample("w1", beam=1, max_len_b=5, min_len=5) == expected
+    export([str(path), "--to", str(tmp_path / "model")])
+    exported, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in (AutoModelForCausalLM, AutoTokenizer))
+    made = exported.generate(**tokenizer("w1", return_tensors="pt"), max_new_tokens=4, do_sample=False)
+    assert tokenizer.decode(made[0], skip_special_tokens=True) == expected
+    explored = load_explored(str(path), str(word_data), True)
+    reading = Reading(explored)
+    reading.read(tokenizer("w1")["input_ids"][1:])
+    assert reading.draw(0, 0) == 9
