@@ -1,10 +1,13 @@
 """Ctrl-C and ``kill`` write a checkpoint, so that the same command resumes where it was stopped."""
 
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 from typing import Any
+
+import torch
 
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -55,6 +58,7 @@ _current: Any = None  # the Interruption of the epoch that runs
 
 def _train(original, cfg, trainer, task, epoch_itr):
     global _current
+    end_with_parent()
     if trainer.data_parallel_world_size > 1 or threading.current_thread() is not threading.main_thread():
         return original(cfg, trainer, task, epoch_itr)
     _current = Interruption()
@@ -66,6 +70,15 @@ def _train(original, cfg, trainer, task, epoch_itr):
         for number, handler in before.items():
             signal.signal(number, handler)
         _current = None
+
+
+def end_with_parent() -> None:
+    """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
+
+    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
+    """
+    if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)
 
 
 def _validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):

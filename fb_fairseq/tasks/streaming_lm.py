@@ -306,8 +306,8 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)
         if length >= limit:
             raise UserError(
-                f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the prompt, and "
-                f"a prompt has {length}; give more"
+                f"--max-len-b: {limit} tokens are allowed (--max-len-a x prompt + --max-len-b), including the prompt, "
+                f"and a prompt has {length}; give more"
             )
         has = lambda symbol: bool(words_BT.eq(symbol).any())
         if has(self.dictionary.eos()):
