@@ -16,6 +16,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_regular
 
 DAMAGED = "is truncated or corrupt"
+WRITER = "written_by"  # first entry of a checkpoint that a command writes: its name, which stands in the first bytes
 
 
 def load_file(path: str, mapped: bool = False) -> Any:

@@ -14,11 +14,12 @@ from typing import Dict, List, Pattern
 
 from torch import Tensor
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
-from fb_fairseq.tensor_files import load_checkpoint, save_file
+from fb_fairseq.tensor_files import WRITER, load_checkpoint, save_file
 
+NAME = "average-checkpoints"
 # The file names of fairseq's checkpoints, and their number.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
@@ -82,12 +83,13 @@ def write_average(paths: List[str], output: str) -> None:
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
         states.append(checkpoint["model"])
-    save_file({**checkpoint, "model": average(states)}, output)
+    checkpoint.pop(WRITER, None)
+    save_file({WRITER: NAME, **checkpoint, "model": average(states)}, output)
 
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("average-checkpoints", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument(
         "--inputs",
         nargs="+",
@@ -96,6 +98,7 @@ def build_parser() -> CommandParser:
         help="checkpoints; or the folder of a run, with --num-epoch-checkpoints or --num-update-checkpoints",
     )
     parser.add_argument("--output", required=True, metavar="FILE.pt", help="averaged checkpoint to write")
+    add_overwrite(parser)
     last = parser.add_mutually_exclusive_group()
     last.add_argument(
         "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N of checkpoint<epoch>.pt"
@@ -115,7 +118,7 @@ def main(argv=None) -> None:
         pattern, number = BY_UPDATE, args.num_update_checkpoints
     paths = args.inputs
     with parser.one_line_errors():
-        check_output_file("--output", args.output)
+        check_output_file("--output", args.output, NAME.encode(), overwrite=args.overwrite)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
                 parser.error(

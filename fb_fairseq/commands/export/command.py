@@ -9,16 +9,15 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 """
 
 import os
-import shutil
 from typing import Any, Dict, List, Optional
 
 from fb_fairseq.checkpoint_contents import using
-from fb_fairseq.checksums import add_to_weights, weights_in
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder, check_output_folder, open_text
+from fb_fairseq.files import check_output_folder, check_own_folder, open_text
 
 
 def export(
@@ -29,6 +28,7 @@ def export(
     known: Dict[str, Any],
     languages: Languages = (None, None),
     with_code: bool = False,
+    overwrite: bool = False,
 ) -> List[str]:
     """Write the model to a folder.
 
@@ -37,12 +37,13 @@ def export(
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
+        overwrite: replace files that no export has written, or that were changed since.
 
     Returns:
         The names of its files, without those of the code.
 
     Raises:
-        UserError: the checkpoint cannot be exported; nothing is written then.
+        UserError: the checkpoint cannot be exported, or the folder has other files; nothing is written then.
     """
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
@@ -51,10 +52,13 @@ def export(
     from fb_fairseq.commands.export.code import add_code
     from fb_fairseq.commands.export.source import read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
-    from fb_fairseq.transformers.card import TARGET_FOLDER, figures_of_checkpoint, model_card
+    from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
     from fb_fairseq.transformers.tokenizers import save_tokenizer
 
-    check_output_folder("--to", folder)
+    if overwrite:
+        check_output_folder("--to", folder)
+    else:
+        check_own_folder("--to", folder, FILE, more=", or --overwrite")
     with using(path):
         source = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
@@ -64,7 +68,7 @@ def export(
     with using(path, builds_model=True):
         card = {"name": name, "with_code": with_code, **figures_of_checkpoint(source.saved), **known}
         model, tokenizers, facts = builders[source.architecture](source, card)
-    with atomic_folder(folder) as temporary:
+    with own_folder("--to", folder, overwrite, clean=True) as temporary:
         if with_code:
             add_code(model, temporary)
         save_model(model, temporary)
@@ -73,8 +77,6 @@ def export(
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
         names = sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
-    if TARGET_FOLDER not in tokenizers:  # that of an earlier export
-        shutil.rmtree(os.path.join(folder, TARGET_FOLDER), ignore_errors=True)
     return names
 
 
@@ -140,6 +142,7 @@ def build_parser() -> CommandParser:
         action="store_true",
         help="add the code that the model needs, for trust_remote_code=True where fb_fairseq is not installed",
     )
+    add_overwrite(parser)
     return parser
 
 
@@ -150,5 +153,6 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         known = {"data": args.data, "license": args.license, "language": args.language, **read_log(args.log)}
         languages = args.source_lang, args.target_lang
-        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code)
+        options = known, languages, args.with_code, args.overwrite
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, *options)
     print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")

@@ -22,7 +22,7 @@ import itertools
 import os
 from typing import Tuple
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.generate import no_log
 from fb_fairseq.commands.plot.assemble import make_panels, measured_on_data
 from fb_fairseq.commands.plot.context import LONGEST
@@ -124,6 +124,7 @@ def build_parser() -> CommandParser:
     figure = parser.add_argument_group("figure")
     figure.add_argument("--title", default="", help="title of the figure")
     figure.add_argument("--out", required=True, metavar="PNG", help="image file to write")
+    add_overwrite(figure)
     return parser
 
 
@@ -164,7 +165,7 @@ def main(argv=None) -> None:
     check(parser, args)
     name_all(args)
     with parser.one_line_errors(), no_log():
-        check_figure("--out", args.out)
+        check_figure("--out", args.out, args.overwrite)
         drawn = make_panels(args)
         draw_figure(args.out, drawn, args.title)
     for line in itertools.chain.from_iterable(panel.values for panel in drawn):
