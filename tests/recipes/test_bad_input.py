@@ -141,13 +141,14 @@ def test_output_folder(data, capsys, out):
 
 def test_a_folder_with_other_files(data, tmp_path, capsys, monkeypatch):
     """They are neither replaced nor removed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/mine").write_text("mine")
+    folder = tmp_path / "project"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/mine").write_text("mine")
+    monkeypatch.chdir(folder)
     for name in (["quickstart", "--text", data / "text"], ["enwik8", "--small", data / "text"], ["maze"]):
         line = refused(capsys, *name, "--out", ".")
-        assert line == f"error: --out {tmp_path}: has files that this command has not written; give an empty folder"
-    assert [path.name for path in tmp_path.rglob("*")] == ["data", "mine"]
+        assert line == f"error: --out {folder}: has files that this command has not written; give an empty folder"
+    assert [path.name for path in folder.rglob("*")] == ["data", "mine"]
 
 
 @pytest.mark.parametrize(
