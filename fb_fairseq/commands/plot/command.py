@@ -12,9 +12,9 @@
 
 Learning curves are read from what fairseq-train printed or wrote to --log-file (--log-format simple or json), or from
 --tensorboard-logdir; the y axis of losses ends at their highest value after the first tenth. Layer weights and adaptive
-spans are read from checkpoints. For the other panels, language models are run on a text. A name for the legend may precede
-a path: Feedback=runs/a/checkpoint_best.pt. Each model has its own colour, which is found by its name. With several of
-these options, two panels stand side by side.
+spans are read from checkpoints. For the other panels, language models are run on a text. A name for the legend may
+precede a path: Feedback=runs/a/checkpoint_best.pt. Each model has its own colour, which is found by its name. With
+several of these options, two panels stand side by side.
 """
 
 import argparse
