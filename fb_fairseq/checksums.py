@@ -1,4 +1,4 @@
-"""Checksums of what this package writes, so that a flipped bit is not read as data.
+"""Checksums of what this package writes: a flipped bit is not read as data, and no file of the user's is replaced.
 
 Data: a file ``checksums.json`` in their folder. Weights of exported models: an entry in the header of the
 ``.safetensors`` file itself, which disappears when another program writes the file anew. (torch's files have checksums
@@ -8,10 +8,11 @@ of their own.)
 import json
 import os
 import zlib
-from typing import Any, BinaryIO, Dict, Iterable, List, Tuple
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Tuple
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write, check_regular
+from fb_fairseq.files import atomic_folder, atomic_write, check_regular
 
 FILE = "checksums.json"
 ENTRY = "fb_fairseq_checksum"  # in the header of .safetensors
@@ -64,16 +65,38 @@ def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
             )
 
 
-def write_checksums(folder: str, destination: str) -> None:
-    """Write the checksums of all files in a folder into it.
+@contextmanager
+def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = False) -> Iterator[str]:
+    """Write the files of a folder as ``atomic_folder`` does, with their checksums. A file that is there already is
+    replaced only if it is as an earlier call left it.
 
     Args:
-        destination: where the files are going to be moved: what its checksums say of other files is kept.
+        overwrite: replace any file.
+        clean: remove what earlier calls wrote and this one does not.
+
+    Raises:
+        OSError: the folder cannot be written to.
+        UserError: a file is the user's, or was changed; nothing is written then.
     """
-    known = read_checksums(destination)
-    known.update({name: checksum_of(os.path.join(folder, name)) for name in sorted(os.listdir(folder))})
-    with open(os.path.join(folder, FILE), "w", encoding="utf-8") as file:
-        json.dump(known, file, indent=4)
+    with atomic_folder(path) as temporary:
+        yield temporary
+        known = read_checksums(path)
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names]
+        new = {os.path.relpath(file, temporary): checksum_of(file) for file in sorted(files)}
+        left = [name for name in known if clean and name not in new]
+        for name in [*new, *left]:
+            file = os.path.join(path, name)
+            if not overwrite and os.path.lexists(file) and known.get(name) != checksum_of(file):
+                raise UserError(
+                    f"{option} {file}: this command has not written it, or it was changed; give another folder, or "
+                    "--overwrite"
+                )
+        for name in left:
+            with suppress(OSError):  # gone already; or the folder has other files
+                os.remove(os.path.join(path, name))
+                os.rmdir(os.path.dirname(os.path.join(path, name)))
+        with open(os.path.join(temporary, FILE), "w", encoding="utf-8") as out:
+            json.dump({**({} if clean else known), **new}, out, indent=4)
 
 
 def read_checksums(folder: str) -> Dict[str, str]:

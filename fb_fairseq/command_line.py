@@ -12,6 +12,11 @@ INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
 LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
 
 
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """Add ``--overwrite``."""
+    parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")
+
+
 class CommandParser(argparse.ArgumentParser):
     """Parses the options of ``python -m fb_fairseq <command>``; without a command, those of a script.
 

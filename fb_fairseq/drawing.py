@@ -18,6 +18,7 @@ WIDTH = 8.3  # of a figure, in inches; an inch is 100 pixels of the page
 DPI = 200
 HEIGHT, HEIGHT_OF_ALL = 3.0, 3.6  # of a panel beside another one, and of one that takes all of the width
 PNG_COLORS = 256
+PICTURES = (b"\x89PNG\r\n", b"%PDF-", b"<!DOCTYPE svg", b"GIF89a")  # in the first bytes of their files
 SMALL, TINY = 8.5, 7.0  # sizes of text; labels of axes have 10 points
 COLUMNS = 2  # panels beside each other
 LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.2, 0.078, 0.5  # inches: a line of a legend, a letter, a line's sample
@@ -346,15 +347,16 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def check_figure(option: str, path: str) -> None:
+def check_figure(option: str, path: str, overwrite: bool = False) -> None:
     """Check that a figure can be written to a file, before the work of drawing it.
 
     Raises:
-        UserError: see ``check_output_file``; or matplotlib does not know the file's extension.
+        UserError: see ``check_output_file``; there is a file that is no picture; or matplotlib does not know its
+            extension.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 
-    check_output_file(option, path)
+    check_output_file(option, path, *PICTURES, overwrite=overwrite)
     known = FigureCanvasBase.get_supported_filetypes()
     if _extension(path) not in known:
         raise UserError(f"{option} {path}: give a name that ends with .png, .pdf or .svg")

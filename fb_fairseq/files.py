@@ -22,7 +22,8 @@ except ImportError:  # Windows
 # Not to follow symbolic links, nor to wait at pipes. Windows has no such flags.
 CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell passes to a command
-LOCK_TEXT = "process "  # how a lock file begins
+LOCK, LOCK_TEXT = ".lock", "process "  # a lock file's name, and how it begins
+BEGINNING = 512  # bytes of a file that tell which command has written it
 
 
 def check_regular(path: str, or_pipe: bool = False) -> None:
@@ -180,7 +181,7 @@ def lock_folder(option: str, path: str) -> None:
     """
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
-    name = os.path.join(os.path.realpath(path), ".lock")
+    name = os.path.join(os.path.realpath(path), LOCK)
     if fcntl is None or name in _locks:
         return
     file = _open_lock(option, name)
@@ -222,11 +223,15 @@ def _open_lock(option: str, path: str) -> IO[str]:
     return file
 
 
-def check_output_file(option: str, path: str) -> None:
+def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = False) -> None:
     """Check that a file can be written, before long work whose result it will hold.
 
+    Args:
+        signs: a file that is there already may be replaced if it has one of these near its beginning.
+        overwrite: any file may be replaced.
+
     Raises:
-        UserError: the path is a folder or a device, or its folder is missing or read-only.
+        UserError: the path is a folder or a device, its folder is missing or read-only, or the file is another's.
     """
     try:
         check_regular(path)
@@ -239,6 +244,11 @@ def check_output_file(option: str, path: str) -> None:
         raise UserError(f"{option} {path}: its folder does not exist; create it, or give another path")
     if not os.access(folder, os.W_OK):
         raise UserError(f"{option} {path}: its folder cannot be written to; give another path")
+    if os.path.isfile(path) and not overwrite:
+        with open(path, "rb") as file:
+            beginning = file.read(BEGINNING)
+        if beginning and not any(sign in beginning for sign in signs):
+            raise UserError(f"{option} {path}: this command has not written it; give another path, or --overwrite")
 
 
 def check_output_folder(option: str, path: str) -> None:
@@ -254,3 +264,21 @@ def check_output_folder(option: str, path: str) -> None:
         raise UserError(f"{option} {path}: {existing} is a file; give the name of a folder")
     if not os.access(existing, os.W_OK):
         raise UserError(f"{option} {path}: {existing} cannot be written to; give another folder")
+
+
+def check_own_folder(option: str, path: str, mark: str, more: str = "") -> None:
+    """Check an output folder whose files are a command's own: it is new or empty, or has the file that marks it.
+
+    Hidden files do not count.
+
+    Args:
+        mark: the file's name.
+        more: the end of the error's message.
+
+    Raises:
+        UserError: it is not, or see ``check_output_folder``.
+    """
+    check_output_folder(option, path)
+    names = os.listdir(path) if os.path.isdir(path) else []
+    if mark not in names and any(not name.startswith(".") for name in names):
+        raise UserError(f"{option} {path}: has files that this command has not written; give an empty folder{more}")

@@ -22,6 +22,7 @@ NEW_TRAINING = {
     "metrics": [],
     "previous_training_time": 0,
 }
+WRITER = "written_by"  # first entry of a checkpoint that a command writes: its name, which stands in the first bytes
 
 
 def load_file(path: str, mapped: bool = False) -> Any:

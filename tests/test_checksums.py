@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from fb_fairseq.checksums import add_to_weights, check_files, check_weights, write_checksums
+from fb_fairseq.checksums import add_to_weights, check_files, check_weights, own_folder
 from fb_fairseq.errors import UserError
 
 
@@ -16,15 +16,19 @@ def flip(path, at, bit=0):
     path.write_bytes(content)
 
 
+def write(path, overwrite=False, clean=False, **files):
+    with own_folder("--out", str(path), overwrite, clean) as folder:
+        for name, text in files.items():
+            file = os.path.join(folder, name.replace("_", "/"))
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            with open(file, "w") as opened:
+                opened.write(text)
+
+
 def test_files(tmp_path):
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new/a").write_bytes(b"some data")
-    write_checksums(str(tmp_path / "new"), str(tmp_path))
-    os.rename(tmp_path / "new/a", tmp_path / "a")
-    os.rename(tmp_path / "new/checksums.json", tmp_path / "checksums.json")
-    (tmp_path / "new/b").write_bytes(b"more")
-    write_checksums(str(tmp_path / "new"), str(tmp_path))
-    assert set(json.loads((tmp_path / "new/checksums.json").read_text())) == {"a", "b"}, "those of other files are kept"
+    write(tmp_path, a="some data")
+    write(tmp_path, b="more")
+    assert set(json.loads((tmp_path / "checksums.json").read_text())) == {"a", "b"}, "those of other files are kept"
     (tmp_path / "other").write_text("of another program")
     check_files(str(tmp_path / "a"), str(tmp_path / "other"))
     for at in range(9):
@@ -36,6 +40,26 @@ def test_files(tmp_path):
         (tmp_path / "checksums.json").write_text(text)
         with pytest.raises(UserError, match="checksums.json: is damaged"):
             check_files(str(tmp_path / "a"))
+
+
+def test_only_own_files_are_replaced(tmp_path):
+    write(tmp_path, a="1", inner_b="2")
+    write(tmp_path, a="3", clean=True)
+    assert (tmp_path / "a").read_text() == "3" and not (tmp_path / "inner").exists()
+    write(tmp_path, a="4", inner_b="5")
+    for changed in ("a", "inner/b", "foreign"):
+        before = (tmp_path / changed).read_text() if changed != "foreign" else ""
+        (tmp_path / changed).write_text("mine")
+        with pytest.raises(
+            UserError, match=f"--out .*/{changed}: this command has not written it, or it was changed; g"
+        ):
+            write(tmp_path, a="6", foreign="6", clean=True)
+        assert (tmp_path / changed).read_text() == "mine"
+        (tmp_path / changed).write_text(before)
+    (tmp_path / "inner/mine").write_text("mine")
+    write(tmp_path, overwrite=True, clean=True, foreign="7")
+    assert sorted(os.listdir(tmp_path)) == ["checksums.json", "foreign", "inner"]
+    assert (tmp_path / "foreign").read_text() == "7" and os.listdir(tmp_path / "inner") == ["mine"]
 
 
 def test_weights(tmp_path):

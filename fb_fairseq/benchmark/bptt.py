@@ -13,6 +13,7 @@ from fb_fairseq.benchmark.measure import interleaved_medians, table
 from fb_fairseq.benchmark.models import Case
 from fb_fairseq.benchmark.options import add_number, add_repeats
 from fb_fairseq.benchmark.train import TrainingStep, training_step, warm_up_blocks
+from fb_fairseq.command_line import add_overwrite
 from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.errors import UserError
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--tokens", 2048, "tokens of a batch; a multiple of every M")
     add_repeats(parser)
     parser.add_argument("--out", metavar="FILE", help="draw a figure: .png, .pdf or .svg")
+    add_overwrite(parser)
 
 
 def run(args: argparse.Namespace) -> dict:
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> dict:
         if args.tokens % block:
             raise UserError(f"--tokens {args.tokens}: is not a multiple of --blocks {block}; give one that is")
     if args.out:
-        check_figure("--out", args.out)
+        check_figure("--out", args.out, args.overwrite)
     milliseconds: Times = {name: [] for name in CASES}
     # On a CPU all take turns. On a GPU only one block length's models, whose captured graphs keep memory.
     for blocks in [[block] for block in args.blocks] if args.device.startswith("cuda") else [args.blocks]:

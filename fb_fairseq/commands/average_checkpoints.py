@@ -14,11 +14,12 @@ from typing import Dict, List, Pattern
 
 from torch import Tensor
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
-from fb_fairseq.tensor_files import NEW_TRAINING, load_checkpoint, save_file
+from fb_fairseq.tensor_files import NEW_TRAINING, WRITER, load_checkpoint, save_file
 
+NAME = "average-checkpoints"
 # The file names of fairseq's checkpoints, and their number.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
@@ -70,9 +71,6 @@ def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
     return result
 
 
-AVERAGED = "averaged"  # the entry of an average's extra_state: the names of the files
-
-
 def write_average(paths: List[str], output: str) -> None:
     """Write the average of checkpoints to ``output``, with the options of the last one.
 
@@ -94,13 +92,14 @@ def write_average(paths: List[str], output: str) -> None:
             raise UserError(f"--inputs {path}: was trained with other dictionaries than {paths[0]}; give one run's")
         dictionaries = own
     checkpoint.pop("last_optimizer_state", None)
-    extra_state = {**NEW_TRAINING, DICTIONARIES: dictionaries, AVERAGED: [os.path.basename(path) for path in paths]}
-    save_file({**checkpoint, "model": average(states), "extra_state": extra_state}, output)
+    checkpoint.pop(WRITER, None)
+    extra_state = {**NEW_TRAINING, DICTIONARIES: dictionaries}
+    save_file({WRITER: NAME, **checkpoint, "model": average(states), "extra_state": extra_state}, output)
 
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("average-checkpoints", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument(
         "--inputs",
         nargs="+",
@@ -109,6 +108,7 @@ def build_parser() -> CommandParser:
         help="checkpoints; or the folder of a run, with --num-epoch-checkpoints or --num-update-checkpoints",
     )
     parser.add_argument("--output", required=True, metavar="FILE.pt", help="averaged checkpoint to write")
+    add_overwrite(parser)
     last = parser.add_mutually_exclusive_group()
     last.add_argument(
         "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N of checkpoint<epoch>.pt"
@@ -128,7 +128,7 @@ def main(argv=None) -> None:
         pattern, number = BY_UPDATE, args.num_update_checkpoints
     paths = args.inputs
     with parser.one_line_errors():
-        check_output_file("--output", args.output)
+        check_output_file("--output", args.output, NAME.encode(), overwrite=args.overwrite)
         if number is not None:
             if len(paths) != 1 or not os.path.isdir(paths[0]) or number < 1:
                 parser.error(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.literals import parse_literal
@@ -178,6 +178,7 @@ def build_parser() -> CommandParser:
         "relative positions sees further than in training",
     )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON line to this file")
+    add_overwrite(parser)
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser
 
@@ -223,7 +224,7 @@ def main(argv=None) -> None:
             parser.error(f"{flag(name)} {value}: must be {lowest} or more")
     with parser.one_line_errors():
         if args.out:
-            check_output_file("--out", args.out)
+            check_output_file("--out", args.out, b'{"accuracy": ', overwrite=args.overwrite)
         result = load_and_evaluate(args)
     print(f"labels:    {result.accuracy:.2f}% of {result.labels} correct")
     print(f"sequences: {result.sequence_accuracy:.2f}% of {result.sequences} correct")

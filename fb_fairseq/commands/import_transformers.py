@@ -12,11 +12,12 @@ import os
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Tuple
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 
+NAME = "import-transformers"
 COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretrained has written"
 
 
@@ -145,11 +146,11 @@ def read_dictionaries(folder: str, config) -> Dict[str, Any]:
     return {f"dict.{language}.txt": dictionary for language, dictionary in zip(languages, (source, target))}
 
 
-def convert(folder: str, out: str) -> None:
+def convert(folder: str, out: str, overwrite: bool = False) -> None:
     """Write the checkpoint and its dictionaries, and print what was written.
 
     Raises:
-        UserError: the folder holds no model of this package.
+        UserError: the folder holds no model of this package, or ``out`` is a file of another program.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -162,9 +163,9 @@ def convert(folder: str, out: str) -> None:
         command_line,
         write_dictionary,
     )
-    from fb_fairseq.tensor_files import save_file
+    from fb_fairseq.tensor_files import WRITER, save_file
 
-    check_output_file("--out", out)
+    check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
     model = read_model(folder)
     config, training = model.config, LANGUAGE_MODEL
     dictionaries = read_dictionaries(folder, config)
@@ -190,7 +191,7 @@ def convert(folder: str, out: str) -> None:
     paths = {os.path.join(beside, name): dictionary for name, dictionary in dictionaries.items()}
     for path, dictionary in paths.items():
         check_dictionary_file(dictionary, path)
-    save_file(checkpoint, out)
+    save_file({WRITER: NAME, **checkpoint}, out)
     for path, dictionary in paths.items():
         write_dictionary(dictionary, path)
     number = sum(parameter.numel() for parameter in parameters.values())
@@ -201,9 +202,10 @@ def convert(folder: str, out: str) -> None:
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("import-transformers", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument("folder", metavar="DIR", help="folder of the model")
     parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
+    add_overwrite(parser)
     return parser
 
 
@@ -212,4 +214,4 @@ def main(argv=None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     with parser.one_line_errors():
-        convert(args.folder, args.out)
+        convert(args.folder, args.out, args.overwrite)

@@ -14,10 +14,10 @@ import torch
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 from fb_fairseq.byte_codec import ITEM_TOKENS, SYMBOLS
-from fb_fairseq.checksums import write_checksums
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.checksums import own_folder
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder, check_output_folder
+from fb_fairseq.files import check_output_folder
 
 SPLITS = ("train", "valid", "test")
 
@@ -62,24 +62,26 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
     return tokens
 
 
-def binarise(splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True) -> None:
+def binarise(
+    splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
+) -> None:
     """Write ``dict.txt``, the splits and their checksums to a folder: all files, or none if there is an error.
 
     Args:
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
         destdir: folder, created if it does not exist.
         append_eos: whether to write ``</s>`` after each document.
+        overwrite: replace files that ``binarise`` has not written.
     """
     counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))
     dictionary = byte_dictionary(counts)
-    with atomic_folder(destdir) as temporary:
+    with own_folder("--destdir", destdir, overwrite) as temporary:
         for split, documents in splits.items():
             tokens = write_split(os.path.join(temporary, split), documents, dictionary, append_eos)
             print(f"{split}: {len(documents)} documents, {sum(map(len, documents))} bytes, {tokens} tokens")
         dictionary.save(os.path.join(temporary, "dict.txt"))
-        write_checksums(temporary, destdir)
 
 
 def read_files(option: str, paths: List[str]) -> List[bytes]:
@@ -138,6 +140,7 @@ def build_parser() -> CommandParser:
         "--no-eos", action="store_true", help="do not add </s>: the files are parts of one text, not documents"
     )
     parser.add_argument("--destdir", required=True, metavar="FOLDER", help="folder to write to")
+    add_overwrite(parser)
     return parser
 
 
@@ -162,4 +165,4 @@ def main(argv=None) -> None:
         parser.error("give either --trainpref (and --validpref, --testpref), or --text")
     with parser.one_line_errors():
         check_output_folder("--destdir", args.destdir)
-        binarise(read_splits(args), args.destdir, append_eos=not (args.no_eos or args.text))
+        binarise(read_splits(args), args.destdir, not (args.no_eos or args.text), args.overwrite)

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Iterator
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_own_folder
 from fb_fairseq.recipes.shell import Shell
 
+MARK = ".recipe"  # in the output folder
 # Set by the scripts in examples/: the clone, and the folder in which they were called, where relative paths start.
 ROOT_VARIABLE, CALLER_VARIABLE = "FB_FAIRSEQ_ROOT", "FB_FAIRSEQ_CALLER"
 
@@ -22,13 +24,15 @@ def new_shell(printing: bool) -> Shell:
 def output(shell: Shell, name: str, out: str) -> Iterator[None]:
     """Create the output folder, or print how to do so. It is removed at the end if nothing was written.
 
+    It is a recipe's own, because recipes replace and remove files in it: a hidden file marks it.
+
     Args:
         shell: of the recipe.
         name: of the recipe.
         out: the folder.
 
     Raises:
-        UserError: the folder cannot be created or written to.
+        UserError: the folder cannot be written to, or has other files.
     """
     if shell.printing:
         if not shell.introduced:
@@ -37,19 +41,18 @@ def output(shell: Shell, name: str, out: str) -> Iterator[None]:
         shell.run("mkdir", "-p", out)
         yield
         return
-    was_there = os.path.isdir(out)
-    try:
-        os.makedirs(out, exist_ok=True)
-        writable = os.access(out, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise UserError(f"--out {out}: cannot create this folder or write to it; choose another")
+    was_there, mark = os.path.isdir(out), os.path.join(out, MARK)
+    check_own_folder("--out", out, MARK)
+    os.makedirs(out, exist_ok=True)
+    with open(mark, "a"):
+        pass
     try:
         yield
     finally:
-        if not was_there and not os.listdir(out):
-            os.rmdir(out)
+        if os.listdir(out) == [MARK]:
+            os.remove(mark)
+            if not was_there:
+                os.rmdir(out)
 
 
 def print_header(shell: Shell, name: str) -> None:

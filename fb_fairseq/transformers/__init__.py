@@ -21,7 +21,12 @@
     installation.py                              a torchaudio that cannot be imported
 """
 
-from fb_fairseq.transformers import installation  # noqa: F401  before anything of transformers
+from fb_fairseq.errors import missing_package
+
+try:
+    from fb_fairseq.transformers import installation  # noqa: F401  before anything of transformers
+except ImportError as error:
+    raise ImportError(missing_package(error) or str(error), name=error.name) from None
 
 # isort: split
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM

@@ -274,7 +274,10 @@ OWN = [
     (["plot", "--attention", "{text}", "--data", "{data}", "--out", "{new}.png"], "text: not a checkpoint"),
     (["plot", "--persistent-use", "{model}", "--data", "{data}", "--out", "{new}.png"], "has no persistent vectors"),
     (["plot", "--position-accuracy", "{model}", "--data", "{data}", "--out", "{new}.png"], "not trained with --labels"),
-    (["plot", "--attention-map", "{model}", "--text", "a", "--layer", "3", "--out", "{new}.png"], "has layers 1 to 2"),
+    (
+        ["plot", "--attention-map", "{model}", "--prompt", "a", "--layer", "3", "--out", "{new}.png"],
+        "has layers 1 to 2",
+    ),
     (
         ["plot", "--context-perplexity", "{model}", "--data", "{data}", "--context", "512", "--out", "{new}.png"],
         "--context 512: the split has only 400 tokens; give 128 or less",

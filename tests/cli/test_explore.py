@@ -123,7 +123,7 @@ def test_in_a_browser(language_models, byte_data, tmp_path):
         pytest.skip(f"not installed: {', '.join(missing_programs())} (Debian: apt install chromium-driver)")
     checkpoint = language_models["feedback_transformer_lm"]
     reading = read(checkpoint, TEXT, byte_data)
-    with serving(tmp_path, checkpoint, "--data", byte_data, "--text", "dot") as address, Browser() as browser:
+    with serving(tmp_path, checkpoint, "--data", byte_data, "--prompt", "dot") as address, Browser() as browser:
         host, port = re.fullmatch(r"http://([\d.]+):(\d+)/", address).groups()
         assert host == "127.0.0.1"
         with pytest.raises(OSError):

@@ -77,7 +77,11 @@ def test_where_pip_has_installed_the_package_without_matplotlib(tmp_path, recipe
     "arguments,environment,message",
     [
         (["--text", "/"], {}, "error: --text /: no such file"),
-        (["--text", "/etc/passwd", "--out", "/etc/passwd/out"], {}, "error: --out /etc/passwd/out: cannot create"),
+        (
+            ["--text", "/etc/passwd", "--out", "/etc/passwd/out"],
+            {},
+            "error: --out /etc/passwd/out: /etc/passwd is a file",
+        ),
         ([], {"FB_FAIRSEQ_VENV": "{}/a:b"}, 'a:b: PATH is split at ":"'),
         ([], {"FB_FAIRSEQ_VENV": "{}/$(exit)"}, "$(exit): set FB_FAIRSEQ_VENV to a folder without"),
         (["--epochs", "3"], {}, "error: --epochs"),

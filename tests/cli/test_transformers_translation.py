@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
+from fb_fairseq.checksums import own_folder  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.commands.export.source import Source  # noqa: E402
 from fb_fairseq.commands.export.translation import build as build_exported  # noqa: E402
@@ -174,7 +175,8 @@ def test_shared_dictionary(tmp_path, data):
     """One tokenizer serves both languages."""
     joined = preprocess(tmp_path / "joined", joined_dictionary=True)
     train(joined, tmp_path, max_update=2, share_all_embeddings=True, disable_validation=True, decoder_embed_dim=32)
-    (tmp_path / "model/target").mkdir(parents=True)  # as an earlier export has left it
+    with own_folder("--to", str(tmp_path / "model")) as earlier:  # as an earlier export has left it
+        shutil.copytree(data, f"{earlier}/target")
     export([str(tmp_path / "checkpoint_last.pt"), "--to", str(tmp_path / "model"), "--dict", str(joined)])
     assert not (tmp_path / "model/target").exists()
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")

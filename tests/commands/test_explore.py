@@ -159,6 +159,11 @@ def test_bytes_as_text():
     assert vocabulary.of_bytes and vocabulary.unit == "byte" and len(tokens) == 2 + 2 + 4
     assert vocabulary.decode(tokens) == "é\n </s>" and vocabulary.decode(tokens[:1]) == "\ufffd"
     assert list(map(vocabulary.label, tokens[:5])) == [r"\xC3", r"\xA9", "\u21b5", "\u2423", "<"]
+    assert vocabulary.labels(tokens[:5]) == ["é", "·", "\u21b5", "\u2423", "<"]
+    assert vocabulary.labels(tokens[1:3]) == [r"\xA9", "\u21b5"]
+    assert vocabulary.labels([EOS, *vocabulary.encode("да中🙂")]) == ["</s>", *"д·а·中··🙂···"]
+    assert vocabulary.next_label(tokens[:1], tokens[1]) == "é"
+    assert vocabulary.next_label(tokens[1:2], tokens[0]) == r"\xC3"
     assert [vocabulary.ends_line(token) for token in tokens[:4]] == [False, False, True, False]
 
 

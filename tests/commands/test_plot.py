@@ -30,6 +30,25 @@ def test_json_log(tmp_path, log):
     assert read_log(str(path), "accuracy") == {}
 
 
+SIMPLE = """2026-11-28 01:00:00 | INFO | train_inner | epoch 001:     10 / 99 loss=7.5, bpb=7.25, num_updates=10, wall=1
+2026-11-28 01:00:01 | INFO | train_inner | epoch 001:     20 / 99 loss=5.5, bpb=5.25, num_updates=20, wall=2
+2026-11-28 01:00:02 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 6 | bpb 5.75 | num_updates 20
+2026-11-28 01:00:03 | INFO | fairseq_cli.train | end of epoch 1 (average epoch stats below)
+2026-11-28 01:00:03 | INFO | train | epoch 001 | loss 6.5 | bpb 6.25 | num_updates 20 | wall 3
+"""
+
+
+@pytest.mark.parametrize("log", [SIMPLE, "".join(line.split(" | ", 3)[-1] + "\n" for line in SIMPLE.splitlines())])
+def test_simple_log(tmp_path, log):
+    """As on the terminal, and as in the file of ``--log-file``. The metric of bytes is drawn by default."""
+    path = tmp_path / "train.log"
+    path.write_text(log)
+    inner, valid, train = [(10, 7.25), (20, 5.25)], [(20, 5.75)], [(20, 6.25)]
+    assert read_log(str(path), "bpb") == {"train_inner": inner, "valid": valid, "train": train}
+    main(["--curves", str(path), "--out", str(tmp_path / "x.svg")])
+    assert "bits per byte" in (tmp_path / "x.svg").read_text()
+
+
 @pytest.mark.parametrize(
     "damaged",
     ['{"loss": "x", "num_updates": "30"}', '{"loss": [], "num_updates": "30"}', '{"loss": "3", "num_updates": "nan"}']
@@ -188,6 +207,7 @@ def test_mean_and_range():
     [
         (["--curves", "nowhere"], "nowhere: no such file"),
         (["--curves", "{}/train.log", "--metric", "ppl"], "train.log: ppl is not logged"),
+        (["--curves", "{}/empty.log"], "empty.log: has no line of a training; give what fairseq-train printed"),
         (["--layer-weights", "{}/plain.pt"], "plain.pt: its memory has no learned weights"),
         ([], "give --curves, --layer-weights, .* or --position-accuracy, or several"),
         (["--spans", "{}/plain.pt"], "plain.pt: its spans are fixed"),
@@ -195,9 +215,12 @@ def test_mean_and_range():
             ["--persistent-shares", "{}/plain.pt"],
             "--persistent-shares: give the folder of binarised text.*with --data$",
         ),
-        (["--attention", "{}/plain.pt"], "--attention: give the folder of.*with --data, or a text with --text"),
-        (["--attention-map", "{}/plain.pt", "--data", "{}"], "--attention-map: give a short text with --text"),
-        (["--spans", "{}/plain.pt", "--text", "a"], "--text: has no effect without --attention or --attention-map"),
+        (
+            ["--attention", "{}/plain.pt"],
+            "--attention: give the folder of.*with --data, or a text with --text or --prompt",
+        ),
+        (["--attention-map", "{}/plain.pt", "--data", "{}"], "--attention-map: give a short text with --prompt"),
+        (["--spans", "{}/plain.pt", "--prompt", "a"], "--prompt: has no effect without --attention or --attention-map"),
         (["--spans", "{}/plain.pt", "--layer", "1"], "--layer: has no effect without --attention-map"),
         (["--spans", "{}/plain.pt", "--context", "8"], "--context: has no effect without --context-perplexity"),
         (["--spans", "{}/plain.pt", "--tokens", "0"], "--tokens 0: must be 1 or more"),
@@ -208,6 +231,7 @@ def test_mean_and_range():
 )
 def test_bad_input(tmp_path, capsys, arguments, message):
     (tmp_path / "train.log").write_text(LOG)
+    (tmp_path / "empty.log").write_text("nothing\n")
     torch.save({"model": {}, "cfg": {"model": {}}}, tmp_path / "plain.pt")
     with pytest.raises(SystemExit):
         main([a.format(tmp_path) for a in arguments] + ["--out", str(tmp_path / "x.png")])

@@ -128,7 +128,7 @@ def test_attention_map(model):
     torch.testing.assert_close(mean, both.mean(0), equal_nan=True)
     with pytest.raises(UserError, match="--layer 3: --option a.pt has layers 1 to 2; give one of these"):
         attention.attention_map(loaded, tokens, 3)
-    with pytest.raises(UserError, match="--text: its 101 tokens are too many for a map; give 100 or fewer"):
+    with pytest.raises(UserError, match="--attention-map: 101 tokens are too many for a map; give 100 or fewer"):
         attention.attention_map(loaded, [4] * 102, None)
 
 
@@ -219,22 +219,26 @@ def test_other_models_are_refused():
     assert len(context.losses_by_context(lstm(), text(40), 16, 4).nats) == 3, "context helps an LSTM too"
 
 
-def test_tokens_of_a_text():
+def test_tokens_of_a_text(tmp_path):
     bytes_task = argparse.Namespace(source_dictionary=byte_dictionary(), args=None)
     loaded = models.LoadedModel("--attention a.pt", None, bytes_task, None)
-    tokens = models.encode_text("a $\\n\\xff</s>"[:10], loaded)
+    read = lambda text: models.text_of(argparse.Namespace(prompt=text, text=None), loaded)
+    tokens = read("a $\\n\\xff</s>"[:10])
     assert tokens[0] == bytes_task.source_dictionary.eos()
     labels = models.token_labels(tokens, bytes_task.source_dictionary)
     assert labels == ["</s>", "a", "\u2423", r"\$", r"\n", r"\xFF", "<"]
-    for wrong, message in (("", "--text: is empty"), (r"\q", r"--text: unknown escape \\q")):
+    for wrong, message in (("", "--prompt: is empty"), (r"\q", r"--prompt: unknown escape \\q")):
         with pytest.raises(UserError, match=message):
-            models.encode_text(wrong, loaded)
+            read(wrong)
+    (tmp_path / "text").write_bytes(b"a\\\r\n\xff")
+    tokens = models.text_of(argparse.Namespace(prompt=None, text=str(tmp_path / "text")), loaded)
+    assert tokens[1:] == [4 + byte for byte in b"a\\\r\n\xff"], "without translation of its line ends or escapes"
     words = Dictionary()
     words.add_symbol("cat")
     loaded = loaded._replace(task=argparse.Namespace(source_dictionary=words, args=None))
-    assert models.token_labels(models.encode_text(" cat ", loaded), words) == ["</s>", "cat"]
-    with pytest.raises(UserError, match="--text: 'dog' is not in dict.txt; tokenise the text like"):
-        models.encode_text("dog", loaded)
+    assert models.token_labels(read(" cat "), words) == ["</s>", "cat"]
+    with pytest.raises(UserError, match="--prompt: 'dog' is not in dict.txt; tokenise the text like"):
+        read("dog")
 
 
 def cells(axes):

@@ -135,8 +135,20 @@ def test_options(tmp_path, capsys, monkeypatch, words, message):
 @pytest.mark.parametrize("out", ["text/out", "text/a\nb"])
 def test_output_folder(data, capsys, out):
     line = refused(capsys, "enwik8", "--small", data / "text", "--out", data / out)
-    assert re.search("--out .*: cannot create this folder or write to it; choose another", line)
+    assert re.search("--out .*: .*text is a file; give the name of a folder", line)
     assert (data / "text").is_file()
+
+
+def test_a_folder_with_other_files(data, tmp_path, capsys, monkeypatch):
+    """They are neither replaced nor removed."""
+    folder = tmp_path / "project"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/mine").write_text("mine")
+    monkeypatch.chdir(folder)
+    for name in (["quickstart", "--text", data / "text"], ["enwik8", "--small", data / "text"], ["maze"]):
+        line = refused(capsys, *name, "--out", ".")
+        assert line == f"error: --out {folder}: has files that this command has not written; give an empty folder"
+    assert [path.name for path in folder.rglob("*")] == ["data", "mine"]
 
 
 @pytest.mark.parametrize(

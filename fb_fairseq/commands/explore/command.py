@@ -28,7 +28,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder with the model's dict.txt (default: the folder of its training data)"
     )
-    parser.add_argument("--text", help="text to begin with (default: an example)")
+    parser.add_argument("--prompt", metavar="TEXT", help="text to begin with (default: an example)")
     parser.add_argument(
         "--max-steps",
         type=int,
@@ -88,7 +88,7 @@ def main(argv=None) -> None:
         from fb_fairseq.commands.generate import no_log
 
         with no_log():
-            page = build_page(load(args.model, args.data, args.cpu), args.max_steps, args.text)
+            page = build_page(load(args.model, args.data, args.cpu), args.max_steps, args.prompt)
             serve(page, args.host, port)
         if args.host not in OWN:
             print(f"--host {args.host}: whoever reaches this machine can use the model", flush=True)

@@ -39,7 +39,7 @@ def surprise(reading: Reading, step: int) -> str:
     """The text, each token on a background that says how much it has surprised the model."""
     words, vocabulary = not reading.model.vocabulary.of_bytes, reading.model.vocabulary
     most = math.log2(len(vocabulary))
-    parts = []
+    parts, labels = [], vocabulary.labels(reading.tokens)
     for t, (token, bits) in enumerate(zip(reading.tokens, reading.bits)):
         label = vocabulary.label(token) if t else "</s>"
         told = f"step {t} reads {label}: surprise {bits:.2f} bits ({percent(2**-bits)})" if t else "step 0: the start"
@@ -47,7 +47,7 @@ def surprise(reading: Reading, step: int) -> str:
         share = min(1.0, bits / most)
         parts.append(
             f'<span class="{classes}" data-step="{t}" style="--share:{share:.3f}" title="{escape(told)}">'
-            f"{escape(shown_in_text(label))}</span>"
+            f"{escape(shown_in_text(labels[t] if t else label))}</span>"
         )
         if t and vocabulary.ends_line(token):
             parts.append("<br>")
@@ -87,7 +87,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
     rows = []
     for token, probability, drawn in reading.candidates(step, CANDIDATES, temperature, topk):
         tip = f"model: {percent(probability)}; drawn in generating: {percent(drawn)}"
-        label = "</s>" if token == EOS else vocabulary.label(token)
+        label = "</s>" if token == EOS else vocabulary.next_label(reading.tokens[: step + 1], token)
         rows.append(bar(label, probability, drawn, token == follows, tip))
     explanation = (
         f"What the model expects after step {step}; entropy <b>{reading.entropy(step):.2f} bits</b>. "
@@ -196,8 +196,8 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
         memory: which layer's memory is shown, where each has its own; from 1 on.
     """
     vocabulary, columns, rows = reading.model.vocabulary, columns_of(reading, step), rows_of(reading, step, each_head)
-    label_of = lambda t: vocabulary.label(reading.tokens[t]) if t else "</s>"
-    labels = [label_of(t) for t in columns.steps]
+    written = ["</s>", *vocabulary.labels(reading.tokens[1:])]
+    labels = [written[t] for t in columns.steps]
     extra_width = 64 * len(columns.extra)
     room = WIDTH - GUTTER - extra_width - 2 * GAP
     most = max(len(labels), min(FEW_COLUMNS, max(reading.model.stack.reaches())))
@@ -215,10 +215,10 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
         for x, w, share, name in zip(lefts, widths, row.shares, told):
             parts.append(cell(x, y, w, ROW - 1, share, f"{row.name}: {percent(share)} on {name}"))
         y += ROW
-    longest = max(map(len, [*labels, label_of(step)]), default=1)
+    longest = max(map(len, [*labels, written[step]]), default=1)
     upright = longest * CHARACTER <= width + 2
     height = 18 if upright else 10 + min(12, longest) * 6.6
-    for x, w, name in zip([*lefts, new], [*widths, width - 1], [*names, label_of(step)]):
+    for x, w, name in zip([*lefts, new], [*widths, width - 1], [*names, written[step]]):
         parts.append(column_name(x + w / 2, y, name, upright or name in columns.extra, height))
     y += height + 4
     vectors_CD = [vector[:NUMBERS] for vector in reading.memory(step)[memory - 1][columns.hidden :].tolist()]

@@ -9,7 +9,8 @@ from fb_fairseq.errors import UserError
 BOS, PAD, EOS, UNK = range(4)  # in every dictionary
 NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
-LINE_BREAK = "\u21b5"
+LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
+SIZES = (2, 3, 4)  # of characters with several bytes
 
 
 class Vocabulary:
@@ -56,6 +57,29 @@ class Vocabulary:
         if not self.of_bytes:
             return LINE_BREAK if token == EOS else symbol
         return LINE_BREAK if symbol == byte_codec.SYMBOLS[ord("\n")] else byte_codec.label(symbol)
+
+    def character(self, tokens: Sequence[int]) -> str:
+        """The printable character that several bytes form; empty if they do not."""
+        data = byte_codec.decode(self.symbols[token] for token in tokens) if self.of_bytes else b""
+        text = data.decode("utf-8", "ignore")
+        is_one = len(text) == 1 and text.isprintable() and text.encode() == data and len(data) == len(tokens) > 1
+        return text if is_one else ""
+
+    def labels(self, tokens: Sequence[int]) -> List[str]:
+        """How the tokens of a text are written in a picture: a character of several bytes stands at the first one."""
+        labels = list(map(self.label, tokens))
+        for i in range(len(tokens)):
+            for size in SIZES:
+                character = self.character(tokens[i : i + size])
+                if character:
+                    labels[i : i + size] = [character] + [CONTINUES] * (len(labels[i : i + size]) - 1)
+                    break
+        return labels
+
+    def next_label(self, text: Sequence[int], token: int) -> str:
+        """How a token that may follow a text is written: the character that it would complete."""
+        ends = (self.character([*text[len(text) - size + 1 :], token]) for size in SIZES if len(text) >= size - 1)
+        return next(filter(None, ends), "") or self.label(token)
 
     def ends_line(self, token: int) -> bool:
         """Whether a new line begins after a token."""

@@ -9,17 +9,17 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 """
 
 import os
-import shutil
 from typing import Any, Dict, List, Optional
 
 from fb_fairseq.checkpoint_contents import using
-from fb_fairseq.checksums import add_to_weights, weights_in
-from fb_fairseq.command_line import CommandParser
-from fb_fairseq.commands.average_checkpoints import AVERAGED
+from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
+from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
 from fb_fairseq.commands.export.source import Languages
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_folder, check_output_folder, open_text
+from fb_fairseq.files import check_output_folder, check_own_folder, open_text
+from fb_fairseq.tensor_files import WRITER
 
 
 def export(
@@ -30,6 +30,7 @@ def export(
     known: Dict[str, Any],
     languages: Languages = (None, None),
     with_code: bool = False,
+    overwrite: bool = False,
     log: Optional[str] = None,
 ) -> List[str]:
     """Write the model to a folder.
@@ -39,13 +40,14 @@ def export(
         dictionaries, codes, languages: see ``fb_fairseq.commands.export.source.Source``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
+        overwrite: replace files that no export has written, or that were changed since.
         log: log of the training, for the card's figures.
 
     Returns:
         The names of its files, without those of the code.
 
     Raises:
-        UserError: the checkpoint cannot be exported; nothing is written then.
+        UserError: the checkpoint cannot be exported, or the folder has other files; nothing is written then.
     """
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
@@ -54,10 +56,13 @@ def export(
     from fb_fairseq.commands.export.code import add_code
     from fb_fairseq.commands.export.source import read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
-    from fb_fairseq.transformers.card import TARGET_FOLDER, figures_of_checkpoint, model_card
+    from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
     from fb_fairseq.transformers.tokenizers import save_tokenizer
 
-    check_output_folder("--to", folder)
+    if overwrite:
+        check_output_folder("--to", folder)
+    else:
+        check_own_folder("--to", folder, FILE, more=", or --overwrite")
     with using(path):
         source = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
@@ -68,7 +73,7 @@ def export(
         figures = read_log(log, path, source.saved) if log else figures_of_checkpoint(source.saved)
         card = {"name": name, "with_code": with_code, **figures, **known}
         model, tokenizers, facts = builders[source.architecture](source, card)
-    with atomic_folder(folder) as temporary:
+    with own_folder("--to", folder, overwrite, clean=True) as temporary:
         if with_code:
             add_code(model, temporary)
         save_model(model, temporary)
@@ -77,8 +82,6 @@ def export(
         with open(os.path.join(temporary, "README.md"), "w", encoding="utf-8") as file:
             file.write(model_card(facts))
         names = sorted(name for name in os.listdir(temporary) if not name.endswith(".py"))
-    if TARGET_FOLDER not in tokenizers:  # that of an earlier export
-        shutil.rmtree(os.path.join(folder, TARGET_FOLDER), ignore_errors=True)
     return names
 
 
@@ -101,7 +104,7 @@ def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
     """
     from fb_fairseq.transformers.card import figures_of_checkpoint, figures_of_log
 
-    if AVERAGED in (checkpoint.get("extra_state") or {}):
+    if checkpoint.get(WRITER) == AVERAGE:
         raise UserError(f"--log {log}: {path} is an average, which no log of a training has figures of; leave it out")
     updates = figures_of_checkpoint(checkpoint).get("updates", 0)
     with open_text(log) as file:
@@ -148,6 +151,7 @@ def build_parser() -> CommandParser:
         action="store_true",
         help="add the code that the model needs, for trust_remote_code=True where fb_fairseq is not installed",
     )
+    add_overwrite(parser)
     return parser
 
 
@@ -158,5 +162,6 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         known = {"data": args.data, "license": args.license, "language": args.language}
         languages = args.source_lang, args.target_lang
-        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, known, languages, args.with_code, args.log)
+        options = known, languages, args.with_code, args.overwrite, args.log
+        names = export(args.checkpoint, args.to, args.dict, args.bpe_codes, *options)
     print(f"{args.to}: {', '.join(names)}{', and the code' if args.with_code else ''}")

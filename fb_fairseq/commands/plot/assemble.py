@@ -1,18 +1,19 @@
 """Do what the options of ``python -m fb_fairseq plot`` ask for: read logs and checkpoints, run models, make panels."""
 
+import os
 from functools import partial
 from typing import Dict, Iterator, List
 
 from fb_fairseq.commands.plot import attention, heat_maps, panels
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.context import longest_context, losses_by_context
-from fb_fairseq.commands.plot.logs import Curve, NamedCurves, continued, read_layer_weights, read_log
+from fb_fairseq.commands.plot.logs import UPDATES, Curve, NamedCurves, continued, read_layer_weights, read_log
 from fb_fairseq.commands.plot.models import (
     LoadedModel,
     check_split,
-    encode_text,
     load_corpus,
     load_model,
+    text_of,
     token_labels,
 )
 from fb_fairseq.commands.plot.positions import accuracy_by_position
@@ -34,16 +35,23 @@ def make_panels(args) -> List[Panel]:
 def measured_on_data(args) -> List[str]:
     """The options among those given whose measures need ``--data``."""
     names = ["persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"]
-    if args.text is None:
+    if not has_text(args):
         names.insert(0, "attention")
     return [flag(name) for name in names if getattr(args, name)]
+
+
+def has_text(args) -> bool:
+    """Whether a text is given, as a file or literally."""
+    return args.text is not None or args.prompt is not None
 
 
 def panels_of_files(args) -> Iterator[Panel]:
     """The panels for which it is enough to read logs and checkpoints."""
     if args.curves:
-        runs = continued([NamedCurves(name, read_curves(path, args.metric, args.x)) for name, path in args.curves])
-        yield Panel(partial(panels.draw_curves, runs=runs, metric=args.metric, x=args.x))
+        in_bytes = all(read_log(path, "bpb") for _, path in args.curves)
+        metric = args.metric or ("bpb" if in_bytes else "loss")
+        runs = continued([NamedCurves(name, read_curves(path, metric, args.x)) for name, path in args.curves])
+        yield Panel(partial(panels.draw_curves, runs=runs, metric=metric, x=args.x))
     if args.layer_weights:
         weights = [panels.NamedWeights(name, layer_weights(path)) for name, path in args.layer_weights]
         yield Panel(partial(panels.draw_layer_weights, models=weights))
@@ -62,6 +70,10 @@ def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
         UserError: the metric is not logged, or not its time.
     """
     curves = read_log(path, metric, x)
+    if not curves and os.path.isfile(path) and not read_log(path, UPDATES):
+        raise UserError(
+            f"--curves {path}: has no line of a training; give what fairseq-train printed (not the bar of tqdm)"
+        )
     if not curves:
         raise UserError(f"--curves {path}: {metric} is not logged there; name another metric with --metric")
     return curves
@@ -94,12 +106,12 @@ def panels_of_models(args) -> Iterator[Panel]:
 
     for name, path in args.attention:
         loaded = load("--attention", path)
-        streams = cut_data(loaded) if args.text is None else one_stream(encode_text(args.text, loaded))
+        streams = one_stream(text_of(args, loaded)) if has_text(args) else cut_data(loaded)
         found = heat_maps.NamedAttention(name, attention.mean_attention(loaded, *streams))
         yield Panel(partial(heat_maps.draw_attention, model=found), wide=True)
     for name, path in args.attention_map:
         loaded = load("--attention-map", path)
-        tokens = encode_text(args.text, loaded)
+        tokens = text_of(args, loaded)
         found_map = attention.attention_map(loaded, tokens, args.layer)
         named_map = heat_maps.NamedMap(name, found_map, token_labels(tokens, loaded.dictionary))
         side = heat_maps.map_inches(len(tokens))

@@ -139,7 +139,7 @@ def attention_map(loaded: LoadedModel, tokens: List[int], layer: Optional[int]) 
     if layer is not None and not 1 <= layer <= layers:
         raise UserError(f"--layer {layer}: {loaded.source} has layers 1 to {layers}; give one of these")
     if T - 1 > MAP_TOKENS:
-        raise UserError(f"--text: its {T - 1} tokens are too many for a map; give {MAP_TOKENS} or fewer")
+        raise UserError(f"--attention-map: {T - 1} tokens are too many for a map; give {MAP_TOKENS} or fewer")
     with torch.no_grad():
         x_TBD = loaded.model.decoder.embed(torch.tensor([tokens], device=loaded.device), 0).transpose(0, 1)
         weights_LBHTS, _ = loaded.stack.memory_attention(x_TBD)

@@ -5,16 +5,16 @@
     python -m fb_fairseq plot --layer-weights checkpoint_best.pt --spans checkpoint_best.pt --out learned.png
     python -m fb_fairseq plot --layer-weights-over-training train.log --out weights.png
     python -m fb_fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
-    python -m fb_fairseq plot --attention-map checkpoint_best.pt --text "to be or not to be" --out map.png
+    python -m fb_fairseq plot --attention-map checkpoint_best.pt --prompt "to be or not to be" --out map.png
     python -m fb_fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
     python -m fb_fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
     python -m fb_fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
 
-Learning curves are read from fairseq's logs (--log-format json --log-file FILE, or --tensorboard-logdir DIR); the y
-axis of losses ends at their highest value after the first tenth. Layer weights and adaptive spans are read from
-checkpoints. For the other panels, language models are run on a text. A name for the legend may precede a path:
-Feedback=runs/a/checkpoint_best.pt. Each model has its own colour, which is found by its name. With several of these
-options, two panels stand side by side.
+Learning curves are read from what fairseq-train printed or wrote to --log-file (--log-format simple or json), or from
+--tensorboard-logdir; the y axis of losses ends at their highest value after the first tenth. Layer weights and adaptive
+spans are read from checkpoints. For the other panels, language models are run on a text. A name for the legend may
+precede a path: Feedback=runs/a/checkpoint_best.pt. Each model has its own colour, which is found by its name. With
+several of these options, two panels stand side by side.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import itertools
 import os
 from typing import Tuple
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.generate import no_log
-from fb_fairseq.commands.plot.assemble import make_panels, measured_on_data
+from fb_fairseq.commands.plot.assemble import has_text, make_panels, measured_on_data
 from fb_fairseq.commands.plot.context import LONGEST
 from fb_fairseq.commands.plot.logs import X_AXES
 from fb_fairseq.drawing import check_figure, draw_figure, plain
@@ -66,7 +66,7 @@ def build_parser() -> CommandParser:
         "continues the first one (fine-tuning)",
     )
     logs.add_argument(
-        "--metric", default="loss", help="metric of --curves: loss, bpb, ppl, accuracy, … (default: %(default)s)"
+        "--metric", help="metric of --curves: loss, ppl, accuracy, … (default: bpb of logs of byte models, else loss)"
     )
     logs.add_argument("--x", choices=X_AXES, default=X_AXES[0], help="x axis of --curves (default: %(default)s)")
     add_paths(
@@ -82,9 +82,9 @@ def build_parser() -> CommandParser:
     for option, text in (
         (
             "--attention",
-            "draw the share of attention by layer and distance, mean of all heads, on --data or --text; one panel each",
+            "draw the share of attention by layer and distance, mean of all heads, on --data or a text; one panel each",
         ),
-        ("--attention-map", "draw the attention between the tokens of a short --text; one panel each"),
+        ("--attention-map", "draw the attention between the tokens of a short text; one panel each"),
         ("--persistent-shares", "draw the share of attention on persistent vectors by layer and head; one panel each"),
         ("--persistent-use", "draw how few persistent vectors take how much of that attention; one panel each"),
         (
@@ -105,10 +105,13 @@ def build_parser() -> CommandParser:
         help="how many tokens of --data to measure on, from the beginning (default: %(default)s); --context-perplexity "
         "reads each of them about 20 times",
     )
-    models.add_argument(
-        "--text",
-        help="text for --attention and --attention-map; bytes with escapes as in prompts (\\n, \\t, \\\\, \\xHH), or "
-        "words of the dictionary, separated by spaces",
+    text = models.add_mutually_exclusive_group()
+    text.add_argument("--text", metavar="FILE", help="text for --attention and --attention-map")
+    text.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="such a text itself: bytes with escapes (\\n, \\t, \\\\, \\xHH), or words of the dictionary, separated by "
+        "spaces",
     )
     models.add_argument(
         "--layer", type=int, metavar="N", help="layer of --attention-map (default: the mean of all layers)"
@@ -124,6 +127,7 @@ def build_parser() -> CommandParser:
     figure = parser.add_argument_group("figure")
     figure.add_argument("--title", default="", help="title of the figure")
     figure.add_argument("--out", required=True, metavar="PNG", help="image file to write")
+    add_overwrite(figure)
     return parser
 
 
@@ -144,12 +148,13 @@ def check(parser: CommandParser, args) -> None:
         parser.error(f"--tokens {args.tokens}: must be 1 or more")
     if args.data is None and measured_on_data(args):
         option = measured_on_data(args)[0]
-        text = ", or a text with --text" if option == "--attention" else ""
+        text = ", or a text with --text or --prompt" if option == "--attention" else ""
         parser.error(f"{option}: give the folder of binarised text to measure on with --data{text}")
-    if args.attention_map and args.text is None:
-        parser.error("--attention-map: give a short text with --text")
+    if args.attention_map and not has_text(args):
+        parser.error("--attention-map: give a short text with --prompt, or a file with --text")
     for name, users in (
         ("text", ("attention", "attention_map")),
+        ("prompt", ("attention", "attention_map")),
         ("layer", ("attention_map",)),
         ("context", ("context_perplexity",)),
     ):
@@ -164,7 +169,7 @@ def main(argv=None) -> None:
     check(parser, args)
     name_all(args)
     with parser.one_line_errors(), no_log():
-        check_figure("--out", args.out)
+        check_figure("--out", args.out, args.overwrite)
         drawn = make_panels(args)
         draw_figure(args.out, drawn, args.title)
     for line in itertools.chain.from_iterable(panel.values for panel in drawn):

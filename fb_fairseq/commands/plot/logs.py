@@ -1,15 +1,18 @@
-"""Read learning curves from fairseq's logs: JSON (``--log-format json``) or TensorBoard (``--tensorboard-logdir``)."""
+"""Read learning curves from fairseq's logs: what it prints (``--log-format simple`` or ``json``), or TensorBoard's."""
 
 import json
 import math
 import os
+import re
 from typing import Dict, List, NamedTuple, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
 Curve = List[Tuple[float, float]]  # (update or hours of training, value)
-UPDATES = "num_updates"  # key of the x axis in fairseq's JSON logs
+UPDATES = "num_updates"  # key of the x axis in fairseq's logs
+# A line of --log-format simple: within an epoch; or at its end or of a validation, whose split is named.
+SIMPLE = re.compile(r"epoch \d+(?::\s+\d+ / \d+ (?P<inner>.*)| \| (?:\w+ on '(?P<split>.*?)' subset \| )?(?P<end>.*))")
 X_AXES = ("updates", "hours")
 
 
@@ -29,7 +32,7 @@ def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
     """The curves of one metric, by tag (``train_inner``, ``train``, ``valid``, …); empty if it is not logged.
 
     Args:
-        path: a JSON log, or a folder of TensorBoard logs.
+        path: what fairseq printed, or a folder of TensorBoard logs.
         metric: its name without the tag, for example ``loss``.
         x: one of ``X_AXES``.
 
@@ -37,9 +40,11 @@ def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
         UserError: hours of training are asked of TensorBoard's logs, which do not have them.
     """
     if not os.path.isdir(path):
-        return read_json_log(path, metric, x)
+        return read_log_file(path, metric, x)
     if x == "hours":
-        raise UserError(f"--x hours: {path} does not have the time of training; give a log of --log-format json")
+        raise UserError(
+            f"--x hours: {path} does not have the time of training; give a log of --log-format simple or json"
+        )
     return read_tensorboard(path, metric)
 
 
@@ -72,8 +77,25 @@ class TrainingTime:
         return (self.before + wall) / 3600
 
 
-def read_json_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
-    """The curves in a JSON log: the file of ``--log-file``, or saved terminal output.
+def values_of(line: str) -> Dict[str, str]:
+    """The values in a line of a log, by their names in JSON.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if "{" in line:
+        return json.loads(line[line.index("{") :])
+    found = SIMPLE.search(line)
+    if found is None:
+        raise ValueError
+    if found["inner"]:
+        return dict(value.split("=") for value in found["inner"].split(", "))
+    prefix = found["split"] or "train"
+    return {f"{prefix}_{name}": value for name, value in (value.split() for value in found["end"].split(" | "))}
+
+
+def read_log_file(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
+    """The curves in the file of ``--log-file``, or in saved terminal output.
 
     At the end of an epoch and after a validation fairseq logs its values with the tag as a prefix (``valid_loss``,
     ``valid_num_updates``); within an epoch (``train_inner``) without a prefix. Damaged lines are left out.
@@ -83,7 +105,7 @@ def read_json_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve
     with open_text(path) as file:
         for line in file:
             try:
-                values = json.loads(line[line.index("{") :])
+                values = values_of(line)
                 hours = time.hours(values)
                 for prefix in (key[: -len(UPDATES)] for key in values if key.endswith(UPDATES)):
                     if prefix + metric in values:

@@ -9,6 +9,7 @@ from typing import Any, Iterable, List, NamedTuple, Optional
 from fb_fairseq import byte_codec
 from fb_fairseq.drawing import plain
 from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_regular, open_text
 
 CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
@@ -104,17 +105,25 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     return Corpus(dataset, eos, omit_eos)
 
 
-def encode_text(text: str, loaded: LoadedModel) -> List[int]:
-    """The tokens that a model reads of a text, ``</s>`` first.
+def text_of(args, loaded: LoadedModel) -> List[int]:
+    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first.
 
     Raises:
+        OSError: the file cannot be read.
         UserError: the text is empty, or a token is not in the dictionary.
     """
     from fb_fairseq.commands.generate import encode
 
-    tokens = encode(text, loaded.dictionary, "--text")
+    option, text = "--prompt", args.prompt
+    if text is None:
+        option = f"--text {args.text}"
+        check_regular(args.text, or_pipe=True)
+        as_bytes = byte_codec.is_byte_dictionary(loaded.dictionary)
+        with open(args.text, "rb") if as_bytes else open_text(args.text) as file:
+            text = byte_codec.escape(file.read()) if as_bytes else file.read()
+    tokens = encode(text, loaded.dictionary, option)
     if not tokens:
-        raise UserError("--text: is empty; give at least one token")
+        raise UserError(f"{option}: is empty; give at least one token")
     return [loaded.dictionary.eos(), *tokens]
 
 

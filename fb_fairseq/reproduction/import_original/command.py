@@ -11,15 +11,16 @@ and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fa
 import os
 
 from fb_fairseq.checkpoint_contents import check_parameters, using
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.imported import build_checkpoint, command_line, write_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.reproduction.import_original.embeddings import import_embeddings, vocabulary_size
 from fb_fairseq.reproduction.import_original.layers import import_layers
 from fb_fairseq.reproduction.import_original.source import PROGRAMS, Source
-from fb_fairseq.tensor_files import load_file, save_file
+from fb_fairseq.tensor_files import WRITER, load_file, save_file
 
+NAME = "import-original"
 POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
 
 
@@ -43,7 +44,7 @@ def read(path: str) -> Source:
     return source
 
 
-def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> None:
+def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
     """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
 
     Args:
@@ -52,6 +53,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
         out: fairseq checkpoint to write.
         ramp: number of steps over which adaptive spans fade out.
         as_bytes: whether symbols are bytes.
+        overwrite: whether ``out`` may be a file of another program.
 
     Raises:
         UserError: the checkpoint or vocabulary cannot be converted, or there is no folder for ``out``.
@@ -59,7 +61,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.reproduction.import_original.symbols import match_dictionary
 
-    check_output_file("--out", out)
+    check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
     source = read(path)
     with using(path, builds_model=True):
         imported = import_layers(source, ramp)
@@ -69,7 +71,7 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
         checkpoint = build_checkpoint(path, imported, dictionary, remedy=f"a complete checkpoint of {PROGRAMS}")
     dictionary_path = os.path.join(os.path.dirname(os.path.abspath(out)), "dict.txt")
     write_dictionary(dictionary, dictionary_path)
-    save_file(checkpoint, out)
+    save_file({WRITER: NAME, **checkpoint}, out)
     parameters = sum(tensor.numel() for tensor in imported.parameters.values())
     print(f"{out}: {parameters:,} parameters, --task streaming_lm {' '.join(command_line(imported.options))}")
     print(f"{dictionary_path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict")
@@ -79,12 +81,13 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool) -> 
 
 def build_parser() -> CommandParser:
     """The command's options."""
-    parser = CommandParser("import-original", description=__doc__)
+    parser = CommandParser(NAME, description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of the original program")
     parser.add_argument(
         "--dict", required=True, metavar="FILE", help="its vocabulary: one symbol per line, in the program's order"
     )
     parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
+    add_overwrite(parser)
     parser.add_argument(
         "--span-ramp",
         type=int,
@@ -110,4 +113,4 @@ def main(argv=None) -> None:
     if os.path.abspath(args.out) == os.path.abspath(args.checkpoint):
         parser.error(f"--out {args.out}: would overwrite the original checkpoint; give another path")
     with parser.one_line_errors():
-        convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes)
+        convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes, args.overwrite)

@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.reproduction.rl.envs import SIZE_OPTIONS
 from fb_fairseq.reproduction.rl.options import AGENTS, LONGEST, TrainingOptions, check_range
@@ -115,6 +115,7 @@ def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", help="also write the result, a line of JSON, to this file (default: no file)"
     )
+    add_overwrite(parser)
     add_device_option(parser)
 
 
@@ -133,6 +134,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--title", default="", help="title of the figure (default: none)")
     parser.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
+    add_overwrite(parser)
 
 
 def add_speed_options(parser: argparse.ArgumentParser) -> None:
@@ -284,9 +286,9 @@ def run_evaluate(args) -> None:
     check_range("episodes", args.episodes, 1)
     check_range("seed", args.seed, 0, LONGEST)
     if args.record:
-        check_recording_path(args.record)
+        check_recording_path(args.record, args.overwrite)
     if args.out:
-        check_output_file("--out", args.out)
+        check_output_file("--out", args.out, b'{"reward": ', overwrite=args.overwrite)
     agent, options = load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
@@ -316,7 +318,7 @@ def run_plot(args) -> None:
     from fb_fairseq.drawing import check_figure, draw_figure
     from fb_fairseq.reproduction.rl.plot import curves_figure, read_curves
 
-    check_figure("--out", args.out)
+    check_figure("--out", args.out, args.overwrite)
     curves = curves_figure(read_curves(args.runs, args.metric), args.metric)
     draw_figure(args.out, curves, args.title)
     print(f"Wrote {args.out}")

@@ -7,6 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from fb_fairseq.checkpoint_contents import using
+from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.reproduction.rl.agent import Agent, AgentMemory
@@ -126,7 +127,7 @@ def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bo
     return images
 
 
-def check_recording_path(path: str) -> None:
+def check_recording_path(path: str, overwrite: bool = False) -> None:
     """Check the file name of a recording.
 
     Raises:
@@ -134,7 +135,7 @@ def check_recording_path(path: str) -> None:
     """
     if not path.endswith((".gif", ".png")):
         raise UserError(f"--record {path}: give a file name that ends in .gif or .png")
-    check_output_file("--record", path)
+    check_output_file("--record", path, *PICTURES, overwrite=overwrite)
 
 
 def write_recording(images: List[np.ndarray], path: str) -> None:
@@ -145,7 +146,7 @@ def write_recording(images: List[np.ndarray], path: str) -> None:
     """
     from PIL import Image
 
-    check_recording_path(path)
+    check_recording_path(path, overwrite=True)
     if path.endswith(".png"):
         with atomic_write(path) as temporary:
             Image.fromarray(_contact_sheet(images)).save(temporary, "PNG")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fb_fairseq.checkpoint_contents import check_like, check_optimizer, using
-from fb_fairseq.files import lock_folder
+from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.reproduction.rl.checkpoint import CARRIED, CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.reproduction.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.reproduction.rl.options import AgentOptions, TrainingOptions
@@ -41,6 +41,7 @@ def train(
             options.
     """
     trainer = Trainer(options, agent, device)
+    check_own_folder("--out", out, LOCK)
     lock_folder("--out", out)
     checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
     if os.path.exists(checkpoint):

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 
 import torch
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file, check_output_folder
 from fb_fairseq.hardware import training_hardware
@@ -57,6 +57,7 @@ def build_parser() -> CommandParser:
     speed.add_argument("--models", metavar='"NAME …"', help="models to measure (default: all that run here)")
     speed.add_argument("--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)")
     speed.add_argument("--out", metavar="FILE", help="JSON file for the results")
+    add_overwrite(speed)
     _add_options(speed, "model")
     for command in (train, speed):
         command.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
@@ -178,7 +179,7 @@ def main(argv=None) -> None:
         quiet()
         if args.command == "speed":
             if args.out:
-                check_output_file("--out", args.out)
+                check_output_file("--out", args.out, b'{"hardware": ', overwrite=args.overwrite)
             if args.seconds <= 0:
                 raise UserError(f"--seconds {args.seconds}: give a number above 0")
             speed(args, options, device)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from fb_fairseq.checkpoint_contents import check_parameters, using
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import lock_folder
+from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.reproduction.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.reproduction.state_tracking.bodies import Tagger
 from fb_fairseq.reproduction.state_tracking.problems import NONE, PROBLEMS, Sequences
@@ -113,6 +113,7 @@ class Trainer:
         Raises:
             UserError: see ``lock_folder``; or the checkpoint is not one of a ``Trainer`` with these options.
         """
+        check_own_folder("--out", out, LOCK)
         lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
         if os.path.exists(path):

@@ -11,9 +11,10 @@ has too few different ones).
 import os
 from typing import Any, Dict, Iterator, Set, Tuple
 
-from fb_fairseq.command_line import CommandParser
+from fb_fairseq.checksums import own_folder
+from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.files import atomic_folder, check_output_folder
+from fb_fairseq.files import check_output_folder
 from fb_fairseq.reproduction.synthetic_tasks.seeded_random import SeededRandom
 from fb_fairseq.reproduction.synthetic_tasks.sequence import LabelledSequence
 from fb_fairseq.reproduction.synthetic_tasks.tasks import TASKS, Splits, Task
@@ -28,6 +29,7 @@ def build_parser() -> CommandParser:
     for task_name, task in TASKS.items():
         command = commands.add_parser(task_name, help=task.help, description=f"Data of the task: {task.help}.")
         command.add_argument("--out", required=True, metavar="DIR", help="folder to write the files to")
+        add_overwrite(command)
         command.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
         for split, number in task.sequences._asdict().items():
             text = f"number of sequences in {split}.input (default: %(default)s)"
@@ -129,5 +131,5 @@ def main(argv=None) -> None:
     with parser.one_line_errors():
         check_options(TASKS[options["task"]], options)
         check_output_folder("--out", options["out"])
-        with atomic_folder(options["out"]) as folder:
+        with own_folder("--out", options["out"], options["overwrite"]) as folder:
             write_splits(options, folder)
