@@ -211,7 +211,7 @@ def test_bad_input(trained, tmp_path, capsys):
     line = one_line(capsys, export, tmp_path / "bare.pt", *to)
     assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
     line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
-    assert "has no validation; give a log of --log-format json" in line
+    assert "has no validation after update " in line
     assert not (tmp_path / "model").exists()
 
 
