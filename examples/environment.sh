@@ -115,6 +115,17 @@ set_installer() {
     fi
 }
 
+# other_clone VENV: print the clone whose editable install an environment has, if that is another one than this.
+other_clone() {
+    "$1/bin/python" -I - "$repository" 2>/dev/null <<'PY' || true
+import importlib.metadata, json, os, sys, urllib.parse, urllib.request
+url = json.loads(importlib.metadata.distribution("fb_fairseq").read_text("direct_url.json"))
+clone = urllib.request.url2pathname(urllib.parse.urlparse(url["url"]).path)
+if url.get("dir_info", {}).get("editable") and os.path.realpath(clone) != os.path.realpath(sys.argv[1]):
+    print(clone)
+PY
+}
+
 # has_nvidia: whether this machine has an NVIDIA GPU with a driver.
 has_nvidia() {
     [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || command -v nvidia-smi >/dev/null
@@ -124,7 +135,7 @@ has_nvidia() {
 # if one is named, and activate it.
 make_environment() {
     local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} extras=plot,translation,rl${1:+,$1} stamp installed version
-    local versions=${FB_FAIRSEQ_VERSIONS:-tested} created=no constraints='' hint=''
+    local versions=${FB_FAIRSEQ_VERSIONS:-tested} created=no constraints='' hint='' other
     case $versions in
         tested | newest) ;;
         *) fail "FB_FAIRSEQ_VERSIONS=$versions: unknown; give tested or newest" ;;
@@ -166,7 +177,12 @@ make_environment() {
         if [ -f "$constraints" ]; then hint="; FB_FAIRSEQ_VERSIONS=newest tries other releases"; else constraints=; fi
     fi
     stamp="$versions $(cat -- "$repository/setup.py" ${constraints:+"$constraints"} | cksum)"
-    if [ "$installed" != "$stamp $extras" ] && [ "${installed%,*}" != "$stamp $extras" ]; then
+    other=$(other_clone "$venv")
+    if [ "$installed" = "$stamp $extras" ] || [ "${installed%,*}" = "$stamp $extras" ]; then
+        :
+    elif [ -n "$other" ]; then
+        echo "Nothing is installed into $venv, which has the editable install of $other; this clone is in PYTHONPATH"
+    else
         echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"
         set_installer "$venv" ${constraints:+-c "$constraints"}
         # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
