@@ -52,8 +52,8 @@ def program(page: str, *left_out: str) -> str:
 
 
 def small(text: str) -> str:
-    """With six updates and a validation after three, of the standard library the files ab*.py only, a tiny model in place
-    of the papers', and short translations (such a model does not end them)."""
+    """With six updates and a validation after three, of the standard library the files ab*.py only, a tiny model in
+    place of the papers', and short translations (such a model does not end them)."""
     text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
     text = re.sub(r"--validate-interval-updates \d+", "--validate-interval-updates 3 --log-interval 2", text)
     text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
