@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fb_fairseq.ops.buffers import Buffers
-from tests.waiting import heed_interrupts, limit_waits
+from tests.surroundings import heed_interrupts, limit_waits, writable_home
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Files whose tests take longest, which start first: so no process is left with one of them at the end.
@@ -41,6 +41,7 @@ def pytest_configure(config):
         raise pytest.UsageError("--fast, --slow: give one of them")
     heed_interrupts()
     limit_waits()
+    writable_home()
     config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
     config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
     for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code

@@ -18,7 +18,7 @@ from fb_fairseq.commands.plot.logs import read_log
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
-from tests.waiting import wait_for
+from tests.surroundings import wait_for
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}

@@ -1,7 +1,9 @@
-"""Waits that end: for a condition, and for other processes."""
+"""What the tests must not depend on where they are started: waits that end, signals, a HOME that can be written to."""
 
+import os
 import signal
 import subprocess
+import tempfile
 import time
 
 LIMIT = 500.0  # seconds; less than the limit of a test in pyproject.toml
@@ -25,6 +27,14 @@ def limit_waits() -> None:
     limited = lambda timeout: LIMIT if timeout is None else timeout
     subprocess.Popen.wait = lambda self, timeout=None: wait(self, limited(timeout))
     subprocess.Popen.communicate = lambda self, input=None, timeout=None: communicate(self, input, limited(timeout))
+
+
+def writable_home() -> None:
+    """Give caches, of compiled loops too, a place where HOME cannot be written to: one for all processes."""
+    home = os.path.expanduser("~")
+    if not (os.path.isdir(home) and os.access(home, os.W_OK)):
+        os.environ["HOME"] = os.path.join(tempfile.gettempdir(), f"fb_fairseq-tests-{os.geteuid()}")
+        os.makedirs(os.environ["HOME"], 0o700, exist_ok=True)
 
 
 def heed_interrupts() -> None:
