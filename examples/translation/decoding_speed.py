@@ -45,7 +45,7 @@ SOURCE_WORDS = 25  # length of every source sentence
 CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_NATIVE_LOOP}
 GPU_MODELS = {
     **CPU_MODELS,
-    "feedback, shared, graph": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
+    "feedback, shared, fused": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "fused"}),
 }
 
 

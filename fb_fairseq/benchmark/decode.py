@@ -17,7 +17,7 @@ from fb_fairseq.benchmark.options import add_number, add_only, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS
+from fb_fairseq.ops.feedback.step_loop import FALLBACK
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
@@ -35,10 +35,8 @@ def cases_on(device: str) -> Dict[str, Case]:
     ``auto`` has to choose, with each loop that has some."""
     cases, gpu = dict(CASES), device.startswith("cuda")
     for loop in LOOPS.values() if gpu else ():
-        for kernel in loop.kernels if device.partition(":")[0] in loop.steps_on else ():
-            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
-            name = ", ".join(["feedback", loop.name, *map(str.capitalize, more.values())])
-            cases[name] = Case("feedback", {"step_loop": loop.name, **more})
+        if device.partition(":")[0] in loop.steps_on:
+            cases[f"feedback, {loop.name}"] = Case("feedback", {"step_loop": loop.name})
     return cases
 
 

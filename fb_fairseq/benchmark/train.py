@@ -1,6 +1,6 @@
 """Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
 
-Measures the Feedback Transformer with each of its step loops (on a GPU also as CUDA graphs and with the Triton kernel),
+Measures the Feedback Transformer with each of its step loops (on a GPU also fused),
 a Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer
 has units. Where fairseq is installed, its own transformer_lm, which carries no memory, is measured too, and so is our
 Transformer without memory. Embeddings, output layer and optimizer, which are the same for all, are left out. The models
@@ -20,10 +20,9 @@ from fb_fairseq.benchmark.options import add_block, add_only, add_repeats, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, REFERENCE
+from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, REFERENCE
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
-STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
@@ -62,18 +61,13 @@ def warm_up_blocks() -> int:
 def cases_on(device: str) -> Dict[str, Case]:
     """What is measured on a device: the step loops that run on it, the plain one first, and other models.
 
-    A loop without a warm-up is also measured recomputing its activations. ``auto`` is measured where it has to choose.
+    A loop without a warm-up is also measured recomputing its activations. ``auto`` is one of these.
     """
-    gpu = device.startswith("cuda")
     cases: Dict[str, Case] = {}
     for loop in sorted(LOOPS.values(), key=lambda loop: loop.name != REFERENCE):
-        if device.partition(":")[0] not in loop.devices or (loop.name == AUTO and not gpu):
+        if device.partition(":")[0] not in loop.devices or loop.name == AUTO:
             continue
-        for kernel in loop.kernels if gpu else loop.kernels[:1]:
-            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
-            cases[", ".join([loop.name, *map(str.capitalize, more.values())])] = Case(
-                "feedback", {"step_loop": loop.name, **more}
-            )
+        cases[loop.name] = Case("feedback", {"step_loop": loop.name})
         if loop.name != REFERENCE and not loop.warm_up_blocks:
             options = {"step_loop": loop.name, "step_loop_recompute": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
@@ -195,7 +189,7 @@ def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) 
     tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
     expected: Optional[Tensor] = None
     for options in step_loops:
-        model.options = dataclasses.replace(model.options, **{**STEP_LOOP_DEFAULTS, **options})
+        model.options = dataclasses.replace(model.options, **{"step_loop_recompute": False, **options})
         # The gradients of the last run are compared, which is that of the captured graph if there is one.
         for _ in range(LOOPS[options["step_loop"]].warm_up_blocks + 1):
             model.zero_grad()

@@ -90,7 +90,7 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        loop = REFERENCE if is_tracing() else self.choice.loop
+        loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import AUTO, KERNELS, LoopChoice
+from fb_fairseq.ops.feedback.step_loop import AUTO
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
@@ -89,12 +89,6 @@ class TransformerOptions(CheckedOptions):
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         LOOPS,
     )
-    step_loop_kernel: str = option(
-        "torch",
-        "attention in the fast loop and in graphs: torch's operations, or one Triton kernel each for the forward and "
-        "backward pass (on a GPU; --step-loop auto tries both)",
-        KERNELS,
-    )
     step_loop_recompute: bool = option(
         False,
         "recompute a block's activations in the backward pass instead of storing them: less memory, more time",
@@ -172,22 +166,18 @@ class TransformerOptions(CheckedOptions):
                 "has no effect without --adaptive-span; give that too",
             )
 
-    def loop_choice(self) -> LoopChoice:
-        """The step loop and its kernel. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``:
-        ``graph``, or with a kernel ``graph+triton``.
+    def loop_choice(self) -> str:
+        """The step loop. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``.
 
         Raises:
             UserError: the variable has another value.
         """
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
         if self.step_loop != AUTO or not given:
-            return LoopChoice(self.step_loop, self.step_loop_kernel)
-        choice = LoopChoice.parse(given)
-        possible = [LoopChoice(loop.name, kernel) for loop in LOOPS.values() for kernel in loop.kernels]
-        if choice not in possible or str(choice) != given:
-            names = ", ".join(sorted(map(str, possible), key=lambda name: "+" in name))
-            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {names}")
-        return choice if "+" in given else LoopChoice(choice.loop, self.step_loop_kernel)
+            return self.step_loop
+        if given not in LOOPS:
+            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join(LOOPS)}")
+        return given
 
     @property
     def context_heads(self) -> int:

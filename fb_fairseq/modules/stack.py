@@ -55,10 +55,10 @@ class TransformerStack(Stack, StepModel):
     @options.setter
     def options(self, options: TransformerOptions) -> None:
         """Take other options; the step loop is chosen now."""
-        self._options, choice = options, options.loop_choice()
-        if self._stepper is None or choice.loop != self.choice.loop:
-            self._stepper = LOOPS[choice.loop].new_stepper()
-        self.choice = choice
+        self._options, name = options, options.loop_choice()
+        if self._stepper is None or name != self.loop_name:
+            self._stepper = LOOPS[name].new_stepper()
+        self.loop_name = name
 
     @property
     def stepper(self) -> Stepper:
@@ -123,7 +123,6 @@ class TransformerStack(Stack, StepModel):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=self.choice.kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,

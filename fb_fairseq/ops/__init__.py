@@ -5,10 +5,9 @@
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
     adaptive_softmax.py    loss and best guess of an adaptive softmax
-    triton_attention.py    a step's attention as a Triton kernel
     cuda_graph.py          capture and replay; graph_cache.py: which graphs are kept; fallbacks.py: when CUDA graphs or
                            Triton are unavailable
-    trials.py              which of several implementations is the fastest
+    agreement.py           whether kernels compute what they should, on real input
     threads.py             how many CPU threads the step loops use
     buffers.py             reusable memory of the fast loop
     compiler.py            what torch.compile must leave alone

@@ -59,14 +59,6 @@ def test_memory(capsys, monkeypatch):
     assert found["ratio"]["fast_vs_transformer"] == round(peaks["fast"] / peaks["transformer"], 4)
 
 
-def test_attention(capsys):
-    found = results(capsys, "attention", "--repeats", "1")
-    assert set(found["microseconds"]) == {"plain", "scaled_dot_product_attention", "a copy"}
-    read = 2 * 3 * 20 * 16 * 4
-    for name, time in found["microseconds"].items():
-        assert found["gigabytes_per_second"][name] == pytest.approx(read / time / 1e3, rel=0.05, abs=2e-3)
-
-
 def test_peak_bytes():
     """The peak, not the sum of all allocations."""
 

@@ -206,23 +206,22 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "reference": {"step_loop": "reference"},
         "auto": {},
         "native": {"step_loop": "native"},
-        "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
+        "fused": {"step_loop": "fused", "step_loop_recompute": True},
     }.items():
         for cached in (step_loop, log_once):  # once a process
             cached.cache_clear()
         logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
     assert len(losses["reference"]) == 4
-    assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["graph"]
+    assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["fused"]
     assert losses["native"] == pytest.approx(losses["reference"], abs=2e-3)
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: auto (native on a CPU in fp32 where it can be compiled, otherwise fast;"],
+        "auto": ["step loop: auto (native on a CPU and fused on a GPU where they can run, otherwise fast)"],
         "native": ["step loop: native (asked for by --step-loop)"],
-        "graph": [
-            "step loop: graph (asked for by --step-loop)",
-            "--step-loop graph: CUDA graphs need a GPU; steps run operation by operation",
-            "--step-loop-kernel triton: needs a GPU; torch's products are used",
+        "fused": [
+            "step loop: fused (asked for by --step-loop)",
+            "--step-loop fused: it does not run on cpu; the fast loop runs",
         ],
     }.items():
         assert [logs[name].count(line) for line in lines] == [1] * len(lines)

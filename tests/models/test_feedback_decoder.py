@@ -168,7 +168,7 @@ def test_vector_storage(projections, share):
 def test_a_captured_step_decodes_the_same(monkeypatch):
     """(Without a GPU, a stand-in for CUDA's graphs.)"""
     made = capture_on_cpu(monkeypatch, steps)
-    model = build(step_loop="graph")
+    model = build(step_loop="fused")
     source, target = batch([5, 7, 2]), batch([90, 90, 90])
     encoder_out = model.encoder(source, source.ne(PAD).sum(1))
     state = {}

@@ -25,7 +25,7 @@ def captures(monkeypatch):
 
 def stack_and_stream(stack, seed, **changes):
     torch.manual_seed(seed)
-    options = random_options(seed, step_loop="graph", **changes)
+    options = random_options(seed, step_loop="fused", **changes)
     model = stack(options).double().eval()
     randomise(model)
     return model, torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)

@@ -5,9 +5,9 @@ reference.py   the equations: a step, and the loop around it, under autograd; to
 step_loop.py   what a step loop is
 loops.py       all step loops, by name
 fast/          one autograd function per block, with a backward pass written by hand
-graph/         the same as CUDA graphs
+graph/         CUDA graphs of blocks and of decoding steps
 fused/         a few Triton kernels per layer and step, as CUDA graphs
 native/        the same in C++
-automatic/     chooses among them
+automatic.py   --step-loop auto: the choice among them
 decoding/      what decoding keeps from step to step, and what runs a step
 """

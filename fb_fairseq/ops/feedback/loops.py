@@ -6,10 +6,9 @@ import functools
 import logging
 from typing import Dict
 
-from fb_fairseq.ops.feedback.automatic.loop import AutomaticLoop
+from fb_fairseq.ops.feedback.automatic import AutomaticLoop
 from fb_fairseq.ops.feedback.fast.loop import FastLoop
 from fb_fairseq.ops.feedback.fused.loop import FusedLoop
-from fb_fairseq.ops.feedback.graph.loop import GraphLoop
 from fb_fairseq.ops.feedback.native.loop import NativeLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.step_loop import REFERENCE, StepLoop
@@ -37,7 +36,6 @@ LOOPS: Dict[str, StepLoop] = {
         AutomaticLoop(all_loops),
         ReferenceLoop(),
         FastLoop(),
-        GraphLoop(),
         FusedLoop(),
         NativeLoop(),
     )

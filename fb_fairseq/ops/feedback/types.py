@@ -57,7 +57,6 @@ class FeedbackOptions(NamedTuple):
         span: how many steps back attention reaches, S.
         activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
         normalize_before: pre-norm; else post-norm.
-        kernel: what computes attention in the fast loop: ``torch`` or ``triton``.
         recompute: compute a step's activations again in the backward pass instead of keeping them.
         alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
         alignment_heads: average that attention over the first heads only; None: over all.
@@ -67,7 +66,6 @@ class FeedbackOptions(NamedTuple):
     span: int
     activation: str
     normalize_before: bool
-    kernel: str = "torch"
     recompute: bool = False
     alignment_layer: Optional[int] = None
     alignment_heads: Optional[int] = None

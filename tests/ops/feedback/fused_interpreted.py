@@ -125,7 +125,7 @@ def test_nan_and_infinity(seed, loop):
 def test_launches(loop, monkeypatch):
     """Kernels per layer and step, and around the layers, of both passes. A change that needs more has to say why."""
 
-    assert fallbacks.problem_of_kernels("cpu") is None  # (which runs a kernel)
+    monkeypatch.setattr(FusedLoop, "problem_of_kernels", lambda self, inputs, keep: None)  # (which runs kernels)
     counts = Counter()
     count = lambda kernel, *_, **__: counts.update([kernel.fn.__name__])  # noqa: E731  (nothing is computed)
     monkeypatch.setattr(InterpretedFunction, "run", count)

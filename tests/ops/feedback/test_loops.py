@@ -11,7 +11,7 @@ from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
 from fb_fairseq.ops.feedback.loops import LOOPS, step_loop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice, StepLoop
+from fb_fairseq.ops.feedback.step_loop import StepLoop
 from tests.modules.options import random_options
 
 
@@ -77,7 +77,7 @@ def test_training_and_decoding(own, caplog):
 
 def test_the_environment_variable(own, monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "own")
-    assert build("auto").choice == LoopChoice("own")
+    assert build("auto").loop_name == "own"
 
 
 def test_the_benchmarks_check_of_gradients(own):
@@ -95,18 +95,10 @@ def test_the_benchmarks_check_of_gradients(own):
 def test_the_environment(own, capsys):
     main(["env"])
     shown = capsys.readouterr().out
-    assert "reference, fast, graph (it does not run on cpu), " in shown and ", native, own\n" in shown
-
-
-def test_choices_as_text():
-    for loop in LOOPS.values():
-        for kernel in loop.kernels:
-            choice = LoopChoice(loop.name, kernel)
-            assert LoopChoice.parse(str(choice)) == choice and f"{choice}" == str(choice)
-    assert str(LoopChoice("graph", "triton")) == "graph+triton" and str(LoopChoice("graph", KERNELS[0])) == "graph"
+    assert "reference, fast, fused (it does not run on cpu), native, own\n" in shown
 
 
 def test_each_loop_tells_what_it_is():
     for name, loop in LOOPS.items():
-        assert loop.name == name and loop.summary and loop.runs and loop.kernels[0] == KERNELS[0]
+        assert loop.name == name and loop.summary and loop.runs
         assert loop.problem(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "native"

@@ -76,11 +76,6 @@ class MemoryRing(StepMemory):
         """How many of the slots a step works on."""
         return min(self.position, self.slots)
 
-    @property
-    def seen_1(self) -> Optional[Tensor]:
-        """See ``Window.seen_1``."""
-        return None
-
     def distances(self, device: torch.device) -> Tensor:
         """The distance of each used slot's step from the next step, [C]."""
         return (self.position - 1 - torch.arange(self.used, device=device)) % self.span + 1
@@ -125,7 +120,7 @@ class MemoryRing(StepMemory):
                 mask = layer.span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
             context = contexts[one_or_own(l, len(contexts))]
-            windows.append(Window(*context, positions, mask, far_BC, self.seen_1))
+            windows.append(Window(*context, positions, mask, far_BC))
         return windows
 
     def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
@@ -209,16 +204,12 @@ class MemoryRing(StepMemory):
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
-    # Copies, for trials and for captured steps.
+    # Copies, for captured steps.
 
     def shape(self) -> tuple:
         """What a step on the slots depends on, except the number of streams and the values of tensors."""
         b = self.buffer
         return (self.span, type(self.storage), b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
-
-    def empty_copy(self, streams: int) -> "MemoryRing":
-        """A ring of the same class with as many slots, for a number of streams."""
-        return self.copy_for(streams, MemoryRing(self.span))
 
     def copy_for(self, streams: int, ring: "MemoryRing") -> "MemoryRing":
         """Give another ring slots as these, for a number of streams."""

@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Callable, List, Sequence
+from typing import List, Sequence
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class StepModel(ABC):
         windows = ring.windows(weights, options, x_BD)
 
         def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-            return attend_window(query_BHE, windows[l], l, weights, options.kernel)
+            return attend_window(query_BHE, windows[l])
 
         step = feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
         ring.store(step.memory_KBD, weights, options)
@@ -79,21 +79,6 @@ class Stepper(ABC):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
         """
 
-    def trial(
-        self,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> Callable[[], List[List[Any]]]:
-        """What computes the same step again and again, for ``--step-loop auto``; the ring stays as it is.
-
-        Returns:
-            A function that returns groups of tensors: the step's output and memories, and the slots after it.
-        """
-        raise NotImplementedError
-
     def __reduce__(self):
         return type(self), ()
 
@@ -105,14 +90,3 @@ class PlainStepper(Stepper):
         """See ``Stepper.step``."""
         with loop_threads(x_BD.device, model.largest_product(len(x_BD))):
             return model.plain_step(x_BD, ring, options, encoder)
-
-    def trial(self, model, x_BD, ring, options, encoder=()) -> Callable[[], List[List[Any]]]:
-        """See ``Stepper.trial``."""
-        own = ring.empty_copy(len(x_BD))
-
-        def run() -> List[List[Any]]:
-            own.copy_rows(ring)
-            result = model.plain_step(x_BD, own, options, encoder)
-            return [[result.out_BD, result.memory_KBD, own.buffer]]
-
-        return run

@@ -187,10 +187,6 @@ class BlockBackward:
             return
         da_G1E, dq_G1E, ds_Gn = work.da.heads[i][l], work.dq.heads[i][l], work.ds.at[i][l]
         p_Gn = tile.record.p.at[step.in_record][l]
-        if block.kernels is not None:
-            a_GE, mask = tile.record.a.heads[step.in_record][l][:, 0], block.attention_dropout(l, t, 0)
-            block.kernels.attend_backward(da_G1E[:, 0], a_GE, block.kernel_slots(l, t), mask, p_Gn, ds_Gn, dq_G1E[:, 0])
-            return
         if n < s.S:
             p_Gn, ds_Gn = p_Gn[:, s.S - n :], ds_Gn[:, s.S - n :]
         key_positions, value_positions = block.weights.key_positions_SE, block.weights.value_positions_SE
@@ -216,11 +212,6 @@ class BlockBackward:
         keys_GCE, values_GCE = block.encoder[l][:2]
         dca_G1E, dcq_G1E, dcs_GC = work.dca.heads[i][l], work.dcq.heads[i][l], work.dcs.at[i][l]
         p_GC, mask = tile.record.cross_p.at[step.in_record][l], block.cross_dropout(l, step.in_block)
-        if block.kernels is not None:
-            a_GE, slots = tile.record.cross_a.heads[step.in_record][l][:, 0], block.kernel_encoder_slots(l)
-            block.kernels.attend_backward(dca_G1E[:, 0], a_GE, slots, mask, p_GC, dcs_GC, dcq_G1E[:, 0])
-            dcs_GC.mul_(block.scale)
-            return
         dp_GC = torch.bmm(dca_G1E, values_GCE.transpose(1, 2))[:, 0]
         dcs_GC.copy_(softmax_backward(dropout(dp_GC, mask), p_GC)).mul_(block.scale)
         torch.bmm(dcs_GC[:, None], keys_GCE, out=dcq_G1E)

@@ -40,10 +40,6 @@ class BlockInputs(NamedTuple):
     reach_TB: Optional[Tensor]
     dtype: torch.dtype
 
-    def with_kernel(self, kernel: str) -> "BlockInputs":
-        """The same block with another kernel; see ``FeedbackOptions``."""
-        return self._replace(options=self.options._replace(kernel=kernel))
-
 
 class Sizes(NamedTuple):
     """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""

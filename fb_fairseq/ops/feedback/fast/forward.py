@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.buffers import Buffers
-from fb_fairseq.ops.fallbacks import attention_kernels
 from fb_fairseq.ops.feedback.fast.block import (
     BlockInputs,
     KeyValueSlots,
@@ -145,7 +144,6 @@ class Block:
         self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
         carried = pieces(s.C, s.B, inputs.x_TBD.device)
         each([partial(self._project_carried, steps) for steps in carried], self.threads)
-        self.kernels = attention_kernels(inputs.options.kernel, inputs.x_TBD.device)
         self._x_steps = inputs.x_TBD.unbind(0)
         self._relu = inputs.options.activation == "relu"
         self._drops = any(mask is not None for mask in inputs.dropouts)
@@ -269,10 +267,6 @@ class Block:
             r.a.at[at][l].zero_()
             return
         q_G1E, p_Gn, a_G1E = r.q.heads[at][l], r.p.at[at][l], r.a.heads[at][l]
-        if self.kernels is not None:
-            mask = self.attention_dropout(l, t, 0)
-            self.kernels.attend(q_G1E[:, 0], self.kernel_slots(l, t), mask, p_Gn, a_G1E[:, 0])
-            return
         if n < s.S:
             p_Gn = p_Gn[:, s.S - n :]
         positions = self.weights.key_positions_SE
@@ -307,32 +301,11 @@ class Block:
         keys_GCE, values_GCE, _, padding_G1C = self.encoder[l]
         q_G1E, p_GC, a_G1E = r.cross_q.heads[at][l], r.cross_p.at[at][l], r.cross_a.heads[at][l]
         mask = self.cross_dropout(l, t)
-        if self.kernels is not None:
-            self.kernels.attend(q_G1E[:, 0], self.kernel_encoder_slots(l), mask, p_GC, a_G1E[:, 0])
-            return
         scores_G1C = at_least_fp32(torch.bmm(q_G1E * self.scale, keys_GCE.transpose(1, 2)))
         if padding_G1C is not None:
             scores_G1C.masked_fill_(padding_G1C, float("-inf"))
         torch.softmax(scores_G1C[:, 0], -1, out=p_GC)
         torch.bmm(dropout(p_GC.to(self.dtype), mask)[:, None], values_GCE, out=a_G1E)
-
-    def kernel_slots(self, l: int, t: int):
-        """What a step's queries see, in the form of the Triton kernels."""
-        window, span, reach_TB = self.windows[l], self.weights.spans[l], self.inputs.reach_TB
-        return self.kernels.Slots(
-            window.keys_GnE[t],
-            window.values_GnE[t],
-            self.sizes.H,
-            self.weights.key_positions_SE,
-            self.weights.value_positions_SE,
-            None if span is None else span.log_mask_HS,
-            reach_B=None if reach_TB is None else reach_TB[t],
-        )
-
-    def kernel_encoder_slots(self, l: int):
-        """The encoder's output, in the form of the Triton kernels."""
-        context = self.encoder[l]
-        return self.kernels.Slots(context.keys_GCE, context.values_GCE, self.sizes.H, padding_BC=context.padding_BC)
 
 
 def add_residual(x: Tensor, sublayer: Tensor, norm: Affine, result: Tensor, summed: Optional[Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.fast.backward import BlockBackward
 from fb_fairseq.ops.feedback.fast.block import BlockInputs
 from fb_fairseq.ops.feedback.fast.forward import Block
-from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS, StepLoop
+from fb_fairseq.ops.feedback.step_loop import FALLBACK, StepLoop
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 from fb_fairseq.ops.threads import loop_threads
 
@@ -33,13 +33,12 @@ class BlockRun:
 
     Args:
         keep: whether there will be a backward pass.
-        kernel: what computes attention; None: ``FeedbackOptions.kernel`` of the block.
     """
 
     backward_class = BlockBackward
 
-    def __init__(self, keep: bool, kernel: Optional[str] = None):
-        self.keep, self.kernel = keep, kernel
+    def __init__(self, keep: bool):
+        self.keep = keep
         self.holder: Callable[[], Optional[object]] = lambda: None  # the autograd context that this run belongs to
 
     def make_block(self, inputs: BlockInputs, threads: int) -> Block:
@@ -52,8 +51,6 @@ class BlockRun:
 
     def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
-        if self.kernel is not None:
-            inputs = inputs.with_kernel(self.kernel)
         with self._threads(inputs) as threads:
             block = self.make_block(inputs, threads)
             out_TBD, record, aligned_BTC = block.run(self.keep and not inputs.options.recompute)
@@ -163,13 +160,9 @@ class BlockLoop(StepLoop):
         """Why the loop does not cover a block; None: it does."""
         return None
 
-    def new_run(self, inputs: BlockInputs, keep: bool, kernel: Optional[str] = None) -> Optional[BlockRun]:
-        """What runs a block that the loop covers; None: nothing, for now.
-
-        Args:
-            kernel: see ``BlockRun``.
-        """
-        return BlockRun(keep, kernel)
+    def new_run(self, inputs: BlockInputs, keep: bool) -> Optional[BlockRun]:
+        """What runs a block that the loop covers; None: nothing, for now."""
+        return BlockRun(keep)
 
     def choose_run(self, inputs: BlockInputs, keep: bool) -> BlockRun:
         """What runs a block: this loop, or the fast one, which is logged once with the reason."""
@@ -179,16 +172,6 @@ class BlockLoop(StepLoop):
         run = self.new_run(inputs, keep) if reason is None else None
         return BlockRun(keep) if run is None else run
 
-    # For --step-loop auto.
-
-    def trial_kernels(self, device: torch.device) -> Sequence[str]:
-        """The kernels with which ``auto`` tries the loop on a device."""
-        return ()
-
-    def trial_run(self, inputs: BlockInputs, keep: bool) -> BlockRun:
-        """What runs a block in a trial, again and again; errors are reasons to leave the loop out."""
-        return BlockRun(keep)
-
 
 class FastLoop(BlockLoop):
     """The loop with a hand-written backward pass, operation by operation."""
@@ -196,8 +179,3 @@ class FastLoop(BlockLoop):
     name = FALLBACK
     summary = "PyTorch's operations, with a backward pass written by hand"
     runs = "everywhere"
-    kernels = KERNELS
-
-    def trial_kernels(self, device: torch.device) -> Sequence[str]:
-        """See ``BlockLoop.trial_kernels``."""
-        return KERNELS if fallbacks.have_kernels(device) else KERNELS[:1]

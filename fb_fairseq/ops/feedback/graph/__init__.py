@@ -1,6 +1,5 @@
-"""The fast loop, and decoding steps, as CUDA graphs.
+"""CUDA graphs of blocks and of decoding steps, for the fused loop.
 
-loop.py      the step loop
 blocks.py    the two passes over a block
 ring.py      the memory of a captured step, whose position is on the device
 steps.py     a captured decoding step

@@ -94,27 +94,29 @@ class GraphRun(BlockRun):
 class BlockGraphs:
     """The graphs of blocks, by the shapes they are for.
 
-    Args:
-        new_run: see ``GraphRun``.
-
     Attributes:
         cache: the graphs.
     """
 
-    def __init__(self, new_run: Callable[[bool], BlockRun] = BlockRun):
-        self._new_run = new_run
+    def __init__(self):
         self.cache: GraphCache[GraphRun] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
         fallbacks.owners_of_graphs.add(self)
 
-    def find(self, inputs: BlockInputs, keep: bool) -> Tuple[Optional[GraphRun], Optional[str]]:
-        """The graph for a block; or None, and why the block runs operation by operation."""
+    def find(
+        self, inputs: BlockInputs, keep: bool, new_run: Callable[[bool], BlockRun] = BlockRun
+    ) -> Tuple[Optional[GraphRun], Optional[str]]:
+        """The graph for a block; or None, and why the block runs operation by operation.
+
+        Args:
+            new_run: see ``GraphRun``.
+        """
         if not fallbacks.can_capture(inputs.x_TBD.device):
             return None, None  # which is logged already
         key, cache, reason = graph_key(inputs, keep), self.cache, None
         cache.count()
         run = cache.graphs.get(key)
         if run is None:
-            run, reason = cache.capture(key, partial(GraphRun, inputs, keep, self._new_run))
+            run, reason = cache.capture(key, partial(GraphRun, inputs, keep, new_run))
         if run is not None and not run.is_free():
             run, reason = None, "the backward pass of another block still needs its graph"
         if run is not None:

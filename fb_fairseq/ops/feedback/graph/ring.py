@@ -34,8 +34,8 @@ class DeviceRing(MemoryRing):
         return self.slots
 
     @property
-    def seen_1(self) -> Optional[Tensor]:
-        """See ``MemoryRing``."""
+    def seen_1(self) -> Tensor:
+        """The number of steps so far, on the device."""
         return self._position_1
 
     def distances(self, device: torch.device) -> Tensor:

@@ -4,8 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import threading
-from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
+from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, Stepper
 from fb_fairseq.ops.feedback.graph.steps import StepGraph, step_key
 from fb_fairseq.ops.feedback.types import StepOutput
 from fb_fairseq.ops.graph_cache import GraphCache, Limits
@@ -42,23 +41,19 @@ class GraphStepper(Stepper):
     """The captured steps of a model. Steps without a graph run operation by operation.
 
     Args:
+        step_of: what is captured of a model: ``step_of(model, x_BD, ring, options, encoder)`` returns a function of
+            the last four.
         asked: whether graphs were asked for; then it is worth a line in the log that a step has none.
     """
 
-    name = "graph"
-
-    def __init__(self, asked: bool = True):
-        self._asked, self._plain, self._own = asked, PlainStepper(), ThreadGraphs()
+    def __init__(self, step_of: Callable[..., Callable[..., StepOutput]], asked: bool = True):
+        self._step_of, self._asked, self._plain, self._own = step_of, asked, PlainStepper(), ThreadGraphs()
         self._parameters: List[Tensor] = []
         self._pointers: List[int] = []
         fallbacks.owners_of_graphs.add(self)
 
     def __reduce__(self):
-        return type(self), (self._asked,)  # a copy of a model captures its own steps
-
-    def step_of(self, model: StepModel) -> Callable[..., StepOutput]:
-        """What is captured of a model."""
-        return model.plain_step
+        return type(self), (self._step_of, self._asked)  # a copy of a model captures its own steps
 
     @property
     def graphs(self) -> Dict[tuple, StepGraph]:
@@ -90,7 +85,10 @@ class GraphStepper(Stepper):
         graph = cache.graphs.get(key)
         if graph is None:
             waiting[ring] = waiting.get(ring, 0) + 1
-            graph, reason = cache.capture(key, partial(StepGraph, self.step_of(model), ring, x_BD, options, encoder))
+            arguments = ring, x_BD, options, encoder
+            graph, reason = cache.capture(
+                key, lambda: StepGraph(self._step_of(model, x_BD, ring, options, encoder), *arguments)
+            )
         elif graph.is_held() and graph is not ring.holder:
             # Rings that take turns would move each other's slots at each step.
             waiting[ring] = waiting.get(ring, 0) + 1
@@ -98,9 +96,7 @@ class GraphStepper(Stepper):
                 graph, reason = None, "another sequence's steps use its graph"
         if graph is None:
             if self._asked:
-                fallbacks.log_once(
-                    f"--step-loop {self.name}: a decoding step runs operation by operation, because {reason}"
-                )
+                fallbacks.log_once(f"--step-loop fused: a decoding step runs operation by operation, because {reason}")
             return None
         cache.use(key)
         if ring.holder is not graph:
@@ -120,13 +116,3 @@ class GraphStepper(Stepper):
     def clear(self) -> None:
         """Free the graphs and their memory."""
         self._own.cache.drop_graphs()
-
-    def trial(self, model, x_BD, ring, options, encoder=()) -> Callable[[], List[List[Any]]]:
-        """See ``Stepper.trial``.
-
-        Raises:
-            CaptureError: capturing has failed, now or before.
-        """
-        with fallbacks.trying_to_capture(x_BD.device):
-            graph = StepGraph(self.step_of(model), ring, x_BD, options, encoder)
-        return lambda: [graph.try_on(ring, x_BD, encoder)]

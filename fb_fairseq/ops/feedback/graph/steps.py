@@ -10,7 +10,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import weakref
 from functools import partial
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -106,13 +106,6 @@ class StepGraph(SlotHolder):
         if aligned_BC is not None:
             aligned_BC = aligned_BC[: len(x_BD), :sources]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
-
-    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> List[Tensor]:
-        """The step's output and memories, and the slots after it, for a ring that stays as it is."""
-        self._copy(ring, encoder)
-        self._x_BD[: len(x_BD)].copy_(x_BD)
-        result = self._replay(ring.position)
-        return [result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], self._ring.buffer[:, : len(x_BD)]]
 
     def _replay(self, position: int) -> StepOutput:
         """Replay the step after ``position`` others; its result is overwritten by the next replay."""

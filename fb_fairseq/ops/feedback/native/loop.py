@@ -19,7 +19,7 @@ class NativeLoop(BlockLoop):
     name = "native"
     summary = "fast in C++, compiled at first use"
     runs = "on a CPU in fp32; elsewhere fast runs"
-    devices = steps_on = ("cpu",)
+    devices = steps_on = preferred_on = ("cpu",)
 
     def why_not(self, inputs: BlockInputs) -> Optional[str]:
         """See ``BlockLoop.why_not``."""
@@ -29,14 +29,10 @@ class NativeLoop(BlockLoop):
             return f"the native loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
         return None
 
-    def new_run(self, inputs: BlockInputs, keep: bool, kernel: Optional[str] = None) -> Optional[BlockRun]:
+    def new_run(self, inputs: BlockInputs, keep: bool) -> Optional[BlockRun]:
         """See ``BlockLoop.new_run``; None, which is logged, where the library cannot be built."""
         library = load()
         return None if library is None else NativeRun(keep, library)
-
-    def taken_untried(self, device: torch.device) -> bool:
-        """See ``StepLoop.taken_untried``."""
-        return device.type == "cpu"
 
     def new_stepper(self, asked: bool = True) -> Stepper:
         """See ``StepLoop.new_stepper``."""
