@@ -235,7 +235,7 @@ def test_mathematics_needs_torch_alone(room):
     for module in package().values():
         for name, line in imported_names(module) if module.room == room else ():
             assert name.split(".")[0] in allowed, f"{module.name}:{line} imports {name}"
-            kernels = ".fused." in module.name
+            kernels = ".triton." in module.name
             assert kernels or not name.startswith("triton"), f"{module.name}:{line}"
 
 

@@ -21,11 +21,11 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.fast.backward import tile_steps  # noqa: E402
-from fb_fairseq.ops.feedback.fast.block import BlockInputs  # noqa: E402
-from fb_fairseq.ops.feedback.fast.forward import Block, Record  # noqa: E402
-from fb_fairseq.ops.feedback.fast.gradients import BlockGradients  # noqa: E402
-from fb_fairseq.ops.feedback.fast.tile import Workspace  # noqa: E402
+from fb_fairseq.ops.feedback.torch.backward import tile_steps  # noqa: E402
+from fb_fairseq.ops.feedback.torch.block import BlockInputs  # noqa: E402
+from fb_fairseq.ops.feedback.torch.forward import Block, Record  # noqa: E402
+from fb_fairseq.ops.feedback.torch.gradients import BlockGradients  # noqa: E402
+from fb_fairseq.ops.feedback.torch.tile import Workspace  # noqa: E402
 from fb_fairseq.ops.feedback.types import FeedbackDropouts  # noqa: E402
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
@@ -81,7 +81,7 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
     """Bytes of a training block, carried memory included.
 
     Args:
-        fused: of the fused loop (which needs Triton), instead of the fast one.
+        fused: of the Triton loop (which needs Triton), instead of the fast one.
     """
     S, D = options.attention_span, options.decoder_embed_dim
     with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), torch.no_grad():
@@ -106,15 +106,15 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
 
 
 def fused_buffers(inputs: BlockInputs, recompute: bool) -> tuple:
-    """What the fused loop keeps for a block."""
-    from fb_fairseq.ops.feedback.fused.backward import FusedWorkspace
-    from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
-    from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
+    """What the Triton loop keeps for a block."""
+    from fb_fairseq.ops.feedback.triton.backward import TritonWorkspace
+    from fb_fairseq.ops.feedback.triton.forward import TritonBlock, TritonRecord
+    from fb_fairseq.ops.feedback.triton.gradients import TritonGradients
 
-    block = FusedBlock(inputs)
+    block = TritonBlock(inputs)
     tile = tile_steps(block.sizes, inputs.x_TBD.device)
-    record, work = FusedRecord(block, tile if recompute else block.sizes.T), FusedWorkspace(block, tile)
-    return block, record, FusedGradients(block), work, work.pushed
+    record, work = TritonRecord(block, tile if recompute else block.sizes.T), TritonWorkspace(block, tile)
+    return block, record, TritonGradients(block), work, work.pushed
 
 
 def peak_bytes(

@@ -24,7 +24,7 @@ STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets sl
 
 CASES = {
     **{name: Case(name, {}) for name in MODELS},
-    # The native steps that the others take where they can, against torch's operations.
+    # The steps in C++ that the others take where they can, against torch's operations.
     "feedback, torch": Case("feedback", {"step_loop": FALLBACK}),
     "transformer, torch": Case("transformer", {"step_loop": FALLBACK}),
 }

@@ -24,7 +24,7 @@ MODELS = {
     "feedback, shared": Kind(FeedbackDecoderModel, {"memory_projections": "shared"}),
     "feedback, per-layer": Kind(FeedbackDecoderModel, {"memory_projections": "per-layer"}),
 }
-WITHOUT_NATIVE_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": FALLBACK})
+WITHOUT_CPP_LOOP = Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": FALLBACK})
 
 
 def dictionary(size: int) -> Dictionary:

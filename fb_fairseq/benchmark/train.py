@@ -1,6 +1,6 @@
 """Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
 
-Measures the Feedback Transformer with each of its step loops (on a GPU also fused),
+Measures the Feedback Transformer with each of its step loops (on a GPU also triton),
 a Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer
 has units. Where fairseq is installed, its own transformer_lm, which carries no memory, is measured too, and so is our
 Transformer without memory. Embeddings, output layer and optimizer, which are the same for all, are left out. The models

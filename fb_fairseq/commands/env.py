@@ -2,7 +2,7 @@
 
     python -m fb_fairseq env
 
-For bug reports, and to see whether the native step loop could be compiled.
+For bug reports, and to see whether the step loop in C++ could be compiled.
 """
 
 import os
@@ -17,8 +17,8 @@ import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
+from fb_fairseq.ops.feedback.cpp.build import cache_folder
 from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.native.build import cache_folder
 from fb_fairseq.ops.feedback.step_loop import AUTO
 
 

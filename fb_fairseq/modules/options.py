@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.loops import LOOPS, OLD_NAMES
 from fb_fairseq.ops.feedback.step_loop import AUTO
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
@@ -112,6 +112,7 @@ class TransformerOptions(CheckedOptions):
     adaptive_span_init: float = option(0.0, "initial spans, as a fraction of --attention-span")
 
     def __post_init__(self):
+        object.__setattr__(self, "step_loop", OLD_NAMES.get(self.step_loop, self.step_loop))
         self.check_fields()
         self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
         self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")

@@ -9,7 +9,7 @@
                            Triton are unavailable
     agreement.py           whether kernels compute what they should, on real input
     threads.py             how many CPU threads the step loops use
-    buffers.py             reusable memory of the fast loop
+    buffers.py             reusable memory of the torch loop
     compiler.py            what torch.compile must leave alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
@@ -24,7 +24,7 @@ A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This
     K  memories of a step: 1, or L where each layer has its own
     G  B x H: a batch of single-head attentions
     R  rows: steps x streams
-    I  sets of keys and values in the fast loop: 1, or one per layer
+    I  sets of keys and values in the torch loop: 1, or one per layer
     W  slots that a tile of steps reaches (backward pass)
     Y  steps x layers of a tile (backward pass)
     Z  2 X, keys and values side by side (backward pass)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
 from fb_fairseq.ops.feedback.decoding import ring
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
-from fb_fairseq.ops.feedback.graph import stepper, steps
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -25,7 +25,7 @@ def captures(monkeypatch):
 
 def stack_and_stream(stack, seed, **changes):
     torch.manual_seed(seed)
-    options = random_options(seed, step_loop="fused", **changes)
+    options = random_options(seed, step_loop="triton", **changes)
     model = stack(options).double().eval()
     randomise(model)
     return model, torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)

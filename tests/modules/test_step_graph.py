@@ -13,11 +13,11 @@ pytest.importorskip("fairseq")
 
 from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
 from fb_fairseq.ops import fallbacks  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs import stepper  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up  # noqa: E402
 from fb_fairseq.ops.feedback.decoding import ring  # noqa: E402
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper  # noqa: E402
-from fb_fairseq.ops.feedback.graph import stepper  # noqa: E402
-from fb_fairseq.ops.feedback.graph import steps as graph_steps  # noqa: E402
-from fb_fairseq.ops.feedback.graph.steps import padded_rows, round_up  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
 from tests.models.decoders import build as build_translation_model  # noqa: E402
 from tests.modules.options import random_options, randomise  # noqa: E402
@@ -34,7 +34,7 @@ def captures(monkeypatch):
     return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
 
 
-def build(step_loop="fused", seed=1, kind=FeedbackTransformer, **changes):
+def build(step_loop="triton", seed=1, kind=FeedbackTransformer, **changes):
     torch.manual_seed(seed)
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
     options = random_options(seed, step_loop=step_loop, adaptive_span=False, **{**sizes, **changes})
@@ -51,7 +51,7 @@ def plain_copy(model):
 
 
 def graphs_of(model):
-    """The graphs of a model's decoding steps, with --step-loop fused."""
+    """The graphs of a model's decoding steps, with --step-loop triton."""
     return model.stepper.graphs
 
 
@@ -138,7 +138,7 @@ class Decoder:
     """Steps that attend to an encoder too: layers of a translation model."""
 
     def __init__(self):
-        self.stack = build_translation_model(step_loop="fused").double().eval().decoder.stack
+        self.stack = build_translation_model(step_loop="triton").double().eval().decoder.stack
         self.options = self.stack.loop_options(6, alignment_layer=0)
 
     def encoder(self, *arguments, **more):
@@ -285,7 +285,7 @@ def test_episodes_of_a_captured_ring(captures):
     assert rings[0].holder is not None
 
 
-@pytest.mark.parametrize("value,expected", [("", "auto"), ("fast", "fast"), ("fused", "fused")])
+@pytest.mark.parametrize("value,expected", [("", "auto"), ("torch", "torch"), ("triton", "triton")])
 def test_the_environment_variable(monkeypatch, value, expected):
     """It takes the place of auto, not of a loop that was asked for."""
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
@@ -294,5 +294,5 @@ def test_the_environment_variable(monkeypatch, value, expected):
 
 def test_the_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    with pytest.raises(ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, fast, fused"):
+    with pytest.raises(ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, triton"):
         build("auto")

@@ -13,10 +13,10 @@ import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback.fast.block import BlockInputs
-from fb_fairseq.ops.feedback.fast.loop import BlockRun
-from fb_fairseq.ops.feedback.graph import blocks, stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.torch.block import BlockInputs
+from fb_fairseq.ops.feedback.torch.loop import BlockRun
 from tests.modules.options import random_options
 from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
 from tests.ops.recorded_graph import change_limits
@@ -41,7 +41,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(fallbacks, "_capturing_failed", False)
     # Spans are read once per block, before it starts: a wait that is known.
     monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])
-    LOOPS["fused"].graphs.clear()
+    LOOPS["triton"].graphs.clear()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     with fake_gpu():
         yield
@@ -86,10 +86,14 @@ def check_gradients(model):
             assert found == (parameter.dtype, parameter.device, parameter.shape), name
 
 
-CASES = [("feedback", "fused", mode, seed) for seed, mode in enumerate(MODES)]
-CASES += [("feedback", "fast", "amp", 5), ("relative", "fused", "amp", 1), ("all-attention", "fused", "half", 0)]
+CASES = [("feedback", "triton", mode, seed) for seed, mode in enumerate(MODES)]
+CASES += [("feedback", "torch", "amp", 5), ("relative", "triton", "amp", 1), ("all-attention", "triton", "half", 0)]
 MORE_CASES = [
-    (kind, loop, mode, seed) for kind in STACKS for loop in ("fast", "fused") for mode in MODES for seed in range(6, 10)
+    (kind, loop, mode, seed)
+    for kind in STACKS
+    for loop in ("torch", "triton")
+    for mode in MODES
+    for seed in range(6, 10)
 ]
 
 
@@ -115,7 +119,7 @@ def test_blocks_and_steps(kind, loop, mode, seed):
         for _ in range(5):
             model.run_step(x_TBD.detach()[0], ring)
     assert not fallbacks._capturing_failed
-    if loop == "fused":
+    if loop == "triton":
         assert Capture.made > made
 
 

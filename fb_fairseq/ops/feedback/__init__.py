@@ -4,10 +4,10 @@ types.py       weights, options and dropout masks of the loop
 reference.py   the equations: a step, and the loop around it, under autograd; to be read beside the paper
 step_loop.py   what a step loop is
 loops.py       all step loops, by name
-fast/          one autograd function per block, with a backward pass written by hand
-graph/         CUDA graphs of blocks and of decoding steps
-fused/         a few Triton kernels per layer and step, as CUDA graphs
-native/        the same in C++
+torch/         one autograd function per block, with a backward pass written by hand
+cuda_graphs/   CUDA graphs of blocks and of decoding steps
+triton/        a few Triton kernels per layer and step, as CUDA graphs
+cpp/           the same in C++
 automatic.py   --step-loop auto: the choice among them
 decoding/      what decoding keeps from step to step, and what runs a step
 """

@@ -1,13 +1,13 @@
-"""``--step-loop auto``: native on a CPU, fused on a GPU, where they can run; otherwise fast."""
+"""``--step-loop auto``: cpp on a CPU, triton on a GPU, where they can run; torch elsewhere."""
 
 from typing import Callable, Dict, List
 
 import torch
 
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, Stepper
-from fb_fairseq.ops.feedback.fast.block import BlockInputs
-from fb_fairseq.ops.feedback.fast.loop import BlockLoop, BlockRun
 from fb_fairseq.ops.feedback.step_loop import AUTO, DEVICES, FALLBACK, StepLoop
+from fb_fairseq.ops.feedback.torch.block import BlockInputs
+from fb_fairseq.ops.feedback.torch.loop import BlockLoop, BlockRun
 from fb_fairseq.ops.feedback.types import StepOutput
 
 
@@ -19,7 +19,7 @@ class AutomaticLoop(BlockLoop):
     """
 
     name = AUTO
-    summary = "native on a CPU and fused on a GPU where they can run, otherwise fast"
+    summary = "cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere"
     runs = "everywhere"
     reason = summary
 

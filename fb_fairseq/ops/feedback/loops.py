@@ -7,13 +7,16 @@ import logging
 from typing import Dict
 
 from fb_fairseq.ops.feedback.automatic import AutomaticLoop
-from fb_fairseq.ops.feedback.fast.loop import FastLoop
-from fb_fairseq.ops.feedback.fused.loop import FusedLoop
-from fb_fairseq.ops.feedback.native.loop import NativeLoop
+from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.step_loop import REFERENCE, StepLoop
+from fb_fairseq.ops.feedback.torch.loop import TorchLoop
+from fb_fairseq.ops.feedback.triton.loop import TritonLoop
 
 logger = logging.getLogger(__name__)
+
+# Names of loops in checkpoints and exported configurations of 0.1.0's development.
+OLD_NAMES = {"fast": "torch", "native": "cpp", "fused": "triton", "graph": "triton"}
 
 
 class ReferenceLoop(StepLoop):
@@ -35,9 +38,9 @@ LOOPS: Dict[str, StepLoop] = {
     for loop in (
         AutomaticLoop(all_loops),
         ReferenceLoop(),
-        FastLoop(),
-        FusedLoop(),
-        NativeLoop(),
+        TorchLoop(),
+        TritonLoop(),
+        CppLoop(),
     )
 }
 

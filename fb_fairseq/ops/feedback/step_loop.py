@@ -14,7 +14,7 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, Feed
 
 DEVICES = ("cpu", "cuda")
 REFERENCE = "reference"  # the loop that the others are compared with
-FALLBACK = "fast"  # the loop that runs where another one does not
+FALLBACK = "torch"  # the loop that runs where another one does not
 AUTO = "auto"  # the choice among the others
 
 

@@ -5,16 +5,16 @@ import torch
 
 from fb_fairseq.ops.agreement import TOLERANCES, disagreement
 from fb_fairseq.ops.feedback.automatic import AutomaticLoop
-from fb_fairseq.ops.feedback.fast.loop import BlockRun, FastLoop, feedback_block_fast
-from fb_fairseq.ops.feedback.fused import loop as fused
-from fb_fairseq.ops.feedback.fused.loop import FusedLoop
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.torch.loop import BlockRun, TorchLoop, feedback_block_torch
+from fb_fairseq.ops.feedback.triton import loop as fused
+from fb_fairseq.ops.feedback.triton.loop import TritonLoop
 from tests.ops.feedback.cases import Case, compare
 
 RESULT = [[torch.linspace(1, 2, 10), torch.full((3,), 1e-7)], [torch.ones(4)]]
 
 
-class Preferred(FastLoop):
+class Preferred(TorchLoop):
     preferred_on = ("cpu",)
 
     def __init__(self, problem=None):
@@ -31,7 +31,7 @@ class Preferred(FastLoop):
 @pytest.mark.parametrize("problem", [None, "it does not run here"])
 def test_the_preferred_loop(problem):
     own = Preferred(problem)
-    auto, case = AutomaticLoop(lambda: {"fast": FastLoop(), "own": own}), Case(1)
+    auto, case = AutomaticLoop(lambda: {"torch": TorchLoop(), "own": own}), Case(1)
     compare(case.run(auto.run_block), case.run(feedback_block), 1e-10)
     assert bool(own.blocks) == (problem is None)
 
@@ -62,9 +62,9 @@ def test_wrong_kernels_are_not_used(monkeypatch, caplog):
             out, *rest = super().forward(inputs)
             return (1.5 * out, *rest)
 
-    monkeypatch.setattr(fused, "new_fused_run", Wrong)
-    monkeypatch.setattr(FusedLoop, "problem", lambda self, device: None)
-    case, loop = Case(1), FusedLoop()
+    monkeypatch.setattr(fused, "new_triton_run", Wrong)
+    monkeypatch.setattr(TritonLoop, "problem", lambda self, device: None)
+    case, loop = Case(1), TritonLoop()
     for _ in range(2):
-        compare(case.run(loop.run_block), case.run(feedback_block_fast), 1e-12)
+        compare(case.run(loop.run_block), case.run(feedback_block_torch), 1e-12)
     assert caplog.text.count("its results differ by 0.5; torch's operations run") == 1

@@ -95,10 +95,10 @@ def test_the_benchmarks_check_of_gradients(own):
 def test_the_environment(own, capsys):
     main(["env"])
     shown = capsys.readouterr().out
-    assert "reference, fast, fused (it does not run on cpu), native, own\n" in shown
+    assert "reference, torch, triton (it does not run on cpu), cpp, own\n" in shown
 
 
 def test_each_loop_tells_what_it_is():
     for name, loop in LOOPS.items():
         assert loop.name == name and loop.summary and loop.runs
-        assert loop.problem(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "native"
+        assert loop.problem(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "cpp"

@@ -69,7 +69,7 @@ class MemoryRing(StepMemory):
         # search.
         self._spare: Optional[Tensor] = None
 
-    # Which slots hold a step. (``fb_fairseq.ops.feedback.graph.ring`` has the position on the device.)
+    # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
 
     @property
     def used(self) -> int:

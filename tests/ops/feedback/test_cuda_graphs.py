@@ -1,0 +1,219 @@
+"""Captured blocks equal the reference loop from the first replay on, are held until their backward pass, and are few.
+
+These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays recorded operations on the same memory.
+"""
+
+import pytest
+import torch
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.cuda_graphs import blocks
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, GraphRun
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.torch.loop import BlockRun, feedback_block_torch
+from tests.ops.feedback.cases import Case, compare
+from tests.ops.recorded_graph import capture_on_cpu, change_limits
+
+CAPTURE_AT = 3
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Graphs that work on a CPU."""
+    capture_on_cpu(monkeypatch, blocks, blocks, CAPTURE_AT)
+    return BlockGraphs()
+
+
+def loop_with(graphs):
+    """The torch loop with these graphs; its attribute ``captured`` says whether the last block ran as a graph."""
+
+    def loop(*arguments):
+        chosen = []
+
+        def choose(inputs, keep):
+            run, reason = graphs.find(inputs, keep)
+            loop.reasons = [*getattr(loop, "reasons", []), *([reason] if reason else [])]
+            chosen.append(BlockRun(keep) if run is None else run)
+            return chosen[-1]
+
+        result = feedback_block_torch(*arguments, choose_run=choose)
+        loop.captured = isinstance(chosen[0], GraphRun)
+        return result
+
+    return loop
+
+
+def warm(case, loop, recompute=False):
+    """Run a block often enough to be captured."""
+    for _ in range(CAPTURE_AT):
+        case.run(loop, recompute)
+    assert loop.captured
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
+    """Weights, inputs, masks and memory change after the capture."""
+    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), loop_with(graphs)
+    warm(case, loop, recompute)
+    other = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
+    torch.manual_seed(seed + 1000)
+    with torch.no_grad():
+        for parameter in other.learned.values():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        other.memory.normal_()
+    other.dropouts = (
+        other.model.draw_dropouts(other.x, other.options.attention_span) if not other.cross else other.dropouts
+    )
+    plain = other.run(feedback_block, recompute)
+    ours = other.run(loop, recompute)
+    assert loop.captured
+    compare(ours, plain, 1e-10)
+
+
+def small(**changes):
+    return Case(
+        2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared", **changes
+    )
+
+
+def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
+    case, loop = small(), loop_with(graphs)
+    warm(case, loop)
+    expected = case.run(feedback_block_torch)
+    first = case.forward(loop)[0]
+    assert loop.captured
+    with torch.no_grad():
+        other = 2 * case.x
+    second = case.forward(loop, x=other.requires_grad_())[0]
+    assert not loop.captured, "its activations would be lost"
+    case.clear()
+    (first * case.seed).sum().backward(retain_graph=True)
+    compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 1e-12)
+    case.forward(loop)
+    assert not loop.captured, "its backward pass may run again"
+    (first * case.seed).sum().backward()
+    for name, gradient in case.gradients().items():
+        torch.testing.assert_close(gradient, 2 * expected[name])
+    case.forward(loop)
+    assert loop.captured, "though the block's output is still there"
+    case.forward(loop)
+    assert loop.captured, "a block that is gone has no backward pass"
+    del second
+
+
+def test_results_are_not_overwritten(graphs):
+    """Outputs, memories and gradients stay as they are in the next replay."""
+    case, loop = small(), loop_with(graphs)
+    warm(case, loop)
+    one = case.run(loop)
+    kept = {name: x.clone() for name, x in one.items()}
+    case.learned["input"].data.mul_(3)
+    case.run(loop)
+    assert loop.captured and all(one[name].equal(x) for name, x in kept.items())
+
+
+def test_without_gradients(graphs):
+    case, loop = small(), loop_with(graphs)
+    with torch.no_grad():
+        for _ in range(CAPTURE_AT + 1):
+            y, memory, _ = case.forward(loop)
+        assert loop.captured
+        expected, expected_memory, _ = case.forward(feedback_block)
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
+
+
+def test_inference_mode(graphs):
+    """A graph that is made in it runs outside of it, too."""
+    case, loop = small(), loop_with(graphs)
+    with torch.inference_mode():
+        for _ in range(CAPTURE_AT + 1):
+            case.forward(loop)
+        assert loop.captured
+    with torch.no_grad():
+        y = case.forward(loop)[0]
+        assert loop.captured
+        torch.testing.assert_close(y, case.forward(feedback_block)[0], atol=1e-12, rtol=1e-12)
+
+
+def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
+    loop = loop_with(graphs)
+    for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
+        tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
+        for _ in range(CAPTURE_AT):
+            compare(case.run(loop), case.run(feedback_block), tolerance)
+        assert loop.captured
+    assert len(graphs.cache.graphs) == 4
+
+
+def test_bounded_in_number(graphs, monkeypatch):
+    """A graph is dropped for another one if it was not used for a while and is not held."""
+    change_limits(monkeypatch, blocks, graphs=2, window=20)
+    loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
+
+    def steps():
+        return [run.own_inputs.x_TBD.shape[0] for run in graphs.cache.graphs.values()]
+
+    for case in cases[:2]:
+        warm(case, loop)
+    for _ in range(8):  # alternating shapes do not drop a graph
+        for case in cases:
+            case.run(loop)
+    assert steps() == [2, 3] and not loop.captured
+    held = cases[0].forward(loop)[0]
+    for _ in range(30):
+        cases[2].run(loop)
+    assert steps() == [2, 4], "the first is held"
+    del held
+    graphs.clear()
+    assert not graphs.cache.graphs
+
+
+def test_why_a_block_has_no_graph(graphs, monkeypatch):
+    change_limits(monkeypatch, blocks, graphs=1)
+    loop, case = loop_with(graphs), small()
+    warm(case, loop)
+    kept = case.forward(loop)
+    case.forward(loop)
+    for _ in range(2 * CAPTURE_AT):
+        small(steps=4).run(loop)
+    assert list(dict.fromkeys(loop.reasons)) == [
+        "its shapes are new (they are captured when they have come 3 times)",
+        "the backward pass of another block still needs its graph",
+        "there is no room: 1 graphs of other shapes are in use",
+    ]
+    del kept
+
+
+def test_rare_shapes_are_not_captured(graphs, monkeypatch):
+    change_limits(monkeypatch, blocks, window=10)
+    loop, often, rare = loop_with(graphs), small(), small(steps=4)
+    for _ in range(10):
+        for _ in range(5):
+            often.run(loop)
+        rare.run(loop)
+        assert not loop.captured
+    assert len(graphs.cache.graphs) == 1
+
+
+def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch, caplog):
+    run = BlockRun.forward
+    monkeypatch.setattr(BlockRun, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1])
+    case, loop = small(), loop_with(graphs)
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 2):
+        compare(case.run(loop), plain, 1e-10)
+        assert not loop.captured
+    assert caplog.text.count("capturing failed") == 1
+    assert "not permitted when stream is capturing" in caplog.text
+
+
+def test_without_a_gpu(caplog):
+    """Blocks run operation by operation, which is logged once."""
+    fallbacks.log_once.cache_clear()
+    case, loop = small(), loop_with(BlockGraphs())
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 1):
+        compare(case.run(loop), plain, 1e-10)
+    assert not loop.captured and caplog.text.count("CUDA graphs need a GPU") == 1
