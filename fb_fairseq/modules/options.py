@@ -4,8 +4,7 @@ import os
 from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.ops.feedback.loops import LOOPS, OLD_NAMES
-from fb_fairseq.ops.feedback.step_loop import AUTO
+from fb_fairseq.ops.feedback.loops import AUTO, CHOICES, OLD_NAMES
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
@@ -85,9 +84,9 @@ class TransformerOptions(CheckedOptions):
     )
     step_loop: str = option(
         AUTO,
-        "; ".join(f"{loop.name}: {loop.summary}, {loop.runs}" for loop in LOOPS.values())
+        "; ".join(f"{name}: {choice.summary}, {choice.runs}" for name, choice in CHOICES.items())
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
-        LOOPS,
+        CHOICES,
     )
     step_loop_recompute: bool = option(
         False,
@@ -176,8 +175,9 @@ class TransformerOptions(CheckedOptions):
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
         if self.step_loop != AUTO or not given:
             return self.step_loop
-        if given not in LOOPS:
-            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join(LOOPS)}")
+        given = OLD_NAMES.get(given, given)
+        if given not in CHOICES:
+            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join(CHOICES)}")
         return given
 
     @property

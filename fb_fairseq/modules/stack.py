@@ -16,8 +16,8 @@ from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.decoding.stepper import StepModel, torch_step
+from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
@@ -57,7 +57,7 @@ class TransformerStack(Stack, StepModel):
         """Take other options; the step loop is chosen now."""
         self._options, name = options, options.loop_choice()
         if self._stepper is None or name != self.loop_name:
-            self._stepper = LOOPS[name].new_stepper()
+            self._stepper = Stepper(name)
         self.loop_name = name
 
     @property
@@ -166,8 +166,8 @@ class TransformerStack(Stack, StepModel):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        stepper = self.stepper if self._watched is None else PlainStepper()
-        output = stepper.step(self, x_BD, ring, options, encoder)
+        run_step = self.stepper.step if self._watched is None else torch_step
+        output = run_step(self, x_BD, ring, options, encoder)
         ring.advance()
         return output
 

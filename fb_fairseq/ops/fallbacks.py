@@ -42,5 +42,5 @@ def can_capture(device: torch.device) -> bool:
     if _capturing_failed:
         return False
     if device.type not in GRAPH_DEVICES:
-        log_once("--step-loop triton: CUDA graphs need a GPU; steps run operation by operation")
+        log_once("CUDA graphs need a GPU; blocks and steps run without")
     return device.type in GRAPH_DEVICES

@@ -46,7 +46,7 @@ def test_span(capsys):
 
 def test_train(capsys):
     found = results(capsys, "train", "--block", "10", "--repeats", "1")
-    assert {"torch_vs_transformer", "fast_vs_reference", "all-attention_vs_transformer"} < set(found["ratio"])
+    assert {"torch_vs_transformer", "torch_vs_reference", "all-attention_vs_transformer"} < set(found["ratio"])
     assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.loops import step_loop
+from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
@@ -208,7 +208,7 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "cpp": {"step_loop": "cpp"},
         "triton": {"step_loop": "triton", "step_loop_recompute": True},
     }.items():
-        for cached in (step_loop, log_once):  # once a process
+        for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
         logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]

@@ -1,11 +1,13 @@
 """The command ``env`` says what runs here, with and without a compiler."""
 
+import functools
 import subprocess
 import sys
 
 import torch
 
 from fb_fairseq.commands import env, main
+from fb_fairseq.ops.feedback.cpp import library
 
 
 def lines(capsys):
@@ -23,6 +25,8 @@ def test_versions_and_devices(capsys):
 def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(library, "load", functools.lru_cache(library.load.__wrapped__))
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.loop.load", library.load)
     assert "torch; the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
 
 

@@ -10,7 +10,7 @@ import torch
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
 from fb_fairseq.ops.feedback.cpp.step import CppStep
 from fb_fairseq.ops.feedback.cpp.stepper import LANES
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
+from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
 from tests.ops.feedback.cases import Case
@@ -155,9 +155,9 @@ def test_new_weights_are_packed(change, native_steps):
     x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
     with torch.no_grad():
         steps_of(model, x_TBD, model.new_ring())
-        packed = model.stepper.steppers["cpp"]._weights
+        packed = model.stepper.kept["cpp"].own._weights
         steps_of(model, x_TBD, model.new_ring())
-        assert model.stepper.steppers["cpp"]._weights is packed  # kept where nothing changes
+        assert model.stepper.kept["cpp"].own._weights is packed  # kept where nothing changes
         CHANGES[change](model)
         assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
     assert len(native_steps) == 9
@@ -258,7 +258,7 @@ def test_one_changed_entry(native_steps):
     model = build(2, decoder_embed_dim=48, decoder_ffn_embed_dim=96)
     x_TBD = torch.randn(1, 2, 48)
     steps_of(model, x_TBD, model.new_ring())
-    native = model.stepper.steppers["cpp"]
+    native = model.stepper.kept["cpp"].own
     assert any(parameter.numel() > 2 * LANES for parameter in model.parameters())
     for parameter in model.parameters():
         for place in {0, parameter.numel() - 1, int(torch.randint(parameter.numel(), ()))}:
@@ -278,7 +278,7 @@ def test_nan_and_infinity(seed, native_steps):
     parameter = parameters[torch.randint(len(parameters), (), generator=draw)]
     parameter.view(-1)[torch.randint(parameter.numel(), (), generator=draw)] = spoiled.VALUES[seed % 3]
     plain = copy.deepcopy(model)
-    plain._stepper = PlainStepper()
+    plain._stepper = Stepper("reference")
     x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
     ours, expected = (steps_of(m, x_TBD, m.new_ring()) for m in (model, plain))
     assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(native_steps) == 6

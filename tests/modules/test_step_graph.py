@@ -17,7 +17,7 @@ from fb_fairseq.ops.feedback.cuda_graphs import stepper  # noqa: E402
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps  # noqa: E402
 from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up  # noqa: E402
 from fb_fairseq.ops.feedback.decoding import ring  # noqa: E402
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper  # noqa: E402
+from fb_fairseq.ops.feedback.loops import Stepper  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
 from tests.models.decoders import build as build_translation_model  # noqa: E402
 from tests.modules.options import random_options, randomise  # noqa: E402
@@ -46,13 +46,13 @@ def build(step_loop="triton", seed=1, kind=FeedbackTransformer, **changes):
 def plain_copy(model):
     """The same model, whose steps are never captured."""
     other = copy.deepcopy(model)
-    other._stepper = PlainStepper()
+    other._stepper = Stepper("reference")
     return other
 
 
 def graphs_of(model):
     """The graphs of a model's decoding steps, with --step-loop triton."""
-    return model.stepper.graphs
+    return model.stepper.graphs.by_shapes
 
 
 def embeddings(steps, rows=B, seed=2):
@@ -294,5 +294,7 @@ def test_the_environment_variable(monkeypatch, value, expected):
 
 def test_the_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
-    with pytest.raises(ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, triton"):
+    with pytest.raises(
+        ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
+    ):
         build("auto")

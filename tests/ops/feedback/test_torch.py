@@ -8,11 +8,10 @@ import torch
 
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch import backward
+from fb_fairseq.ops.feedback.torch import passes
 from fb_fairseq.ops.feedback.torch.block import Sizes
-from fb_fairseq.ops.feedback.torch.loop import feedback_block_torch
 from fb_fairseq.ops.feedback.types import FeedbackDropouts
-from tests.ops.feedback.cases import Case, compare
+from tests.ops.feedback.cases import Case, compare, feedback_block_torch
 
 LOOPS = {"torch": (feedback_block_torch, False), "recompute": (feedback_block_torch, True)}
 
@@ -26,7 +25,7 @@ def check(case, tolerance=1e-10):
 @pytest.fixture(params=[3, 15, 999])
 def tile_rows(request, monkeypatch):
     """Tiles of several lengths, whole and partly filled."""
-    monkeypatch.setattr(backward, "TILE_ROWS", request.param)
+    monkeypatch.setattr(passes, "TILE_ROWS", request.param)
 
 
 @pytest.mark.parametrize("seed", range(14))
@@ -220,7 +219,7 @@ def test_alignment():
 )  # fmt: skip
 def test_steps_of_a_tile(device, steps, streams, slots, expected):
     sizes = Sizes(T=steps, B=streams, D=1, L=1, H=1, E=1, F=1, K=1, C=slots, S=slots, I=1)
-    assert backward.tile_steps(sizes, torch.device(device)) == expected
+    assert passes.tile_steps(sizes, torch.device(device)) == expected
 
 
 @pytest.mark.parametrize("seed", range(12))

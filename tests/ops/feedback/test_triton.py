@@ -5,14 +5,15 @@ import os
 import pathlib
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.loops import LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.loop import BlockRun
-from fb_fairseq.ops.feedback.triton.loop import TritonLoop, not_covered
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
 from tests.ops.feedback.cases import Case, compare
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -57,23 +58,22 @@ def test_where_there_is_no_gpu(caplog):
     fallbacks.log_once.cache_clear()
     case = Case(1, steps=3)
     for _ in range(2):
-        compare(case.run(TritonLoop().run_block), case.run(feedback_block), 1e-10)
+        compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
     assert caplog.text.count("--step-loop triton: it does not run on cpu; the torch loop runs") == 1
 
 
-def test_what_is_not_covered():
-    case, chosen = Case(1, steps=2, dtype=torch.float32), []
+def test_what_is_not_covered(monkeypatch):
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+    case, found = Case(1, steps=2, dtype=torch.float32), []
     wide = Case(1, steps=2, decoder_embed_dim=288, decoder_attention_heads=2, decoder_head_dim=144)
 
-    def why(case):
-        def choose(inputs, keep):
-            chosen.append(not_covered(inputs))
-            return BlockRun(keep)
+    def passes_for(inputs, needs_backward):
+        found.append(LOOPS["triton"].unsupported(inputs))
+        return Passes(LOOPS["torch"], needs_backward)
 
-        from fb_fairseq.ops.feedback.torch.loop import feedback_block_torch
-
-        case.forward(lambda *arguments: feedback_block_torch(*arguments, choose_run=choose))
-        return chosen[-1]
-
-    assert why(case) is None
-    assert why(wide) == "its kernels are for heads of width 128 or less in this type, not 144"
+    for each in (case, wide):
+        each.forward(partial(run_block_with, passes_for))
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ())
+    case.forward(partial(run_block_with, passes_for))
+    problem = "its kernels are for heads of width 128 or less in this type, not 144"
+    assert found == [None, problem, "its kernels need a GPU, not cpu"]

@@ -20,9 +20,9 @@ from triton.compiler import ASTSource  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.torch.loop import feedback_block_torch  # noqa: E402
+from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
-from fb_fairseq.ops.feedback.triton.run import TritonRun  # noqa: E402
 from fb_fairseq.ops.feedback.triton.tiles import Gpu  # noqa: E402
 from tests.ops.machine_code import spills  # noqa: E402
 
@@ -76,9 +76,9 @@ def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
     x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
     memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
     with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
-        y = feedback_block_torch(
-            x, memory, model.loop_weights(x.device, model.reaches()), model.loop_options(span),
-            model.draw_dropouts(x, span), choose_run=lambda inputs, keep: TritonRun(keep),
+        y = run_block_with(
+            lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward), x, memory,
+            model.loop_weights(x.device, model.reaches()), model.loop_options(span), model.draw_dropouts(x, span),
         )[0]  # fmt: skip
     y.sum().backward()
 

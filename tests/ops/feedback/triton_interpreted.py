@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import os
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.decoding import ring
+from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.torch.block import BlockInputs
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.triton import steps as triton_steps
 from fb_fairseq.ops.feedback.triton import tiles
-from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.triton.steps import StepBlock
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
@@ -42,7 +45,8 @@ def kernels_on_a_cpu(monkeypatch):
 
 @pytest.fixture
 def loop():
-    return TritonLoop().run_block
+    """The kernels, without the comparison with torch's operations."""
+    return partial(run_block_with, lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward))
 
 
 def case_of(seed, **changes):
@@ -59,8 +63,8 @@ def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
 @pytest.mark.parametrize("seed,recompute", cases([(0, False), (1, True)], [(2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.backward.TILE_ROWS", 1)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.backward.MIN_TILE_STEPS", 3)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.TILE_ROWS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.MIN_TILE_STEPS", 3)
     case = case_of(seed, steps=5)
     compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
 
@@ -125,7 +129,6 @@ def test_nan_and_infinity(seed, loop):
 def test_launches(loop, monkeypatch):
     """Kernels per layer and step, and around the layers, of both passes. A change that needs more has to say why."""
 
-    monkeypatch.setattr(TritonLoop, "problem_of_kernels", lambda self, inputs, keep: None)  # (which runs kernels)
     counts = Counter()
     count = lambda kernel, *_, **__: counts.update([kernel.fn.__name__])  # noqa: E731  (nothing is computed)
     monkeypatch.setattr(InterpretedFunction, "run", count)
@@ -163,8 +166,8 @@ class RepeatedStep:
 @pytest.fixture
 def captured(monkeypatch):
     """Steps on a CPU are captured, and the numbers of steps that ran with the kernels counted."""
-    ran, run = [], StepBlock.step
-    monkeypatch.setattr(StepBlock, "step", lambda self: ran.append(self.sizes.B) or run(self))
+    ran, run = [], triton_steps.run_step
+    monkeypatch.setattr(triton_steps, "run_step", lambda *arguments: ran.append(1) or run(*arguments))
     monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
     monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
     monkeypatch.setattr(ring, "FIRST_SLOTS", 2)
@@ -240,3 +243,37 @@ def test_decoding_with_an_encoder(seed, hypotheses, captured):
             torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=1e-10, rtol=1e-10)
         x_BD = plain.out_BD
     assert captured
+
+
+# The comparison with torch's operations, which comes first.
+
+
+def test_the_kernels_are_right(monkeypatch, caplog):
+    """In a setting that comes for the first time, and named where they are not."""
+    fallbacks.log_once.cache_clear()
+    monkeypatch.setattr(GRAPHS, "problems", {})
+    case = case_of(1, steps=2)
+    compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
+    assert list(GRAPHS.problems.values()) == [None]
+    monkeypatch.setattr(GRAPHS, "problems", {})
+    monkeypatch.setattr("fb_fairseq.ops.feedback.triton.forward.NUMBERS", dict.fromkeys(ACTIVATIONS, 4))
+    other = case_of(1, steps=2, activation_fn="gelu")
+    compare(other.run(partial(run_block, "triton")), other.run(feedback_block), 1e-10)
+    assert "--step-loop triton: its results differ by" in caplog.text and None not in GRAPHS.problems.values()
+
+
+@pytest.mark.parametrize("seed", cases([1], [2, 4]))
+def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
+    """As a graph's block sees a memory that still grows."""
+    case = case_of(seed, steps=2, carried=1, attention_span=5)
+
+    def at_full_length(x_TBD, memory_KCBD, weights, options, *others):
+        *between, reach_TB = others
+        inputs = BlockInputs(
+            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, reach_TB, x_TBD.dtype
+        )
+        full = blocks.at_full_length(inputs)
+        assert full.memory_KCBD.shape[1] == options.span > memory_KCBD.shape[1]
+        return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.reach_TB)
+
+    compare(case.run(at_full_length), case.run(feedback_block), 1e-10)

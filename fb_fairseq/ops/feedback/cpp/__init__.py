@@ -12,17 +12,16 @@
     src/step.h         a step of decoding
     src/loop.cpp       the functions that are called from Python
     build.py           compiles them at first use, to a cache folder
-    structures.py      the structures of a call's arguments, by ctypes, compared with those of C++
+    structures.py      structures of the arguments, by ctypes, made from src/arguments.def
     library.py         the compiled functions, by ctypes
     packing.py         weights in the layout of the products
     arguments.py       fills a call's arguments
-    blocks.py          the passes over a block
+    blocks.py          the calls for a block
     step.py            a decoding step; stepper.py: decoding steps, with weights that stay packed
-    loop.py            the step loop; what it does not cover runs in the torch loop
+    loop.py            the loop
 
-It has the same place as the loops of ``forward.py`` and ``backward.py`` in the folder above, whose other parts it
-shares: everything that is not sequential is torch's. Why it is faster: each weight is packed once per block, not in
-each of many small products; a query's attention goes once over the keys and once over the values; what comes next is
-fetched into the cache meanwhile; and nothing is dispatched between. In decoding, weights stay packed as long as they do
-not change.
+C++ runs the steps one after the other; everything before and after them is the code of ``torch/``. Why it is
+faster: each weight is packed once per block, not in each of many small products; a query's attention goes once over the
+keys and once over the values; it prefetches, and makes no Python or torch call inside a step. In decoding, weights stay
+packed as long as they do not change.
 """

@@ -12,7 +12,7 @@ from fb_fairseq.ops.feedback.cpp.library import pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import ACTIVATION_NUMBERS, LATER, BlockArgs, Mask, RecordArgs, TileArgs
 from fb_fairseq.ops.feedback.torch.block import ComputeWeights, Sizes
-from fb_fairseq.ops.feedback.torch.tile import Tile, Workspace
+from fb_fairseq.ops.feedback.torch.tile import Tile
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
 
@@ -130,18 +130,15 @@ def record_arguments(steps: int, pointers: Dict[str, int]) -> RecordArgs:
     return RecordArgs(steps=steps, **{**NO_RECORD, **pointers})
 
 
-def tile_arguments(
-    tile: Tile, work: Workspace, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tensor, d_slots: Tensor
-) -> TileArgs:
+def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tensor) -> TileArgs:
     """The arguments of a tile.
 
     Args:
         transposes: the pointer of the ``BlockTransposes``.
         d_out_TBD: the gradient of the block's outputs.
         d_x_TBD: that of its embeddings, to be written.
-        d_slots: those of its keys and values, to be added to.
     """
-    encoder = bool(tile.block.encoder)
+    work, encoder = tile.work, bool(tile.block.encoder)
     return TileArgs(
         first=tile.first,
         steps=tile.steps,
@@ -151,7 +148,7 @@ def tile_arguments(
         transposes=transposes,
         d_out=pointer(d_out_TBD),
         d_x=pointer(d_x_TBD),
-        d_slots=pointer(d_slots),
+        d_slots=pointer(tile.sums.slots),
         d_kv=pointer(work.d_kv_ITBZ),
         d_kv_normed=pointer(work.d_kv_normed_ITBD),
         d_memory=pointer(work.d_memory_KTBD),

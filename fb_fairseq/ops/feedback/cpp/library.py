@@ -4,7 +4,7 @@ import ctypes
 import functools
 import logging
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from torch import Tensor
 
@@ -71,13 +71,20 @@ def open_library() -> Library:
     return Library(built.path, built.compiler)
 
 
+class Loaded(NamedTuple):
+    """The library, or why there is none."""
+
+    library: Optional[Library]
+    problem: Optional[str] = None
+
+
 @functools.lru_cache(maxsize=None)
-def load() -> Optional[Library]:
-    """The library; None, with one line in the log, if it cannot be built here."""
+def load() -> Loaded:
+    """The library, compiled at the first call; one line in the log says what came of it."""
     try:
         library = open_library()
     except (BuildError, OSError) as error:
         logger.info(f"step loop: the C++ loop is not available, the torch loop runs: {error}")
-        return None
+        return Loaded(None, str(error))
     logger.info(f"step loop: cpp, vectors of {library.VL} floats ({library.compiler}, {library.path})")
-    return library
+    return Loaded(library)

@@ -1,54 +1,56 @@
-"""The step loop that runs in C++, on a CPU."""
+"""The step loop that runs in C++, on a CPU. Importing this compiles nothing, and reads no sources."""
 
 from typing import Optional
 
 import torch
 
-from fb_fairseq.ops.feedback.cpp.blocks import CppRun
-from fb_fairseq.ops.feedback.cpp.build import BuildError
-from fb_fairseq.ops.feedback.cpp.library import load, open_library
-from fb_fairseq.ops.feedback.cpp.stepper import CppStepper
-from fb_fairseq.ops.feedback.decoding.stepper import Stepper
-from fb_fairseq.ops.feedback.torch.block import BlockInputs
-from fb_fairseq.ops.feedback.torch.loop import BlockLoop, BlockRun
+from fb_fairseq.ops.feedback.cpp.library import load
+from fb_fairseq.ops.feedback.loop import Loop
 
 
-class CppLoop(BlockLoop):
-    """The torch loop, and decoding steps, in C++."""
+class CppLoop(Loop):
+    """The steps of blocks and of decoding in C++."""
 
     name = "cpp"
-    summary = "torch in C++, compiled at first use"
+    summary = "C++, compiled at first use"
     runs = "on a CPU in fp32; elsewhere torch runs"
-    devices = steps_on = preferred_on = ("cpu",)
+    devices = ("cpu",)
+    own_threads = True
 
-    def why_not(self, inputs: BlockInputs) -> Optional[str]:
-        """See ``BlockLoop.why_not``."""
-        if inputs.x_TBD.device.type != "cpu":
-            return f"the C++ loop runs on a CPU, not on {inputs.x_TBD.device.type}"
+    def unsupported(self, inputs) -> Optional[str]:
+        """See ``Loop.unsupported``."""
         if not inputs.dtype == inputs.x_TBD.dtype == torch.float32 == inputs.weights.layers[0].query.weight.dtype:
             return f"the C++ loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
         return None
 
-    def new_run(self, inputs: BlockInputs, keep: bool) -> Optional[BlockRun]:
-        """See ``BlockLoop.new_run``; None, which is logged, where the library cannot be built."""
-        library = load()
-        return None if library is None else CppRun(keep, library)
+    def forward_steps(self, block, record, first, last, results=None) -> None:
+        """See ``Loop.forward_steps``."""
+        from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 
-    def new_stepper(self, asked: bool = True) -> Stepper:
-        """See ``StepLoop.new_stepper``."""
-        return CppStepper()
+        if block.own is None:
+            block.own = BlockCalls(block, load().library)
+        block.own.forward(block, record, first, last, results)
 
-    def problem(self, device: torch.device) -> Optional[str]:
-        """See ``StepLoop.problem``."""
-        if device.type != "cpu":
-            return super().problem(device)
-        try:
-            open_library()
-        except (BuildError, OSError) as error:
-            return f"the C++ loop is not available: {error}"
-        return None
+    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
+        """See ``Loop.backward_tile``."""
+        block.own.backward(block, tile, d_out_TBD, d_x_TBD)
+
+    def decoding_step(self, kept, model, x_BD, ring, options, encoder):
+        """See ``Loop.decoding_step``."""
+        from fb_fairseq.ops.feedback.cpp.stepper import PackedSteps
+
+        if kept.own is None:
+            kept.own = PackedSteps()
+        return kept.own.step(model, x_BD, ring, options, encoder)
+
+    def unavailable(self, device: torch.device) -> Optional[str]:
+        """See ``Loop.unavailable``."""
+        if device.type not in self.devices:
+            return super().unavailable(device)
+        problem = load().problem
+        return None if problem is None else f"the C++ loop is not available: {problem}"
 
     def details(self) -> str:
-        """See ``StepLoop.details``."""
-        library = open_library()
+        """See ``Loop.details``."""
+        library = load().library
         return f"{library.compiler}, vectors of {library.VL} floats"

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from fb_fairseq.ops.feedback.cpp.library import load
 from fb_fairseq.ops.feedback.cpp.step import CppStep, RingSlots
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
+from fb_fairseq.ops.feedback.decoding.stepper import StepModel
 from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
 from fb_fairseq.ops.feedback.types import StepOutput
 from fb_fairseq.ops.layers import has_modules
@@ -68,8 +68,8 @@ class CppSlots(SlotHolder):
         ring.replace_buffer(new)
 
 
-class CppStepper(Stepper):
-    """The packed weights of one model, and its steps that use them. What they do not cover runs as plain steps.
+class PackedSteps:
+    """The packed weights of one model, and its steps that use them.
 
     They are packed again when a parameter is another tensor than before, or was changed in place. Changes through
     ``parameter.data``, which torch does not count (some optimizers make them), are noticed where a ring starts, by
@@ -77,17 +77,16 @@ class CppStepper(Stepper):
     """
 
     def __init__(self):
-        self._plain = PlainStepper()
         self._weights: Optional[CppStep] = None
         self._parameters: List[Tensor] = []
         self._versions: List[Tuple[int, int]] = []
         self._sums: List[Tensor] = []
 
-    def step(self, model, x_BD, ring, options, encoder=()) -> StepOutput:
-        """See ``Stepper.step``."""
+    def step(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options, encoder) -> Optional[StepOutput]:
+        """See ``Loop.decoding_step``; None where steps in C++ do not cover this one."""
         weights = self._weights_for(model, x_BD, ring, options)
         if weights is None:
-            return self._plain.step(model, x_BD, ring, options, encoder)
+            return None
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
         if not isinstance(ring.holder, CppSlots):
@@ -106,9 +105,7 @@ class CppStepper(Stepper):
             return None
         if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):
             return None
-        library = load()
-        if library is None:
-            return None
+        library = load().library
         if not self._is_current(model, ring):
             self._parameters = model.step_parameters()
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):

@@ -1,7 +1,6 @@
-"""CUDA graphs of blocks and of decoding steps, for the Triton loop.
+"""How the Triton loop runs, and torch's operations where its kernels do not reach: as CUDA graphs.
 
 blocks.py    the two passes over a block
-ring.py      the memory of a captured step, whose position is on the device
-steps.py     a captured decoding step
+steps.py     a captured decoding step, and its memory, whose position is on the device
 stepper.py   finds the graph for a step, or captures it
 """

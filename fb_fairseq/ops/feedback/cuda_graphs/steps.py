@@ -10,17 +10,56 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import weakref
 from functools import partial
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.cuda_graph import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
-from fb_fairseq.ops.feedback.cuda_graphs.ring import DeviceRing
+from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
+
+
+class DeviceRing(MemoryRing):
+    """A ring whose number of steps is on the device. A step works on all its slots, filled or not.
+
+    Args:
+        ring: one with slots of the same shapes.
+        streams: number of streams.
+    """
+
+    def __init__(self, ring: MemoryRing, streams: int):
+        super().__init__(ring.span)
+        ring.copy_for(streams, self)
+        self._position_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
+
+    def before_replay(self, position: int) -> None:
+        """Tell the captured step how many steps came before it."""
+        self._position_1.fill_(position)
+
+    @property
+    def used(self) -> int:
+        """See ``MemoryRing``."""
+        return self.slots
+
+    @property
+    def seen_1(self) -> Tensor:
+        """The number of steps so far, on the device."""
+        return self._position_1
+
+    def distances(self, device: torch.device) -> Tensor:
+        """See ``MemoryRing``."""
+        return (self._position_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
+
+    def filled(self, like: Tensor) -> Optional[Tensor]:
+        """See ``MemoryRing``."""
+        return (torch.arange(self.slots, device=like.device) < self._position_1).to(like.dtype)[None]
+
+    def write(self, new: Tensor) -> None:
+        """See ``MemoryRing``."""
+        self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
 
 
 class StepGraph(SlotHolder):
@@ -32,6 +71,7 @@ class StepGraph(SlotHolder):
 
     Attributes:
         rows: number of rows B of the captured step.
+        checked: whether its results are known to be right.
     """
 
     @reusable_memory()
@@ -43,7 +83,7 @@ class StepGraph(SlotHolder):
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext],
     ):
-        self.rows = padded_rows(len(x_BD), encoder)
+        self.rows, self.checked = padded_rows(len(x_BD), encoder), False
         self._served: Callable[[], Optional[MemoryRing]] = lambda: None  # a weak reference to the ring that is held
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
@@ -106,6 +146,13 @@ class StepGraph(SlotHolder):
         if aligned_BC is not None:
             aligned_BC = aligned_BC[: len(x_BD), :sources]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
+
+    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> List[Any]:
+        """The step's results, and the slots after it, for a ring that stays as it is and has its slots elsewhere."""
+        self._copy(ring, encoder)
+        self._x_BD[: len(x_BD)].copy_(x_BD)
+        result, rows = self._replay(ring.position), len(x_BD)
+        return [[result.out_BD[:rows], result.memory_KBD[:, :rows], self._ring.buffer[:, :rows]]]
 
     def _replay(self, position: int) -> StepOutput:
         """Replay the step after ``position`` others; its result is overwritten by the next replay."""

@@ -1,4 +1,4 @@
-"""The interface of what runs decoding steps, and the plain one, operation by operation.
+"""A model whose decoding steps are run, and a step operation by operation.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -17,7 +17,7 @@ from fb_fairseq.ops.threads import loop_threads
 
 
 class StepModel(ABC):
-    """What a stepper asks of the model whose steps it runs.
+    """A model whose decoding steps are run.
 
     Attributes:
         plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
@@ -57,36 +57,13 @@ class StepModel(ABC):
         return step
 
 
-class Stepper(ABC):
-    """Runs the decoding steps of one model.
-
-    A stepper may keep what depends on the model's weights, such as packed ones. A copy of a model has a new stepper.
-    """
-
-    @abstractmethod
-    def step(
-        self,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> StepOutput:
-        """Run a step on a ring that has room for it, and write what it leaves to the ring. The caller counts it.
-
-        Args:
-            x_BD: the step's embedding.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
-        """
-
-    def __reduce__(self):
-        return type(self), ()
-
-
-class PlainStepper(Stepper):
-    """Steps operation by operation."""
-
-    def step(self, model, x_BD, ring, options, encoder=()) -> StepOutput:
-        """See ``Stepper.step``."""
-        with loop_threads(x_BD.device, model.largest_product(len(x_BD))):
-            return model.plain_step(x_BD, ring, options, encoder)
+def torch_step(
+    model: StepModel,
+    x_BD: Tensor,
+    ring: MemoryRing,
+    options: FeedbackOptions,
+    encoder: Sequence[EncoderContext] = (),
+) -> StepOutput:
+    """Run a step operation by operation; see ``StepModel.plain_step``."""
+    with loop_threads(x_BD.device, model.largest_product(len(x_BD))):
+        return model.plain_step(x_BD, ring, options, encoder)

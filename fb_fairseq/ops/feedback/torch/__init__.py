@@ -1,9 +1,10 @@
-"""The torch loop: one autograd function per block, with a backward pass written by hand, operation by operation.
+"""The torch loop, and what surrounds the steps of every loop.
 
-loop.py        the autograd function, and what the loops that build on it share
-block.py       a block's sizes, weights and slots
-forward.py     its forward pass
-backward.py    its backward pass, in tiles of steps
+loop.py        the loop: PyTorch's operations
+forward.py     its steps
+backward.py    its steps backward
+passes.py      the two passes over a block, around the steps of a loop
+block.py       a block's sizes, weights, slots and record of activations
 tile.py        workspace and norms of a tile of steps
 gradients.py   sums of the weights' gradients over tiles
 """

@@ -1,239 +1,159 @@
-"""The torch loop's backward pass, written by hand.
+"""The torch loop's backward pass, written by hand: the steps of a tile, from the last to the first.
 
-The loop goes back step by step and computes gradients of activations only. It works in tiles of several steps: after
-each tile, the weights' gradients are one product over the tile's rows, and the gradients of older keys and values one
-product over the tile's steps and layers (``gradients.py``). Within a tile, a step gathers the gradients of its own keys
-and values from the later steps. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+It computes gradients of activations only; what the weights' gradients need of them stays in the tile's workspace.
+Within a tile, a step gathers the gradients of its own keys and values from the later steps. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import List, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Sizes
-from fb_fairseq.ops.feedback.torch.forward import Block, Record
-from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
-from fb_fairseq.ops.feedback.torch.tile import Side, StepIndex, Tile, Workspace
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
+from fb_fairseq.ops.feedback.torch.tile import Side, StepIndex, Tile
 from fb_fairseq.ops.layers import dropout
 
-# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
-# later steps of its tile, which is quadratic in the tile's steps, expensive.
-TILE_ROWS = 256
-# But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
-MIN_TILE_STEPS = 4
-# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
-# for each step. They balance at about the root of 2 S steps.
-GPU_TILE_STEPS = 16
-GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
+
+def run_tile(tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
+    """Run a tile's steps, from the last to the first; see ``Loop.backward_tile``."""
+    block = tile.block
+    tile.write_weights()
+    s, active = block.sizes, block.inputs.active
+    d_out_steps, mix_AK = d_out_TBD[tile.first : tile.last].unbind(0), block.weights.mix_KA.t()
+    for i in range(tile.steps - 1, -1, -1):
+        step = tile.index(i)
+        d_memory_KBD = memory_step(tile, step)
+        d_mixed = (mix_AK @ d_memory_KBD.flatten(1)).view(s.L + 1, s.B, s.D).unbind(0)
+        d_x = d_out_steps[i] + d_mixed[s.L]
+        for l in range(s.L - 1, -1, -1):
+            if active[l]:
+                d_x = layer_step(tile, step, l, d_x)
+            d_x = d_x + d_mixed[l]
+        d_x_TBD[step.in_block] = d_x
+    tile.sums.push_slots(tile)
 
 
-class BlockBackward:
-    """One backward pass over a block.
-
-    Args:
-        record: the activations of all steps; None: they are computed again, tile by tile.
-    """
-
-    record_class, workspace_class, sums_class = Record, Workspace, BlockGradients
-
-    def __init__(self, block: Block, record: Optional[Record]):
-        self.block, self.record = block, record
-        self.sums = self.sums_class(block)
-
-    def run(self, d_out_TBD: Tensor) -> Tensor:
-        """Compute the gradient of the embeddings [T, B, D] from that of the outputs, and sum the weights' gradients."""
-        block, s = self.block, self.block.sizes
-        d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
-        size = self._tile_steps()
-        self.work = self.workspace_class(block, size)
-        recomputed = self.record_class(block, size) if self.record is None else None
-        for last in range(s.T, 0, -size):
-            first = max(0, last - size)
-            if recomputed is not None:
-                self._recompute(recomputed, first, last)
-                tile = Tile(block, recomputed, self.work, first, last, at=0)
-            else:
-                tile = Tile(block, self.record, self.work, first, last, at=first)
-            self._run_tile(tile, d_out_TBD, d_x_TBD)
-            self._finish_first_queries(tile, d_x_TBD)
-            self.sums.add_tile(tile)
-        if s.C:
-            self.sums.add_carried()
-        return d_x_TBD
-
-    def weights(self) -> FeedbackWeights:
-        """The gradients of the weights, in the same structure."""
-        return self.sums.weights()
-
-    def encoder(self) -> List[EncoderContext]:
-        """The gradients of the encoder's keys and values, in the same structure."""
-        return self.sums.encoder_contexts()
-
-    def _tile_steps(self) -> int:
-        """The number of steps in a tile."""
-        return tile_steps(self.block.sizes, self.block.inputs.x_TBD.device)
-
-    def _recompute(self, record: Record, first: int, last: int) -> None:
-        """Compute the activations of a tile's steps again."""
-        if self.block.ragged:
-            record.p.whole.zero_()
-        self.block.run_again(record, first, last)
-
-    def _run_tile(self, tile: Tile, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
-        """The sequential part: a tile's steps, from the last to the first."""
-        tile.write_weights()
-        s, active = self.block.sizes, self.block.inputs.active
-        d_out_steps, mix_AK = d_out_TBD[tile.first : tile.last].unbind(0), self.block.weights.mix_KA.t()
-        for i in range(tile.steps - 1, -1, -1):
-            step = tile.index(i)
-            d_memory_KBD = self._memory_step(tile, step)
-            d_mixed = (mix_AK @ d_memory_KBD.flatten(1)).view(s.L + 1, s.B, s.D).unbind(0)
-            d_x = d_out_steps[i] + d_mixed[s.L]
-            for l in range(s.L - 1, -1, -1):
-                if active[l]:
-                    d_x = self._layer_step(tile, step, l, d_x)
-                d_x = d_x + d_mixed[l]
-            d_x_TBD[step.in_block] = d_x
-        self.sums.push_slots(tile)
-
-    def _memory_step(self, tile: Tile, step: StepIndex) -> Tensor:
-        """The gradient of the step's memories [K, B, D], through their keys and values."""
-        block, s, work, i = self.block, self.block.sizes, self.work, step.in_tile
-        d_memory_KBD = work.d_memory_KTBD[:, i].zero_()
-        if step.in_block + 1 == s.T:  # no step of the block sees it
-            work.d_kv_ITBZ[:, i].zero_()
-            work.d_kv_normed_ITBD[:, i].zero_()
-            return d_memory_KBD
-        for kv_set, source in enumerate(block.weights.sources):
-            d_kv = work.d_kv_ITBZ[kv_set, i].view(s.B, 2, s.H, s.E)
-            for side in tile.sides:
-                d_kv[:, side.index] = self._slot_gradient(tile, step, side, kv_set).view(s.B, s.H, s.E)
-            d_normed = work.d_kv_ITBZ[kv_set, i] @ block.weights.key_values[source.projection].weight
-            d_memory = d_memory_KBD[source.memory]
-            if block.weights.projections[source.projection].norm is None:
-                d_memory += d_normed
-            else:
-                d_normed = work.d_kv_normed_ITBD[kv_set, i].copy_(d_normed)
-                d_memory += tile.memory_norm[kv_set].step_backward(d_normed, i)
+def memory_step(tile: Tile, step: StepIndex) -> Tensor:
+    """The gradient of the step's memories [K, B, D], through their keys and values."""
+    block, s, work, i = tile.block, tile.block.sizes, tile.work, step.in_tile
+    d_memory_KBD = work.d_memory_KTBD[:, i].zero_()
+    if step.in_block + 1 == s.T:  # no step of the block sees it
+        work.d_kv_ITBZ[:, i].zero_()
+        work.d_kv_normed_ITBD[:, i].zero_()
         return d_memory_KBD
+    for kv_set, source in enumerate(block.weights.sources):
+        d_kv = work.d_kv_ITBZ[kv_set, i].view(s.B, 2, s.H, s.E)
+        for side in tile.sides:
+            d_kv[:, side.index] = slot_gradient(tile, step, side, kv_set).view(s.B, s.H, s.E)
+        d_normed = work.d_kv_ITBZ[kv_set, i] @ block.weights.key_values[source.projection].weight
+        d_memory = d_memory_KBD[source.memory]
+        if block.weights.projections[source.projection].norm is None:
+            d_memory += d_normed
+        else:
+            d_normed = work.d_kv_normed_ITBD[kv_set, i].copy_(d_normed)
+            d_memory += tile.memory_norm[kv_set].step_backward(d_normed, i)
+    return d_memory_KBD
 
-    def _slot_gradient(self, tile: Tile, step: StepIndex, side: Side, kv_set: int) -> Tensor:
-        """The gradient [G, E] of the step's keys or values, from the later tiles and from the later steps of this
-        one."""
-        s, i = self.block.sizes, step.in_tile
-        d_slot_GE = self.sums.slots[side.index, kv_set, :, s.C + step.in_block]
-        if i + 1 == tile.steps:
-            return d_slot_GE
-        later, layers = slice(i + 1, tile.steps), slice(kv_set, kv_set + 1) if s.I > 1 else slice(None)
-        weights_GY = side.weights_TLGW[later, layers, :, s.S + i].reshape(-1, s.G).t().contiguous()
-        vectors_GYE = side.vectors_TLBX[later, layers].reshape(-1, s.G, s.E).transpose(0, 1)
-        return torch.add(d_slot_GE, torch.bmm(weights_GY[:, None], vectors_GYE)[:, 0], alpha=side.scale)
 
-    def _layer_step(self, tile: Tile, step: StepIndex, l: int, d_x: Tensor) -> Tensor:
-        """The gradient of a layer's input at one step, from that of its output."""
-        block, work, i = self.block, self.work, step.in_tile
-        layer, pre_norm = block.weights.layers[l], block.inputs.options.normalize_before
-        masks = block.masks(l, step.in_block)
+def slot_gradient(tile: Tile, step: StepIndex, side: Side, kv_set: int) -> Tensor:
+    """The gradient [G, E] of the step's keys or values, from the later tiles and from the later steps of this
+    one."""
+    s, i = tile.block.sizes, step.in_tile
+    d_slot_GE = tile.sums.slots[side.index, kv_set, :, s.C + step.in_block]
+    if i + 1 == tile.steps:
+        return d_slot_GE
+    later, layers = slice(i + 1, tile.steps), slice(kv_set, kv_set + 1) if s.I > 1 else slice(None)
+    weights_GY = side.weights_TLGW[later, layers, :, s.S + i].reshape(-1, s.G).t().contiguous()
+    vectors_GYE = side.vectors_TLBX[later, layers].reshape(-1, s.G, s.E).transpose(0, 1)
+    return torch.add(d_slot_GE, torch.bmm(weights_GY[:, None], vectors_GYE)[:, 0], alpha=side.scale)
 
-        # Feed-forward sublayer.
-        d_normed_kept, normed = work.d_ffn_norm.at[i][l], tile.ffn_norm[l]
+
+def layer_step(tile: Tile, step: StepIndex, l: int, d_x: Tensor) -> Tensor:
+    """The gradient of a layer's input at one step, from that of its output."""
+    block, work, i = tile.block, tile.work, step.in_tile
+    layer, pre_norm = block.weights.layers[l], block.inputs.options.normalize_before
+    masks = block.masks(l, step.in_block)
+
+    # Feed-forward sublayer.
+    d_normed_kept, normed = work.d_ffn_norm.at[i][l], tile.ffn_norm[l]
+    if not pre_norm:
+        d_x = normed.step_backward(d_normed_kept.copy_(d_x), i)
+    d_out = work.d_ffn.at[i][l].copy_(dropout(d_x, masks.ffn_residual_LTBD))
+    d_hidden, hidden = work.d_hidden.at[i][l], tile.record.hidden.at[step.in_record][l]
+    d_act = dropout(d_out @ layer.fc2.weight, masks.hidden_LTBF)
+    activation_backward(block.inputs.options.activation, d_act, hidden, d_hidden)
+    d_normed = input_gradient(d_hidden, layer.fc1.weight, d_normed_kept if pre_norm else None)
+    if pre_norm:
+        d_normed = normed.step_backward(d_normed, i)
+    d_x = d_x + d_normed
+
+    # Attention to the encoder.
+    if block.encoder:
+        d_normed_kept, normed = work.d_cross_norm.at[i][l], tile.cross_norm[l]
         if not pre_norm:
             d_x = normed.step_backward(d_normed_kept.copy_(d_x), i)
-        d_out = work.d_ffn.at[i][l].copy_(dropout(d_x, masks.ffn_residual_LTBD))
-        d_hidden, hidden = work.d_hidden.at[i][l], tile.record.hidden.at[step.in_record][l]
-        d_act = dropout(d_out @ layer.fc2.weight, masks.hidden_LTBF)
-        activation_backward(block.inputs.options.activation, d_act, hidden, d_hidden)
-        d_normed = input_gradient(d_hidden, layer.fc1.weight, d_normed_kept if pre_norm else None)
+        d_out = work.d_crossed.at[i][l].copy_(dropout(d_x, masks.cross_residual_LTBD))
+        torch.mm(d_out, layer.cross.out.weight, out=work.dca.at[i][l])
+        cross_backward(tile, step, l)
+        d_normed = input_gradient(work.dcq.at[i][l], layer.cross.query.weight, d_normed_kept if pre_norm else None)
         if pre_norm:
             d_normed = normed.step_backward(d_normed, i)
         d_x = d_x + d_normed
 
-        # Attention to the encoder.
-        if block.encoder:
-            d_normed_kept, normed = work.d_cross_norm.at[i][l], tile.cross_norm[l]
-            if not pre_norm:
-                d_x = normed.step_backward(d_normed_kept.copy_(d_x), i)
-            d_out = work.d_crossed.at[i][l].copy_(dropout(d_x, masks.cross_residual_LTBD))
-            torch.mm(d_out, layer.cross.out.weight, out=work.dca.at[i][l])
-            self._cross_backward(tile, step, l)
-            d_normed = input_gradient(work.dcq.at[i][l], layer.cross.query.weight, d_normed_kept if pre_norm else None)
-            if pre_norm:
-                d_normed = normed.step_backward(d_normed, i)
-            d_x = d_x + d_normed
-
-        # Attention to the memory.
-        d_normed_kept, normed = work.d_attn_norm.at[i][l], tile.attn_norm[l]
-        if not pre_norm:
-            d_x = normed.step_backward(d_normed_kept.copy_(d_x), i)
-        d_out = work.d_attention.at[i][l].copy_(dropout(d_x, masks.attention_residual_LTBD))
-        torch.mm(d_out, layer.out.weight, out=work.da.at[i][l])
-        self._attention_backward(tile, step, l)
-        if l == 0:
-            return d_x  # its queries depend on the embedding alone: they follow at the tile's end, all steps at once
-        d_normed = input_gradient(work.dq.at[i][l], layer.query.weight, d_normed_kept if pre_norm else None)
-        if pre_norm:
-            d_normed = normed.step_backward(d_normed, i)
-        return d_x + d_normed
-
-    def _attention_backward(self, tile: Tile, step: StepIndex, l: int) -> None:
-        """From the gradient of a step's attention output to those of its scores and queries."""
-        block, s, work, i, t = self.block, self.block.sizes, self.work, step.in_tile, step.in_block
-        window = block.windows[l]
-        n = window.lengths[t]
-        if n == 0:
-            work.dq.at[i][l].zero_()
-            return
-        da_G1E, dq_G1E, ds_Gn = work.da.heads[i][l], work.dq.heads[i][l], work.ds.at[i][l]
-        p_Gn = tile.record.p.at[step.in_record][l]
-        if n < s.S:
-            p_Gn, ds_Gn = p_Gn[:, s.S - n :], ds_Gn[:, s.S - n :]
-        key_positions, value_positions = block.weights.key_positions_SE, block.weights.value_positions_SE
-        if value_positions is None:
-            dp_G1n = torch.bmm(da_G1E, window.values_GEn[t])
-        else:
-            dp_G1n = torch.baddbmm(da_G1E @ value_positions[s.S - n :].t(), da_G1E, window.values_GEn[t])
-        dp_Gn = dropout(dp_G1n[:, 0], block.attention_dropout(l, t, n))
-        ds_G1n = softmax_backward(dp_Gn, p_Gn).to(block.dtype)[:, None]
-        ds_Gn.copy_(ds_G1n[:, 0])
-        if key_positions is None:
-            torch.bmm(ds_G1n, window.keys_GnE[t], out=dq_G1E)
-            work.dq.at[i][l].mul_(block.scale)
-        else:
-            positions_nE = key_positions if n == s.S else key_positions[s.S - n :]
-            torch.baddbmm(
-                ds_G1n @ positions_nE, ds_G1n, window.keys_GnE[t], beta=block.scale, alpha=block.scale, out=dq_G1E
-            )
-
-    def _cross_backward(self, tile: Tile, step: StepIndex, l: int) -> None:
-        """The same for attention to the encoder. The scores' gradients are kept with their scale."""
-        block, work, i = self.block, self.work, step.in_tile
-        keys_GCE, values_GCE = block.encoder[l][:2]
-        dca_G1E, dcq_G1E, dcs_GC = work.dca.heads[i][l], work.dcq.heads[i][l], work.dcs.at[i][l]
-        p_GC, mask = tile.record.cross_p.at[step.in_record][l], block.cross_dropout(l, step.in_block)
-        dp_GC = torch.bmm(dca_G1E, values_GCE.transpose(1, 2))[:, 0]
-        dcs_GC.copy_(softmax_backward(dropout(dp_GC, mask), p_GC)).mul_(block.scale)
-        torch.bmm(dcs_GC[:, None], keys_GCE, out=dcq_G1E)
-
-    def _finish_first_queries(self, tile: Tile, d_x_TBD: Tensor) -> None:
-        """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
-        block, s, n = self.block, self.block.sizes, tile.steps
-        if not block.inputs.active[0]:
-            return
-        dq_RX, kept_TBD = self.work.dq.whole[:n, 0].reshape(-1, s.X), self.work.d_attn_norm.whole[0, :n]
-        d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
-        if block.inputs.options.normalize_before:
-            d_normed_TBD = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])[0]
-        d_x_TBD[tile.first : tile.last] += d_normed_TBD
+    # Attention to the memory.
+    d_normed_kept, normed = work.d_attn_norm.at[i][l], tile.attn_norm[l]
+    if not pre_norm:
+        d_x = normed.step_backward(d_normed_kept.copy_(d_x), i)
+    d_out = work.d_attention.at[i][l].copy_(dropout(d_x, masks.attention_residual_LTBD))
+    torch.mm(d_out, layer.out.weight, out=work.da.at[i][l])
+    attention_backward(tile, step, l)
+    if l == 0:
+        return d_x  # its queries depend on the embedding alone: they follow at the tile's end, all steps at once
+    d_normed = input_gradient(work.dq.at[i][l], layer.query.weight, d_normed_kept if pre_norm else None)
+    if pre_norm:
+        d_normed = normed.step_backward(d_normed, i)
+    return d_x + d_normed
 
 
-def tile_steps(s: Sizes, device: torch.device) -> int:
-    """The number of steps in a tile."""
-    least = MIN_TILE_STEPS
-    if device.type != "cpu":
-        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
-    return min(s.T, max(least, TILE_ROWS // s.B))
+def attention_backward(tile: Tile, step: StepIndex, l: int) -> None:
+    """From the gradient of a step's attention output to those of its scores and queries."""
+    block, s, work, i, t = tile.block, tile.block.sizes, tile.work, step.in_tile, step.in_block
+    window = block.windows[l]
+    n = window.lengths[t]
+    if n == 0:
+        work.dq.at[i][l].zero_()
+        return
+    da_G1E, dq_G1E, ds_Gn = work.da.heads[i][l], work.dq.heads[i][l], work.ds.at[i][l]
+    p_Gn = tile.record.p.at[step.in_record][l]
+    if n < s.S:
+        p_Gn, ds_Gn = p_Gn[:, s.S - n :], ds_Gn[:, s.S - n :]
+    key_positions, value_positions = block.weights.key_positions_SE, block.weights.value_positions_SE
+    if value_positions is None:
+        dp_G1n = torch.bmm(da_G1E, window.values_GEn[t])
+    else:
+        dp_G1n = torch.baddbmm(da_G1E @ value_positions[s.S - n :].t(), da_G1E, window.values_GEn[t])
+    dp_Gn = dropout(dp_G1n[:, 0], block.attention_dropout(l, t, n))
+    ds_G1n = softmax_backward(dp_Gn, p_Gn).to(block.dtype)[:, None]
+    ds_Gn.copy_(ds_G1n[:, 0])
+    if key_positions is None:
+        torch.bmm(ds_G1n, window.keys_GnE[t], out=dq_G1E)
+        work.dq.at[i][l].mul_(block.scale)
+    else:
+        positions_nE = key_positions if n == s.S else key_positions[s.S - n :]
+        torch.baddbmm(
+            ds_G1n @ positions_nE, ds_G1n, window.keys_GnE[t], beta=block.scale, alpha=block.scale, out=dq_G1E
+        )
+
+
+def cross_backward(tile: Tile, step: StepIndex, l: int) -> None:
+    """The same for attention to the encoder. The scores' gradients are kept with their scale."""
+    block, work, i = tile.block, tile.work, step.in_tile
+    keys_GCE, values_GCE = block.encoder[l][:2]
+    dca_G1E, dcq_G1E, dcs_GC = work.dca.heads[i][l], work.dcq.heads[i][l], work.dcs.at[i][l]
+    p_GC, mask = tile.record.cross_p.at[step.in_record][l], block.cross_dropout(l, step.in_block)
+    dp_GC = torch.bmm(dca_G1E, values_GCE.transpose(1, 2))[:, 0]
+    dcs_GC.copy_(softmax_backward(dropout(dp_GC, mask), p_GC)).mul_(block.scale)
+    torch.bmm(dcs_GC[:, None], keys_GCE, out=dcq_G1E)
 
 
 def input_gradient(d_out: Tensor, weight: Tensor, out: Optional[Tensor]) -> Tensor:

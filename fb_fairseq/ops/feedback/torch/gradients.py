@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions
-from fb_fairseq.ops.feedback.torch.block import pieces
-from fb_fairseq.ops.feedback.torch.forward import Block
+from fb_fairseq.ops.feedback.torch.block import Block, pieces
 from fb_fairseq.ops.feedback.torch.tile import Normed, Tile, Workspace
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
 from fb_fairseq.ops.layers import (
@@ -159,6 +158,8 @@ class BlockGradients:
     def cross_weights(self, tile: Tile, l: int) -> Tuple[Tensor, Tensor]:
         """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
         n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
+        if not self.block.records_weights:
+            return tile.work.cross_p[:n, l], tile.work.dcs.whole[:n, l] * self.block.scale
         p_TGC = tile.record.cross_p.whole[tile.at : tile.at + n, l]
         if mask is not None:
             p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
@@ -202,7 +203,10 @@ class BlockGradients:
                 self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
 
     def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> Tuple[Tensor, Tensor]:
-        """The operands of ``push_slots`` [G, Y, …]: copies, which are faster than strides of the width of all heads."""
+        """The operands of ``push_slots`` [G, Y, …]. Where weights are recorded, copies, which are faster than strides
+        of the width of all heads."""
+        if not self.block.records_weights:
+            return weights_YGC.transpose(0, 1), vectors_YGE.transpose(0, 1)
         return (
             work.weights.shaped(*weights_YGC.transpose(0, 1).shape).copy_(weights_YGC.transpose(0, 1)),
             work.vectors.shaped(*vectors_YGE.transpose(0, 1).shape).copy_(vectors_YGE.transpose(0, 1)),

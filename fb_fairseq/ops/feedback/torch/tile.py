@@ -7,13 +7,19 @@ leaves them in a workspace; at a tile's end each weight's gradient is one produc
 
 import math
 from functools import cached_property
-from typing import List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.forward import Block, Record, StepTensor
+from fb_fairseq.ops.feedback.torch.block import Block, Record, StepTensor
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
+
+if TYPE_CHECKING:
+    from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
+
+
+ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
 
 class StepIndex(NamedTuple):
@@ -102,55 +108,55 @@ class Workspace:
         ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
             step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
         dcs: gradients of the scores of attention to the encoder [T, L, G, C].
+        cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None.
     """
 
     def __init__(self, block: Block, steps: int):
-        s = block.sizes
-        L, B, heads = s.L, s.B, (s.G, s.E)
-
-        def of_heads() -> StepTensor:
-            return StepTensor(block.new_half(steps, L, B, s.X), steps_first=True, heads=heads)
-
-        def by_layer(width: int, half: bool = False) -> StepTensor:
-            return StepTensor((block.new_half if half else block.new)(L, steps, B, width), steps_first=False)
-
-        self.dq, self.da = of_heads(), of_heads()
-        self.d_attention, self.d_ffn, self.d_hidden = by_layer(s.D, True), by_layer(s.D, True), by_layer(s.F, True)
-        self.d_attn_norm, self.d_ffn_norm = by_layer(s.D), by_layer(s.D)
-        self.d_kv_ITBZ = block.new_half(s.I, steps, B, 2 * s.X)
-        self.d_kv_normed_ITBD, self.d_memory_KTBD = block.new(s.I, steps, B, s.D), block.new(s.K, steps, B, s.D)
-        if block.encoder:
-            self.dcq, self.dca = of_heads(), of_heads()
-            self.d_crossed, self.d_cross_norm = by_layer(s.D, True), by_layer(s.D)
-            slots = block.encoder[0].keys_GCE.shape[1]
-            self.dcs = StepTensor(block.new_half(steps, L, s.G, slots), steps_first=True)
-        self.ds_TLGW, self.p_TLGW = (self.new_by_slot(block, steps) for _ in range(2))
+        s, room = block.sizes, block.room
+        L, B = s.L, s.B
+        self._block, self._rows, self._steps = block, steps * L * s.G, steps
+        self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
+        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D, True)
+        self.d_hidden = room.by_layer(steps, s.F, True)
+        self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
+        self.d_kv_ITBZ = room.new_half(s.I, steps, B, 2 * s.X)
+        self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
+        if room.sources:
+            self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
+            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D)
+            self.dcs = StepTensor(room.new_half(steps, L, s.G, room.sources), steps_first=True)
+            self.cross_p = None if block.records_weights else room.new_half(steps, L, s.G, room.sources)
+        self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
         self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
         self.p_TLGS = step_windows(self.p_TLGW, s.S)
-        self._block, self._rows = block, steps * L * s.G
 
-    def new_by_slot(self, block: Block, steps: int) -> Tensor:
-        """Zeros for a number per step, layer, head and slot [T, L, G, W]."""
-        s = block.sizes
-        return block.new_half(steps, s.L, s.G, s.S + steps - 1).zero_()
+    def _by_slot(self) -> Tensor:
+        """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
+        recorded, as the products after the steps read them."""
+        s, steps = self._block.sizes, self._steps
+        width = s.S + steps - 1
+        if self._block.records_weights:
+            return self._block.room.new_half(steps, s.L, s.G, width).zero_()
+        width = -(-width // ALIGNED) * ALIGNED
+        return self._block.room.new_half(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
 
     # Operands in the order of the products over a tile's steps and layers.
 
     @cached_property
     def weights(self) -> Scratch:
         """Room for weights of slots."""
-        return Scratch(self._block.new_half(self._rows * self._block.sizes.S))
+        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.S))
 
     @cached_property
     def vectors(self) -> Scratch:
         """Room for vectors of heads."""
-        return Scratch(self._block.new_half(self._rows * self._block.sizes.E))
+        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.E))
 
     @cached_property
     def pushed(self) -> Scratch:
         """Room for gradients of slots."""
         s = self._block.sizes
-        return Scratch(self._block.new_half(s.G * s.S * s.E))
+        return Scratch(self._block.room.new_half(s.G * s.S * s.E))
 
 
 def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
@@ -170,10 +176,13 @@ class Tile:
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
         sides: how the gradients of keys and of values are computed.
+        sums: the sums of the weights' gradients, and the gradients of slots.
     """
 
-    def __init__(self, block: Block, record: Record, work: Workspace, first: int, last: int, at: int):
-        self.block, self.record, self.work = block, record, work
+    def __init__(
+        self, block: Block, record: Record, work: Workspace, sums: "BlockGradients", first: int, last: int, at: int
+    ):
+        self.block, self.record, self.work, self.sums = block, record, work, sums
         self.first, self.last, self.at, self.steps = first, last, at, last - first
         in_record = slice(at, at + self.steps)
         if block.ragged:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Sizes
+from fb_fairseq.ops.feedback.torch.block import Room, Sizes
 from fb_fairseq.ops.feedback.triton import memory, products
 from fb_fairseq.ops.feedback.triton.tiles import (
     ProductTile,
@@ -115,6 +115,30 @@ class Launcher:
     def splits(self, source: Source) -> int:
         """In how many parts a source's slots are read."""
         return min(self.attention.splits, floor_power_of_2(triton.cdiv(source.n, self.attention.BC)))
+
+
+class Parts(NamedTuple):
+    """Room for parts of the attention over many slots, which several programs share; None where one program has all.
+
+    Attributes:
+        sums, tops, totals: sums of values, the largest scores, and sums of weights, by part.
+        arrived: zeros, for counting.
+    """
+
+    sums: Optional[Tensor] = None
+    tops: Optional[Tensor] = None
+    totals: Optional[Tensor] = None
+    arrived: Optional[Tensor] = None
+
+    @classmethod
+    def made(cls, launcher: Launcher, room: Room) -> "Parts":
+        """The room that a launcher's kernels need."""
+        splits, s = launcher.attention.splits, room.sizes
+        if splits == 1:
+            return cls()
+        tops, totals = (room.buffers.empty(splits, s.G, dtype=room.wide) for _ in range(2))
+        sums = room.buffers.empty(splits, s.G, s.E, dtype=room.wide)
+        return cls(sums, tops, totals, room.buffers.zeros(s.G, dtype=torch.int32))
 
 
 # Kernels whose prologue holds rows of several tensors, and those whose prologue has a norm.

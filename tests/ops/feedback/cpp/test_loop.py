@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.cpp.blocks import CppBlock
+from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch import backward
-from fb_fairseq.ops.feedback.torch.loop import feedback_block_torch
+from fb_fairseq.ops.feedback.torch import passes
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.ops.feedback import spoiled
-from tests.ops.feedback.cases import Case
+from tests.ops.feedback.cases import Case, feedback_block_torch
 from tests.ops.feedback.cpp.built import needs_cpp_loop
 from tests.ops.feedback.cpp.single import feedback_block_cpp, single
 
@@ -59,7 +58,7 @@ def errors(found, exact):
 @pytest.fixture(params=[3, 999], autouse=True)
 def tile_rows(request, monkeypatch):
     """Tiles of several lengths, whole and partly filled."""
-    monkeypatch.setattr(backward, "TILE_ROWS", request.param)
+    monkeypatch.setattr(passes, "TILE_ROWS", request.param)
 
 
 def check(case: Case, recompute: bool = False) -> None:
@@ -147,8 +146,8 @@ def test_without_gradients():
 
 def test_it_ran(monkeypatch):
     """Not the torch loop in its place."""
-    ran, run = [], CppBlock.run
-    monkeypatch.setattr(CppBlock, "run", lambda self, keep: ran.append(keep) or run(self, keep))
+    ran, run = [], BlockCalls.forward
+    monkeypatch.setattr(BlockCalls, "forward", lambda *arguments: ran.append(1) or run(*arguments))
     single(1).run(feedback_block_cpp)
     assert ran == [True]
 
