@@ -83,7 +83,8 @@ MAY_IMPORT = {
     "reproduction.table5": BASE | MATHEMATICS | {"benchmark", "models", "reproduction.rl"},
     "reproduction.compare": BASE | {"papers", "recipes"},
     "reproduction.experiments": BASE
-    | {"commands", "recipes", "reproduction.rl", "reproduction.state_tracking", "reproduction.synthetic_tasks"},
+    | {"commands", "modules", "recipes", "reproduction.rl", "reproduction.state_tracking"}
+    | {"reproduction.synthetic_tasks"},
     "reproduction.import_original": BASE | MATHEMATICS | {"commands", "models", "patches"},
     "__main__": {"commands"},
     "__init__": set(),

@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.modules.memory import COMPOSITIONS, composition, written
 from fb_fairseq.ops.feedback.loops import AUTO, CHOICES, OLD_NAMES
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
-COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
@@ -76,7 +76,11 @@ class TransformerOptions(CheckedOptions):
     activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
     output_dropout: float = option(0.0, "dropout of the last sublayer's output")
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once per block")
-    memory_composition: str = option("weighted", f"what the memory is made of: {COMPOSITIONS}")
+    memory_composition: str = option(
+        "weighted",
+        "what the memory is made of: "
+        + "; ".join(f"{written(name)}: {kind.summary}" for name, kind in COMPOSITIONS.items()),
+    )
     memory_projections: str = option(
         "shared",
         "one key and value projection for all layers (v3 of the paper), or one per layer (v1)",
@@ -127,17 +131,10 @@ class TransformerOptions(CheckedOptions):
         self._check_spans()
 
     def _check_composition(self):
-        kind, _, layer = self.memory_composition.partition(":")
-        self.check(
-            kind in ("weighted", "average", "same-and-lower", "previous") and not layer or kind == "layer",
-            "memory_composition",
-            f"unknown; choose from {COMPOSITIONS}",
-        )
-        self.check(
-            kind != "layer" or layer.isdecimal() and layer.isascii() and int(layer) <= self.decoder_layers,
-            "memory_composition",
-            f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
-        )
+        try:
+            composition(self.memory_composition, self.decoder_layers)
+        except ValueError as error:
+            self.check(False, "memory_composition", str(error))
 
     def _check_persistent_memory(self):
         heads = self.decoder_attention_heads
