@@ -17,7 +17,7 @@ import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
-from fb_fairseq.ops.feedback.cpp.build import cache_folder
+from fb_fairseq.ops.feedback.cpp.library import cache_folder
 from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, REFERENCE, details
 
 

@@ -15,14 +15,15 @@ from fb_fairseq.modules.layer import AttentionLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.all_attention.block import (
+from fb_fairseq.ops.all_attention import (
     AllAttentionWeights,
+    PersistentVectors,
     all_attention,
     by_group,
     persistent_heads,
+    persistent_scores,
     persistent_sublayer,
 )
-from fb_fairseq.ops.all_attention.persistent import PersistentVectors, persistent_scores
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput

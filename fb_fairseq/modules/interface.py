@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback.decoding.memory import StepMemory
+from fb_fairseq.ops.feedback.decoding.ring import StepMemory
 from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 

@@ -179,30 +179,22 @@ class GraphCache(Generic[Graph]):
         if self._uses % self._limits().window == 0:
             self._seen.clear()
 
-    def capture(
-        self, key: Tuple, make: Callable[[], Graph], at: Optional[int] = None
-    ) -> Tuple[Optional[Graph], Optional[str]]:
+    def capture(self, key: Tuple, make: Callable[[], Graph], at: Optional[int] = None) -> Optional[Graph]:
         """Capture a graph for a key that has none, if it is time and there is room.
 
         Args:
             at: instead of ``Limits.capture_at``.
-
-        Returns:
-            The graph or None, and in the latter case the reason.
         """
         limits = self._limits()
-        at = at or limits.capture_at
         self._seen[key] += 1
-        if self._seen[key] < at:
-            return None, f"its shapes are new (they are captured when they have come {at} times)"
-        if not self._make_room(limits):
-            return None, f"there is no room: {limits.graphs} graphs of other shapes are in use"
+        if self._seen[key] < (at or limits.capture_at) or not self._make_room(limits):
+            return None
         try:
             self.graphs[key] = make()
-        except Exception as error:  # out of memory; a kernel that does not compile
+        except Exception as error:  # out of memory, say
             disable_capturing(error)
-            return None, "capturing has failed"
-        return self.graphs[key], None
+            return None
+        return self.graphs[key]
 
     def drop(self, key: Tuple) -> None:
         """Free a key's graph. The next one is captured at once."""

@@ -12,7 +12,7 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.affine import is_plain
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.cpp.stepper import checksums
+from fb_fairseq.ops.feedback.cpp.steps import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options, randomise
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
-from fb_fairseq.ops.feedback.cpp.step import CppStep
-from fb_fairseq.ops.feedback.cpp.stepper import LANES
+from fb_fairseq.ops.feedback.cpp.steps import LANES, CppStep
 from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
@@ -59,7 +58,7 @@ def assert_close(ours, expected):
 def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
     """Rings that grow, and that are full and overwrite their slots."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.step.WORTH_THREADS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, stack)
     x_TBD = torch.randn(20, 5, model.options.decoder_embed_dim)
@@ -98,7 +97,7 @@ def test_episodes(native_steps):
 def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threads):
     """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
     monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
-    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.step.WORTH_THREADS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, attention_span=5)
     history = torch.empty(0, 4, model.options.decoder_embed_dim)

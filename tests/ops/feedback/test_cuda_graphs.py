@@ -34,7 +34,6 @@ def loop_with(graphs, own=LOOPS["triton"]):
         def passes_for(inputs, needs_backward):
             loop.passes = graphs.passes_for(own, inputs, needs_backward)
             loop.captured = isinstance(loop.passes, CapturedPasses)
-            loop.reasons = [*getattr(loop, "reasons", []), *([graphs.reason] if graphs.reason else [])]
             return loop.passes
 
         return run_block_with(passes_for, *arguments)
@@ -167,22 +166,6 @@ def test_bounded_in_number(graphs, monkeypatch):
     del held
     graphs.clear()
     assert not graphs.cache.graphs
-
-
-def test_why_a_block_has_no_graph(graphs, monkeypatch):
-    change_limits(monkeypatch, blocks, graphs=1)
-    loop, case = loop_with(graphs), small()
-    warm(case, loop)
-    kept = case.forward(loop)
-    case.forward(loop)
-    for _ in range(2 * CAPTURE_AT):
-        small(steps=4).run(loop)
-    assert list(dict.fromkeys(loop.reasons)) == [
-        "its shapes are new (they are captured when they have come 3 times)",
-        "the backward pass of another block still needs its graph",
-        "there is no room: 1 graphs of other shapes are in use",
-    ]
-    del kept
 
 
 def test_rare_shapes_are_not_captured(graphs, monkeypatch):

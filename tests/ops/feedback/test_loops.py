@@ -14,8 +14,7 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.loops import LOOPS, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.backward import run_tile
-from fb_fairseq.ops.feedback.torch.forward import run_steps
+from fb_fairseq.ops.feedback.torch.loop import run_steps, run_tile
 from tests.modules.options import random_options
 from tests.ops.feedback.cases import Case, compare
 

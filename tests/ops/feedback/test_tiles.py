@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fb_fairseq.ops.feedback.triton.tiles import (
+from fb_fairseq.ops.feedback.triton.launches import (
     SHARED_MEMORY,
     AttentionTile,
     Gpu,

@@ -23,7 +23,7 @@ from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: 
 from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with  # noqa: E402
 from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
-from fb_fairseq.ops.feedback.triton.tiles import Gpu  # noqa: E402
+from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
 from tests.ops.machine_code import spills  # noqa: E402
 
 TYPES = {

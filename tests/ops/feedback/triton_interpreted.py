@@ -21,8 +21,8 @@ from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.block import BlockInputs
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
-from fb_fairseq.ops.feedback.triton import tiles
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled
@@ -73,7 +73,7 @@ def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
 def test_slots_that_programs_share(seed, loop, empty_is_nan):
     sizes = dict(decoder_layers=1, steps=2, streams=2)
     case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
-    assert tiles.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
+    assert launches.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 

@@ -9,15 +9,13 @@
     src/range.h        where the numbers of a range of streams lie
     src/forward.h      a step of a block, forward
     src/backward.h     a step of a block, backward
-    src/step.h         a step of decoding
-    src/loop.cpp       the functions that are called from Python
-    build.py           compiles them at first use, to a cache folder
+    src/loop.cpp       a step of decoding, and the functions that are called from Python
+    library.py         compiles them at first use, to a cache folder; the compiled functions, by ctypes
     structures.py      structures of the arguments, by ctypes, made from src/arguments.def
-    library.py         the compiled functions, by ctypes
     packing.py         weights in the layout of the products
     arguments.py       fills a call's arguments
     blocks.py          the calls for a block
-    step.py            a decoding step; stepper.py: decoding steps, with weights that stay packed
+    steps.py           decoding steps, with weights that stay packed
     loop.py            the loop
 
 C++ runs the steps one after the other; everything before and after them is the code of ``torch/``. Why it is

@@ -37,7 +37,7 @@ class CppLoop(Loop):
 
     def decoding_step(self, kept, model, x_BD, ring, options, encoder):
         """See ``Loop.decoding_step``."""
-        from fb_fairseq.ops.feedback.cpp.stepper import PackedSteps
+        from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
 
         if kept.own is None:
             kept.own = PackedSteps()

@@ -5,18 +5,13 @@ import ctypes
 import re
 from typing import Any, Dict, List, Sequence
 
-from fb_fairseq.ops.feedback.cpp.build import SOURCES
+from fb_fairseq.ops.feedback.cpp.library import SOURCES
 
 # A pointer that is set before each call. (None, a null pointer, is for optional fields only.)
 LATER = 0
 
 NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
-TYPES: Dict[str, Any] = {
-    "int64_t": NUMBER,
-    "Activation": NUMBER,
-    "float": ctypes.c_float,
-    "KeysValues": POINTER * 2,
-}
+TYPES: Dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
 LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", re.MULTILINE)
 
 

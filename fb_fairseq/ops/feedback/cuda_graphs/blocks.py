@@ -81,6 +81,7 @@ class CapturedPasses:
 
     @owner.setter
     def owner(self, owner) -> None:
+        """See ``Passes``."""
         self.passes.owner = owner
 
     def is_free(self) -> bool:
@@ -119,11 +120,10 @@ class BlockGraphs:
     Attributes:
         cache: the graphs.
         problems: by setting, why its kernels are not used; None: they are right.
-        reason: why the last block ran without a graph, or None.
     """
 
     def __init__(self, torch_loop: Loop):
-        self._torch, self.reason = torch_loop, None
+        self._torch = torch_loop
         self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
         self.problems: Dict[Tuple, Optional[str]] = {}
         fallbacks.owners_of_graphs.add(self)
@@ -151,18 +151,16 @@ class BlockGraphs:
         cache.count()
         make = partial(self._capture, loop, inputs, needs_backward, key)
         at = min(CAPTURE_GROWING_AT, LIMITS.capture_at) if inputs.options.grows else None
-        captured, self.reason = cache.graphs.get(shapes), None
-        if captured is None:
-            captured, self.reason = cache.capture(shapes, make, at)
-        if captured is not None and not captured.is_free():
-            captured, self.reason = None, "the backward pass of another block still needs its graph"
-        if captured is not None and not captured.checked:
+        captured = cache.graphs.get(shapes) or cache.capture(shapes, make, at)
+        if captured is None or not captured.is_free():  # the backward pass of another block still needs it
+            return None
+        if not captured.checked:
             captured.checked = self._check(loop, captured, inputs, key)
             if not captured.checked:
                 captured = None
                 if key in self.problems:  # the kernels are wrong
                     cache.drop(shapes)
-                    captured, self.reason = cache.capture(shapes, make, at)
+                    captured = cache.capture(shapes, make, at)
         if captured is not None:
             cache.use(shapes)
         return captured

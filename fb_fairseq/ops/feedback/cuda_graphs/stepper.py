@@ -94,7 +94,7 @@ class StepGraphs:
         graph = cache.graphs.get(key)
         if graph is None:
             waiting[ring] = waiting.get(ring, 0) + 1
-            graph, _ = cache.capture(key, make)
+            graph = cache.capture(key, make)
         elif graph.is_held() and graph is not ring.holder:
             # Two sequences that share a graph would copy their slots in and out at every step.
             waiting[ring] = waiting.get(ring, 0) + 1
@@ -106,7 +106,7 @@ class StepGraphs:
                 graph = None
                 if self.problem is not None:
                     cache.drop(key)
-                    graph, _ = cache.capture(key, make)
+                    graph = cache.capture(key, make)
         if graph is None:
             return None
         cache.use(key)

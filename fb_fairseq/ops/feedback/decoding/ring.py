@@ -1,18 +1,78 @@
-"""The memory of decoding step by step: a ring of slots for the last S steps.
+"""The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import List, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.decoding.memory import StepMemory
+from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
-from fb_fairseq.ops.feedback.decoding.window import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
+
+
+class StepMemory(ABC):
+    """The memory of B streams in decoding step by step.
+
+    Attributes:
+        position: number of steps seen.
+    """
+
+    position: int
+
+    @abstractmethod
+    def reset(self, age_B: Tensor) -> None:
+        """Forget what is older than the streams' episodes.
+
+        Args:
+            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
+        """
+
+    @abstractmethod
+    def reorder(self, order: Tensor) -> None:
+        """Take the streams in another order; some may be taken more than once, others not at all (beam search)."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that are kept of the past."""
+
+
+class Window(NamedTuple):
+    """What a layer attends to: C slots, in any order.
+
+    Attributes:
+        positions: relative position embeddings of the slots [C, E], by their distances from the query.
+        span_mask_HC: adaptive spans and empty slots: how much of each slot a head sees; None: all of it.
+        far_BC: True for slots that a stream may not look at, because they are older than its episode; None: there are
+            none.
+    """
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+    positions: Positions
+    span_mask_HC: Optional[Tensor]
+    far_BC: Optional[Tensor] = None
+
+    def of_type(self, dtype: torch.dtype) -> "Window":
+        """The same with keys and values of another type: those that are projected again at each step are fp32."""
+        return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
+
+
+def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
+    """A layer's attention [B, H, E] over its window."""
+    window = window.of_type(query_BHE.dtype)
+    return step_attention(
+        query_BHE,
+        window.keys_CBHE,
+        window.values_CBHE,
+        window.positions,
+        span_mask_HC=window.span_mask_HC,
+        far_BC=window.far_BC,
+    )
+
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.

@@ -9,8 +9,7 @@ from typing import List, Sequence
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.window import attend_window
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, attend_window
 from fb_fairseq.ops.feedback.reference import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.threads import loop_threads
@@ -58,11 +57,7 @@ class StepModel(ABC):
 
 
 def torch_step(
-    model: StepModel,
-    x_BD: Tensor,
-    ring: MemoryRing,
-    options: FeedbackOptions,
-    encoder: Sequence[EncoderContext] = (),
+    model: StepModel, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
 ) -> StepOutput:
     """Run a step operation by operation; see ``StepModel.plain_step``."""
     with loop_threads(x_BD.device, model.largest_product(len(x_BD))):

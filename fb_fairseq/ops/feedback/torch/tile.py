@@ -7,17 +7,13 @@ leaves them in a workspace; at a tile's end each weight's gradient is one produc
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.torch.block import Block, Record, StepTensor
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
-
-if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
-
 
 ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
@@ -176,12 +172,10 @@ class Tile:
         attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
         memory_norm: the norm before each set of key and value projections.
         sides: how the gradients of keys and of values are computed.
-        sums: the sums of the weights' gradients, and the gradients of slots.
+        sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots.
     """
 
-    def __init__(
-        self, block: Block, record: Record, work: Workspace, sums: "BlockGradients", first: int, last: int, at: int
-    ):
+    def __init__(self, block: Block, record: Record, work: Workspace, sums: Any, first: int, last: int, at: int):
         self.block, self.record, self.work, self.sums = block, record, work, sums
         self.first, self.last, self.at, self.steps = first, last, at, last - first
         in_record = slice(at, at + self.steps)

@@ -111,15 +111,7 @@ class StepKernels:
         self._normed_product(record, 0, 0, "attn", x_BD, None, layer.attn_norm, layer.query, query_BX)
 
     def _pending(
-        self,
-        r: Record,
-        at: int,
-        l: int,
-        kind: str,
-        summed: Tensor,
-        norm: Affine,
-        results: StepTensor,
-        next: int = 0,
+        self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: StepTensor, next: int = 0
     ) -> Optional[Pending]:
         """What is still to be done after a sublayer: nothing with pre-norm."""
         if self.pre_norm:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fb_fairseq.ops.feedback.cpp.build import BuildError, build
+from fb_fairseq.ops.feedback.cpp.library import BuildError, build
 
 try:
     build()

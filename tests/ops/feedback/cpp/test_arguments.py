@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from fb_fairseq.ops.feedback.cpp.arguments import WORKSPACE, WORKSPACE_CROSS
-from fb_fairseq.ops.feedback.cpp.build import SOURCES
+from fb_fairseq.ops.feedback.cpp.library import SOURCES
 from fb_fairseq.ops.feedback.cpp.structures import (
     ACTIVATION_NUMBERS,
     STRUCTURES,

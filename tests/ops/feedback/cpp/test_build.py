@@ -10,9 +10,8 @@ import sys
 
 import pytest
 
-from fb_fairseq.ops.feedback.cpp import build as module
 from fb_fairseq.ops.feedback.cpp import library
-from fb_fairseq.ops.feedback.cpp.build import BuildError, build, find_compiler
+from fb_fairseq.ops.feedback.cpp.library import BuildError, build, find_compiler
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.not_fast
@@ -51,14 +50,14 @@ def test_a_library_that_is_damaged_or_could_be_anothers_is_not_loaded(cache, tmp
 
     for spoil in (lambda: os.truncate(path, len(intact) // 2), lambda: path.chmod(0o722), link):
         spoil()
-        assert not module.is_intact(path)
-        assert build().path == path and module.is_intact(path) and path.read_bytes() == intact
+        assert not library.is_intact(path)
+        assert build().path == path and library.is_intact(path) and path.read_bytes() == intact
     foreign = tmp_path / "foreign.so"
     (tmp_path / "foreign.cpp").write_text("int nothing;")
     subprocess.run([find_compiler(), "-shared", "-fPIC", tmp_path / "foreign.cpp", "-o", foreign], check=True)
     with pytest.raises(BuildError, match="foreign.so is another library; remove it"):
         library.Library(foreign, "c++")
-    monkeypatch.setattr(module, "_user", lambda: os.geteuid() + 1)  # the folder is made, but by another user
+    monkeypatch.setattr(library, "_user", lambda: os.geteuid() + 1)  # the folder is made, but by another user
     with pytest.raises(BuildError, match="belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE"):
         build()
 
@@ -67,9 +66,9 @@ def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
     path = build().path
     sources = tmp_path / "src"
     sources.mkdir()
-    for source in module.sources():
+    for source in library.sources():
         (sources / source.name).write_bytes(source.read_bytes() + b"\n// changed\n")
-    monkeypatch.setattr(module, "SOURCES", sources)
+    monkeypatch.setattr(library, "SOURCES", sources)
     assert build().path != path
 
 
@@ -153,6 +152,6 @@ def test_compiles_for_arm(tmp_path):
     compiler = shutil.which("aarch64-linux-gnu-g++")
     if compiler is None:
         pytest.skip("aarch64-linux-gnu-g++ is not installed")
-    command = [compiler, *module.OPTIONS, str(module.SOURCES / "loop.cpp"), "-o", str(tmp_path / "loop.so")]
+    command = [compiler, *library.OPTIONS, str(library.SOURCES / "loop.cpp"), "-o", str(tmp_path / "loop.so")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Union
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.all_attention.block import AllAttentionWeights
+from fb_fairseq.ops.all_attention import AllAttentionWeights
 from fb_fairseq.ops.attention import Positions
 from fb_fairseq.ops.layers import Affine, Projection, layer_norm, linear
 
@@ -94,12 +94,7 @@ class Slot(NamedTuple):
 
 
 def context_slots(
-    context: List[Tensor],
-    layer: AllAttentionWeights,
-    projection: Projection,
-    positions: Positions,
-    h: int,
-    width: int,
+    context: List[Tensor], layer: AllAttentionWeights, projection: Projection, positions: Positions, h: int, width: int
 ) -> List[Slot]:
     """The slots of the steps before, for head h of this width: k + u and v + w with relative positions (Eq. 4)."""
     own = slice(h * width, (h + 1) * width)
