@@ -150,10 +150,10 @@ def main() -> None:
     head = [
         "architecture",
         "type",
-        "per stream, `fast`",
+        "per stream, `torch`",
         "`triton`",
-        f"{fit}, `fast`",
-        "`graph`, `auto`",
+        f"{fit}, `torch`",
+        "`triton`, `auto`",
         "the papers' number of streams",
     ]
     print("| " + " | ".join(head) + " |\n|---|---|---:|---:|---:|---:|---|")

@@ -4,7 +4,7 @@ value projections.
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple, Type
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 import torch.nn as nn
@@ -12,9 +12,6 @@ from torch import Tensor
 
 from fb_fairseq.modules.affine import affine, norm
 from fb_fairseq.ops.layers import Projection, at_least_fp32
-
-if TYPE_CHECKING:
-    from fb_fairseq.modules.options import TransformerOptions
 
 
 class Composition:
@@ -62,11 +59,11 @@ class Weighted(Composition):
 
     summary = "all layers, with learned weights"
 
-    def logits_shape(self):
+    def logits_shape(self) -> Tuple[int, ...]:
         """See ``Composition``."""
         return (self.layers + 1,)
 
-    def mix(self, logits, device):
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
         """See ``Composition``."""
         return torch.softmax(at_least_fp32(logits), 0)[None]
 
@@ -76,7 +73,7 @@ class Average(Composition):
 
     summary = "all layers, on average"
 
-    def mix(self, logits, device):
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
         """See ``Composition``."""
         return torch.full((1, self.layers + 1), 1 / (self.layers + 1), device=device)
 
@@ -87,12 +84,12 @@ class OneLayer(Composition):
     summary = "one layer"
     takes = "l"
 
-    def problem(self):
+    def problem(self) -> Optional[str]:
         """See ``Composition``."""
         good = self.argument.isdecimal() and self.argument.isascii() and int(self.argument) <= self.layers
         return None if good else f"give layer:0 (the embedding) to layer:{self.layers} (the top layer)"
 
-    def mix(self, logits, device):
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
         """See ``Composition``."""
         layer = int(self.argument)
         return torch.eye(self.layers + 1, device=device)[layer : layer + 1]
@@ -104,11 +101,11 @@ class SameAndLower(Composition):
     summary = "for each layer, itself and all below, with learned weights"
     per_layer = True
 
-    def logits_shape(self):
+    def logits_shape(self) -> Tuple[int, ...]:
         """See ``Composition``."""
         return (self.layers, self.layers + 1)
 
-    def mix(self, logits, device):
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
         """See ``Composition``."""
         above = torch.ones(self.layers, self.layers + 1, dtype=torch.bool, device=logits.device).triu(2)
         return torch.softmax(at_least_fp32(logits).masked_fill(above, float("-inf")), 1)
@@ -120,7 +117,7 @@ class Previous(Composition):
     summary = "for each layer, the layer below (a Transformer)"
     per_layer = True
 
-    def mix(self, logits, device):
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
         """See ``Composition``."""
         return torch.eye(self.layers, self.layers + 1, device=device)
 
@@ -160,7 +157,10 @@ def composition(text: str, layers: int) -> Composition:
 
 
 class FeedbackMemory(nn.Module):
-    """What a step leaves for later steps: ``--memory-composition`` selects a composition.
+    """A step's memories: what they are made of, and their projections.
+
+    Args:
+        options: ``TransformerOptions``; ``--memory-composition`` selects the composition.
 
     Attributes:
         composition: what the memories are made of.
@@ -170,7 +170,7 @@ class FeedbackMemory(nn.Module):
         layer_norm: the norm before them; None with post-norm.
     """
 
-    def __init__(self, options: "TransformerOptions"):
+    def __init__(self, options: Any):
         super().__init__()
         D = options.decoder_embed_dim
         self.composition = composition(options.memory_composition, options.decoder_layers)
