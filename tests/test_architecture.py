@@ -304,6 +304,20 @@ def test_docstrings(room):
     assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
 
 
+@pytest.mark.parametrize("room", sorted(MATHEMATICS))
+def test_sentences_of_docstrings(room):
+    """None begins with "what", "who" or "that of": the first word is a noun or an imperative."""
+    wrong = []
+    for module in package().values():
+        for node in ast.walk(module.tree) if module.room == room else ():
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                for sentence in re.split(r"(?<=[.!?]) (?=[A-Z(])", text):
+                    if re.match(r"\(?(What|Who|That of)\b", sentence):
+                        wrong.append(f"{module.name}:{getattr(node, 'lineno', 1)} {sentence}")
+    assert not wrong, "\n".join(wrong)
+
+
 def without_hints(module: Module) -> Iterator[str]:
     """The public functions and methods of a module whose arguments or results have no type."""
     for owner in (module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))):

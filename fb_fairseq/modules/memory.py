@@ -42,7 +42,7 @@ class Composition:
         return self.layers if self.per_layer else 1
 
     def problem(self) -> Optional[str]:
-        """What is wrong with the argument; None: nothing."""
+        """The fault of the argument; None: there is none."""
         return None
 
     def logits_shape(self) -> Optional[Tuple[int, ...]]:

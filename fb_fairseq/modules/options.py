@@ -32,6 +32,9 @@ class CheckedOptions:
             ValueError: an option is out of range; the message names it.
         """
         for f in fields(self):
+            former = f.metadata.get("former")
+            if former and getattr(self, f.name) in former:
+                object.__setattr__(self, f.name, former[getattr(self, f.name)])
             choices = f.metadata.get("choices")
             if choices is not None:
                 self.check(getattr(self, f.name) in choices, f.name, f"unknown; choose from {', '.join(choices)}")
@@ -91,6 +94,7 @@ class TransformerOptions(CheckedOptions):
         "; ".join(f"{name}: {choice.summary}, {choice.runs}" for name, choice in CHOICES.items())
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
         CHOICES,
+        OLD_NAMES,
     )
     step_loop_recompute: bool = option(
         False,
@@ -115,7 +119,6 @@ class TransformerOptions(CheckedOptions):
     adaptive_span_init: float = option(0.0, "initial spans, as a fraction of --attention-span")
 
     def __post_init__(self):
-        object.__setattr__(self, "step_loop", OLD_NAMES.get(self.step_loop, self.step_loop))
         self.check_fields()
         self.check_positive("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads")
         self.check(self.decoder_head_dim >= 0, "decoder_head_dim", "must be a width, or 0 for model width / heads")

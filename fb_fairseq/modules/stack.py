@@ -62,7 +62,7 @@ class TransformerStack(Stack, StepModel):
 
     @property
     def stepper(self) -> Stepper:
-        """What runs decoding steps."""
+        """The runner of decoding steps."""
         return self._stepper
 
     def reaches(self) -> List[int]:
@@ -83,7 +83,7 @@ class TransformerStack(Stack, StepModel):
         return (torch.rand(o.decoder_layers) >= o.decoder_layerdrop).tolist()
 
     def attention_parameters(self) -> List[nn.Parameter]:
-        """The parameters that a block of one step without a past does not use."""
+        """Parameters without a gradient if T = 1 and nothing is carried in."""
         parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
         return [*parts, *self.positions.parameters()]
 
@@ -172,7 +172,7 @@ class TransformerStack(Stack, StepModel):
         return output
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """See ``StepModel``. Matrices of what is in the place of linear maps are the ring's from its first step on."""
+        """See ``StepModel``. Matrices of replaced layers are computed once per sequence."""
         if ring.weights is not None and not torch.is_grad_enabled():
             return ring.weights
         given = self.loop_weights(device, [ring.span] * len(self.layers))
@@ -197,7 +197,7 @@ class TransformerStack(Stack, StepModel):
         ]
 
     def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        """What each head attends to in a block, for inspection: without dropout and without gradient, by the reference
+        """Attention of each head in a block, for inspection: without dropout and without gradient, by the reference
         loop. Not for the layers of translation models, which attend to an encoder too.
 
         Args:

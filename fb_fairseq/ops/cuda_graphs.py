@@ -95,7 +95,7 @@ def current_device(device: torch.device) -> ContextManager:
 
 @contextmanager
 def reusable_memory() -> Iterator[None]:
-    """Context in which a graph's own tensors are made. (In inference mode, only it could write to them.)"""
+    """Context for making a graph's own tensors: those made in inference mode cannot be written outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -138,7 +138,7 @@ class Limits(NamedTuple):
     """When a graph is captured, and when it may go.
 
     Attributes:
-        capture_at: something is captured when so many of a window have had its key. What is rare is not worth it.
+        capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
         graphs: the most that are kept; each holds memory.
         window: uses are counted in windows of this many. A graph that was not used for as long may be replaced.
     """
@@ -213,7 +213,7 @@ class GraphCache(Generic[Graph]):
         return len(self.graphs) < limits.graphs
 
     def drop_graphs(self) -> None:
-        """Free the graphs and their memory. What came often is captured again at once."""
+        """Free the graphs and their memory. Frequent keys are captured again at once."""
         for graph in self.graphs.values():
             self._drop(graph)
         self.graphs.clear()

@@ -48,7 +48,7 @@ class Loop(ABC):
 
     Everything before, between and after the steps is shared (``torch/passes.py``): weights in the compute type,
     buffers, the carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
-    ``reference.py`` computes. What it does not cover, the torch loop runs.
+    ``reference.py`` computes. The torch loop runs whatever it does not cover.
 
     Attributes:
         name: as ``--step-loop`` calls it.

@@ -149,7 +149,7 @@ class Stepper:
 
 
 def details() -> str:
-    """What ``auto`` takes on this machine, for ``python -m fb_fairseq env``."""
+    """The choice of ``auto`` on this machine, for ``python -m fb_fairseq env``."""
     texts: List[str] = []
     for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         loop = LOOPS[PREFERRED[kind]]

@@ -21,7 +21,7 @@ class KeyValueSource(NamedTuple):
 
 
 def one_or_own(layer: int, number: int) -> int:
-    """The index of what a layer uses, of something that there is once for all layers, or once per layer."""
+    """0 if there is one for all layers, else the layer's own index."""
     return layer if number > 1 else 0
 
 
@@ -110,7 +110,7 @@ class EncoderContext(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What one step computes.
+    """The results of one step.
 
     Attributes:
         out_BD: the top layer's output x^L, before the final norm.

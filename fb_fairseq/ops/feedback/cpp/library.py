@@ -109,7 +109,7 @@ def find_compiler() -> str:
 
 @functools.lru_cache(maxsize=None)
 def processor() -> str:
-    """What tells processors apart that need different code: the architecture, and where the system tells, the
+    """Key of processors that need different code: the architecture, and where the system tells, the
     features."""
     features = ""
     try:

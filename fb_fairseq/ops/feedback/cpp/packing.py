@@ -13,7 +13,7 @@ from fb_fairseq.ops.layers import Affine, CrossAttention, Layer
 
 
 class Packing:
-    """What the arguments of a call of C++ point to; it must stay as long as they are used.
+    """Memory that the arguments of a call of C++ point to; it must stay as long as they are used.
 
     Args:
         empty: makes a buffer of some floats.
@@ -91,7 +91,7 @@ class Packing:
         )
 
     def layer_transposes(self, layer: Layer) -> LayerTransposes:
-        """What only the backward pass needs of a layer's weights."""
+        """A layer's weights as only the backward pass needs them."""
         return LayerTransposes(
             query=self.transpose(layer.query),
             out=self.transpose(layer.out),

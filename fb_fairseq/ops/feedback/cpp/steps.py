@@ -217,9 +217,8 @@ class CppSlots(SlotHolder):
 class PackedSteps:
     """The packed weights of one model, and its steps that use them.
 
-    They are packed again when a parameter is another tensor than before, or was changed in place. Changes through
-    ``parameter.data``, which torch does not count (some optimizers make them), are noticed where a ring starts, by
-    checksums, which take less time than a step.
+    They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
+    changes through ``parameter.data``, so checksums are compared when a sequence starts.
     """
 
     def __init__(self):

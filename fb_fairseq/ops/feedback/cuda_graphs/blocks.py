@@ -234,7 +234,7 @@ def results(passes, inputs: BlockInputs, needs_backward: bool) -> List[Any]:
 
 
 def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> Tuple:
-    """What kernels depend on, but for the lengths of blocks and memories and the number of streams."""
+    """Everything that kernels depend on, but for the lengths of blocks and memories and the number of streams."""
     s = block_sizes(inputs)
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
     options = inputs.options._replace(span=0, grows=False)

@@ -41,7 +41,7 @@ class StepMemory(ABC):
 
 
 class Window(NamedTuple):
-    """What a layer attends to: C slots, in any order.
+    """C slots that a layer attends to, in any order.
 
     Attributes:
         positions: relative position embeddings of the slots [C, E], by their distances from the query.
@@ -80,14 +80,14 @@ FIRST_SLOTS = 64
 
 
 class SlotHolder(ABC):
-    """What keeps a ring's slots in its own way between steps: its own memory, or another order of streams."""
+    """Keeps a ring's slots in its own way between steps: in its own memory, or in another order of streams."""
 
     @abstractmethod
     def release(self, ring: "MemoryRing") -> None:
         """Give the slots back, in memory of the ring's own and in the plain order. ``ring.holder`` is None already."""
 
     def settle(self, ring: "MemoryRing") -> None:
-        """Bring the slots into the plain order, because something else is going to read or write them."""
+        """Sort the slots by stream before other code touches them."""
         return None
 
     def reorder(self, ring: "MemoryRing", order: Tensor) -> bool:
@@ -100,7 +100,7 @@ class SlotHolder(ABC):
 
 
 class MemoryRing(StepMemory):
-    """The last S steps of B streams. Step t is in slot t mod S.
+    """The last S steps of B streams, a key-value cache. Step t is in slot t mod S.
 
     A step reads ``windows`` and calls ``store``; whoever ran it then calls ``advance``, which alone counts steps.
 
@@ -115,7 +115,7 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         holder: what keeps the slots between steps; None: the ring itself.
-        weights: of a model whose weights do not depend on its parameters alone: those of the ring's steps.
+        weights: matrices of adapters or quantised layers, computed at the first step.
     """
 
     def __init__(self, span: int, storage: str = "keys-values"):
@@ -141,7 +141,7 @@ class MemoryRing(StepMemory):
         return (self.position - 1 - torch.arange(self.used, device=device)) % self.span + 1
 
     def filled(self, like: Tensor) -> Optional[Tensor]:
-        """Which used slots hold a step, [1, C] of ones and zeros in the type of ``like``; None: all of them."""
+        """1 where a slot is filled, 0 where it is empty, [1, C] in the type of ``like``; None if all are filled."""
         return None
 
     def write(self, new: Tensor) -> None:
@@ -162,7 +162,7 @@ class MemoryRing(StepMemory):
         self.buffer[..., : self.position, :] = old
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
-        """What each layer attends to: the slots that hold a step.
+        """The slots that each layer attends to: those that hold a step.
 
         Args:
             x_BD: the step's embedding, for its type and device.
@@ -255,8 +255,8 @@ class MemoryRing(StepMemory):
         self.buffer, self._spare = buffer, None
 
     def __getstate__(self):
-        """For copies and files: the slots in memory of the ring's own. What holds them may hold native pointers, too;
-        the next step makes it anew, as it does the weights."""
+        """For copies and files: the slots in memory of the ring's own. Their holder may hold native pointers, too;
+        the next step makes a new one, as it does the weights."""
         self.release()
         return {**vars(self), "_spare": None, "weights": None}
 
@@ -267,7 +267,7 @@ class MemoryRing(StepMemory):
     # Copies, for captured steps.
 
     def shape(self) -> tuple:
-        """What a step on the slots depends on, except the number of streams and the values of tensors."""
+        """Everything that a step on the slots depends on, except the number of streams and the values of tensors."""
         b = self.buffer
         return (self.span, type(self.storage), b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
 

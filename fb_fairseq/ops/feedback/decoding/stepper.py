@@ -30,8 +30,7 @@ class StepModel(ABC):
 
     @abstractmethod
     def fixed_weights(self) -> bool:
-        """Whether the weights depend on parameters alone. Otherwise something else than ``nn.Linear`` is in a layer:
-        who keeps weights asks again for each ring, and they may name modules that have no matrix."""
+        """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
 
     @abstractmethod
     def step_parameters(self) -> List[Tensor]:

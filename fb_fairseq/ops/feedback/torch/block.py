@@ -247,8 +247,7 @@ def pieces(steps: int, streams: int, device: torch.device) -> List[slice]:
 class StepTensor:
     """A tensor with a part for each step and layer.
 
-    The views of all parts are made at once, and only if they are used, because a view made in Python costs as much time
-    as a small product.
+    Views are made once and lazily: making one in Python takes as long as a small matmul.
 
     Args:
         whole: [T, L, …] if ``steps_first``, else [L, T, …].

@@ -91,7 +91,7 @@ class Scratch:
 
 
 class Workspace:
-    """What the steps of a tile leave for the products at its end. Made once per block, used by all tiles.
+    """Per-step gradients that become weight gradients after the tile. Made once per block, used by all tiles.
 
     Attributes:
         dq, da: gradients of queries and of attended vectors [T, L, B, X]; ``dcq``, ``dca``: the same for

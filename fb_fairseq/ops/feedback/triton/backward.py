@@ -20,7 +20,7 @@ OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 
 
 class Above(NamedTuple):
-    """What the sublayer above adds to the gradient of its input.
+    """A share of the gradient of a sublayer's result: of the sublayer above, through its input.
 
     Attributes:
         d_normed: the gradient of what it reads: of its norm's result with pre-norm.

@@ -113,7 +113,7 @@ class StepKernels:
     def _pending(
         self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: StepTensor, next: int = 0
     ) -> Optional[Pending]:
-        """What is still to be done after a sublayer: nothing with pre-norm."""
+        """The norm that is still to be taken after a sublayer; None with pre-norm."""
         if self.pre_norm:
             return None
         mean, rstd = r.statistics[kind][:, l, at]
@@ -215,7 +215,7 @@ class BlockSlots:
         self.padding = padding_bytes(inputs.encoder)
 
     def memory(self, l: int, t: int) -> Source:
-        """What layer l attends to at step t."""
+        """The slots that layer l attends to at step t."""
         s = self.sizes
         n = min(s.C + t, self.reaches[l])
         i = one_or_own(l, s.I)

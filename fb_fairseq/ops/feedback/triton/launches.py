@@ -27,7 +27,7 @@ ASYNCHRONOUS_SINCE = (8, 0)  # compute capability from which copies to shared me
 
 
 class Gpu(NamedTuple):
-    """What tiles depend on.
+    """A GPU, as far as tiles depend on it.
 
     Attributes:
         capability: compute capability.
@@ -58,7 +58,7 @@ class Gpu(NamedTuple):
 
 @functools.lru_cache(maxsize=None)
 def gpu_of(device: torch.device) -> Gpu:
-    """What a device has; for a CPU, where kernels are interpreted, an H200's."""
+    """The GPU of a device; for a CPU, where kernels are interpreted, an H200."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return Gpu()
     return Gpu(torch.cuda.get_device_capability(device), torch.cuda.get_device_properties(device).multi_processor_count)
@@ -161,7 +161,7 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
 
 
 class Source(NamedTuple):
-    """What a step's queries attend to.
+    """Slots that a step's queries attend to.
 
     Attributes:
         keys, values: [G, slots, E], contiguous.
