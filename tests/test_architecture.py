@@ -5,7 +5,7 @@ import functools
 import re
 import subprocess
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import pytest
 
@@ -280,6 +280,19 @@ def name_of(base: ast.expr) -> str:
     return getattr(base, "attr", getattr(base, "id", ""))
 
 
+@functools.lru_cache(maxsize=None)
+def documented_methods(name: str) -> FrozenSet[str]:
+    """The methods that classes of this name in the package document, and their bases: overrides inherit that."""
+    found: Set[str] = set()
+    for module in package().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                functions = (child for child in node.body if isinstance(child, ast.FunctionDef))
+                found |= {function.name for function in functions if ast.get_docstring(function)}
+                found = found.union(*(documented_methods(name_of(base)) for base in node.bases))
+    return frozenset(found)
+
+
 def without_docstring(name: str, node: ast.AST) -> Iterator[str]:
     """The public modules, classes, functions and methods in ``node`` that lack a docstring."""
     if not ast.get_docstring(node):
@@ -290,6 +303,7 @@ def without_docstring(name: str, node: ast.AST) -> Iterator[str]:
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not child.name.startswith("_"):
             bases = [name_of(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
             documented = OVERRIDES | AUTOGRAD if bases and "Function" in bases else OVERRIDES
+            documented = documented.union(*(documented_methods(base) for base in bases))
             if not (bases and child.name in documented):
                 yield from without_docstring(f"{name}.{child.name}", child)
 

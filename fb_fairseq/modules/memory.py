@@ -60,11 +60,9 @@ class Weighted(Composition):
     summary = "all layers, with learned weights"
 
     def logits_shape(self) -> Tuple[int, ...]:
-        """See ``Composition``."""
         return (self.layers + 1,)
 
     def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
-        """See ``Composition``."""
         return torch.softmax(at_least_fp32(logits), 0)[None]
 
 
@@ -74,7 +72,6 @@ class Average(Composition):
     summary = "all layers, on average"
 
     def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
-        """See ``Composition``."""
         return torch.full((1, self.layers + 1), 1 / (self.layers + 1), device=device)
 
 
@@ -85,12 +82,10 @@ class OneLayer(Composition):
     takes = "l"
 
     def problem(self) -> Optional[str]:
-        """See ``Composition``."""
         good = self.argument.isdecimal() and self.argument.isascii() and int(self.argument) <= self.layers
         return None if good else f"give layer:0 (the embedding) to layer:{self.layers} (the top layer)"
 
     def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
-        """See ``Composition``."""
         layer = int(self.argument)
         return torch.eye(self.layers + 1, device=device)[layer : layer + 1]
 
@@ -102,11 +97,9 @@ class SameAndLower(Composition):
     per_layer = True
 
     def logits_shape(self) -> Tuple[int, ...]:
-        """See ``Composition``."""
         return (self.layers, self.layers + 1)
 
     def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
-        """See ``Composition``."""
         above = torch.ones(self.layers, self.layers + 1, dtype=torch.bool, device=logits.device).triu(2)
         return torch.softmax(at_least_fp32(logits).masked_fill(above, float("-inf")), 1)
 
@@ -118,7 +111,6 @@ class Previous(Composition):
     per_layer = True
 
     def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
-        """See ``Composition``."""
         return torch.eye(self.layers, self.layers + 1, device=device)
 
 

@@ -18,13 +18,11 @@ class CppLoop(Loop):
     own_threads = True
 
     def unsupported(self, inputs) -> Optional[str]:
-        """See ``Loop.unsupported``."""
         if not inputs.dtype == inputs.x_TBD.dtype == torch.float32 == inputs.weights.layers[0].query.weight.dtype:
             return f"the C++ loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
         return None
 
     def forward_steps(self, block, record, first, last, results=None) -> None:
-        """See ``Loop.forward_steps``."""
         from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
 
         if block.own is None:
@@ -32,11 +30,9 @@ class CppLoop(Loop):
         block.own.forward(block, record, first, last, results)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
-        """See ``Loop.backward_tile``."""
         block.own.backward(block, tile, d_out_TBD, d_x_TBD)
 
     def decoding_step(self, kept, model, x_BD, ring, options, encoder):
-        """See ``Loop.decoding_step``."""
         from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
 
         if kept.own is None:
@@ -44,13 +40,11 @@ class CppLoop(Loop):
         return kept.own.step(model, x_BD, ring, options, encoder)
 
     def unavailable(self, device: torch.device) -> Optional[str]:
-        """See ``Loop.unavailable``."""
         if device.type not in self.devices:
             return super().unavailable(device)
         problem = load().problem
         return None if problem is None else f"the C++ loop is not available: {problem}"
 
     def details(self) -> str:
-        """See ``Loop.details``."""
         library = load().library
         return f"{library.compiler}, vectors of {library.VL} floats"

@@ -184,7 +184,6 @@ class CppSlots(SlotHolder):
         self.origin_BC: Optional[Tensor] = None
 
     def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
-        """See ``SlotHolder``."""
         streams = ring.buffer.shape[1]
         if len(order) > streams:
             return False
@@ -194,7 +193,6 @@ class CppSlots(SlotHolder):
         return True
 
     def grow(self, ring: MemoryRing, slots: int) -> bool:
-        """See ``SlotHolder``."""
         if self.origin_BC is not None:
             self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
         return True

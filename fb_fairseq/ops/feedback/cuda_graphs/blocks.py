@@ -12,7 +12,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class CapturedPasses:
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
         self.passes, self.checked = Passes(loop, needs_backward), False  # (whose buffers are the graphs')
+        self.owner: Callable[[], Optional[Any]] = lambda: None  # see ``Passes``
         inputs = at_full_length(inputs)
         leaves, tree = pytree.tree_flatten(inputs)
         self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
@@ -73,16 +74,6 @@ class CapturedPasses:
             self.forward_graph = CudaGraph(lambda: passes.forward(self.own_inputs))
             if needs_backward:
                 self.backward_graph = CudaGraph(lambda: passes.backward(self.d_out_TBD), before=self.forward_graph)
-
-    @property
-    def owner(self):
-        """See ``Passes``."""
-        return self.passes.owner
-
-    @owner.setter
-    def owner(self, owner) -> None:
-        """See ``Passes``."""
-        self.passes.owner = owner
 
     def is_free(self) -> bool:
         """Whether no block waits for its backward pass in this graph's memory."""

@@ -41,7 +41,6 @@ class DeviceRing(MemoryRing):
 
     @property
     def used(self) -> int:
-        """See ``MemoryRing``."""
         return self.slots
 
     @property
@@ -50,15 +49,12 @@ class DeviceRing(MemoryRing):
         return self._position_1
 
     def distances(self, device: torch.device) -> Tensor:
-        """See ``MemoryRing``."""
         return (self._position_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
 
     def filled(self, like: Tensor) -> Optional[Tensor]:
-        """See ``MemoryRing``."""
         return (torch.arange(self.slots, device=like.device) < self._position_1).to(like.dtype)[None]
 
     def write(self, new: Tensor) -> None:
-        """See ``MemoryRing``."""
         self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
 
 
@@ -120,7 +116,6 @@ class StepGraph(SlotHolder):
     # As a holder of slots.
 
     def release(self, ring: MemoryRing) -> None:
-        """See ``SlotHolder``."""
         ring.replace_buffer(ring.buffer.clone())
         if ring.age_B is not None:
             ring.age_B = ring.age_B.clone()

@@ -217,7 +217,6 @@ class MemoryRing(StepMemory):
         self.position = C
 
     def reset(self, age_B: Tensor) -> None:
-        """See ``StepMemory.reset``."""
         if self.age_B is None or len(self.age_B) != len(age_B):
             self.release()
             self.age_B = age_B.clone()
@@ -225,7 +224,6 @@ class MemoryRing(StepMemory):
             self.age_B.copy_(age_B)
 
     def reorder(self, order: Tensor) -> None:
-        """See ``StepMemory.reorder``."""
         if self.age_B is not None:
             self.reset(self.age_B[order])
         if self.buffer is None or (self.holder is not None and self.holder.reorder(self, order)):

@@ -328,9 +328,7 @@ class TorchLoop(Loop):
     runs = "everywhere"
 
     def forward_steps(self, block, record, first, last, results=None) -> None:
-        """See ``Loop.forward_steps``."""
         run_steps(block, record, first, last, results)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
-        """See ``Loop.backward_tile``."""
         run_tile(tile, d_out_TBD, d_x_TBD)

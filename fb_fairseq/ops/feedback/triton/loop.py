@@ -26,11 +26,10 @@ class TritonLoop(Loop):
 
     @property
     def devices(self) -> Tuple[str, ...]:
-        """See ``Loop``."""
+        """Those with Triton's kernels, or CUDA graphs at least."""
         return (*fallbacks.KERNEL_DEVICES, *fallbacks.GRAPH_DEVICES)
 
     def unsupported(self, inputs) -> Optional[str]:
-        """See ``Loop.unsupported``."""
         device, dtype = inputs.x_TBD.device, inputs.dtype
         problem = problem_of_kernels(device)
         if problem is not None:
@@ -46,7 +45,6 @@ class TritonLoop(Loop):
         return None
 
     def forward_steps(self, block, record, first, last, results=None) -> None:
-        """See ``Loop.forward_steps``."""
         from fb_fairseq.ops.feedback.triton.forward import BlockKernels
 
         if block.own is None:
@@ -54,7 +52,6 @@ class TritonLoop(Loop):
         block.own.forward(block, record, first, last, results)
 
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
-        """See ``Loop.backward_tile``."""
         from fb_fairseq.ops.feedback.triton.backward import BackwardKernels
 
         BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
