@@ -31,7 +31,7 @@ def places(c, n, span, seen):
 
 @triton.jit
 def scores(
-    q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
+    q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H: tl.constexpr,
     P: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scores [16, BC] of slots c, minus infinity for padding, and which of them the head sees [1, BC]."""
@@ -45,7 +45,7 @@ def scores(
         score += span[None]
         visible = visible & (span > NO_SCORE)
     if reach is not None:
-        visible = visible & (distance <= tl.load(reach + g // H))
+        visible = visible & (distance <= far)
     if padding is not None:
         padded = tl.load(padding + (source // H) * pad_row + c, there, 1) != 0
         score = tl.where(padded[None], -float("inf"), score)
@@ -103,6 +103,9 @@ def attend(
     e, rows = tl.arange(0, BE), tl.arange(0, ROWS)
     q16 = tl.load(q + g * E + e[None] + 0 * rows[:, None], (e < E)[None] & (rows < ROWS)[:, None], 0.0)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
+    far = n
+    if reach is not None:  # (read once: of every block whose memory grows)
+        far = tl.load(reach + g // H)
     top = tl.full([ROWS], NO_SCORE, WIDE)
     total = tl.zeros([ROWS], WIDE)
     any_visible = tl.zeros([ROWS], tl.int32)
@@ -117,8 +120,9 @@ def attend(
         if key_positions is not None:
             position = rows_of(key_positions, S, distance, e, both, E)
         score, visible = scores(
-            q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
-        )
+            q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
+            WIDE,
+        )  # fmt: skip
         score = tl.where(visible, score, -float("inf"))
         any_visible = tl.maximum(any_visible, tl.max(visible.to(tl.int32), 1))
         higher = tl.maximum(top, tl.max(score, 1), propagate_nan=tl.PropagateNan.ALL)
@@ -186,6 +190,9 @@ def attend_backward(
     delta = tl.sum(d16.to(WIDE) * tl.load(out + row_at, wide, 0.0).to(WIDE), 1)
     log_sum = tl.load(lse + g).to(WIDE)
     per = tl.cdiv(tl.cdiv(n, SPLITS), BC) * BC
+    far = n
+    if reach is not None:  # (read once: of every block whose memory grows)
+        far = tl.load(reach + g // H)
     total = tl.zeros([ROWS, BE], WIDE)
     for c0 in tl.range(split * per, tl.minimum(n, split * per + per), BC, num_stages=STAGES):
         c = c0 + tl.arange(0, BC)
@@ -197,8 +204,9 @@ def attend_backward(
         if key_positions is not None:
             position = rows_of(key_positions, S, distance, e, both, E)
         score, visible = scores(
-            q16, k, position, log_mask, reach, padding, g, source, c, distance, there, S, pad_row, scale, H, P, WIDE
-        )
+            q16, k, position, log_mask, reach, far, padding, g, source, c, distance, there, S, pad_row, scale, H, P,
+            WIDE,
+        )  # fmt: skip
         weight = tl.where(visible, tl.exp(score - log_sum), 0.0)
         d_weight = tl.dot(d16, tl.trans(tl.load(values + at, both, 0.0)), input_precision=P)
         if value_positions is not None:
