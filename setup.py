@@ -68,7 +68,7 @@ setup(
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
     package_data={
         "fb_fairseq": ["py.typed"],
-        "fb_fairseq.ops.feedback.native": ["src/*"],  # compiled at first use
+        "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
         "fb_fairseq.papers": ["*.json"],
     },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import

@@ -77,7 +77,7 @@ def test_every_folder_with_modules_is_a_package():
 
 @pytest.mark.not_fast
 def test_what_is_no_module_is_installed_too(wheel):  # noqa: F811
-    """The sources of the native loop, data, and the mark of a package with type hints."""
+    """The sources of the C++ loop, data, and the mark of a package with type hints."""
     files = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
     files = {path.as_posix() for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
     assert "fb_fairseq/py.typed" in files

@@ -59,7 +59,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
     device = ["--device", "cpu" if cpu else "cuda"]
     quick = ["--repeats", "1" if cpu else "5"]
     steps = ["--steps", "20" if cpu else "500", "--storage", "keys-values"]
-    loops = ["--only", "fast"] if cpu else ["--only", "fused", "graph, Triton", "auto"]
+    loops = ["--only", "torch"] if cpu else ["--only", "triton"]
     sizes, half = ({"tiny": TINY}, "fp32") if cpu else (SIZES, "bf16")
     main_size = TINY if cpu else SIZES["char-PTB"]
     fairseq = importlib.util.find_spec("fairseq") is not None
@@ -75,7 +75,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
         if importlib.util.find_spec("xdist"):
             tests += ["-n", str(min(8, os.cpu_count() or 1))]
-        files = ["tests/ops/test_trials.py"] if cpu else ["tests/ops", "tests/modules"]
+        files = ["tests/ops/test_buffers.py"] if cpu else ["tests/ops", "tests/modules"]
         found.append(Measurement("Tests of the operators and modules", [*tests, *files]))
         if not cpu:
             found.append(Measurement("Tests on the GPU", [*tests, "tests/gpu"]))
@@ -95,7 +95,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
             main_size,
             "--dtype",
             half,
-            *(["--only", "fused", "graph", "fast"] if not cpu else []),
+            *(["--only", "triton", "torch"] if not cpu else []),
             *device,
         )
     )
@@ -119,8 +119,8 @@ def compile_kernels(sizes: List[Dict[str, int]]) -> Measurement:
     commands = []
     for size in sizes:
         command = benchmark("train", "", {**size, "block": 2}, "--dtype", "bf16", "--repeats", "1").command
-        commands.append(shlex.join([*command, "--device", "cuda", "--only", "fused"]) + " >/dev/null & ")
-    return Measurement("Compilation of the fused kernels", ["bash", "-c", "".join(commands) + "wait"])
+        commands.append(shlex.join([*command, "--device", "cuda", "--only", "triton"]) + " >/dev/null & ")
+    return Measurement("Compilation of the Triton kernels", ["bash", "-c", "".join(commands) + "wait"])
 
 
 def trainings(cpu: bool, folder: Path) -> List[Measurement]:
@@ -145,7 +145,7 @@ def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     feedback, transformer = (["--arch", f"{name}_transformer_lm"] for name in ("feedback", "relative"))
     found = [Measurement("Data for the trainings", [*prepare, "--destdir", str(data)])]
     if not cpu:
-        for loop in ("fused", "auto"):
+        for loop in ("triton", "auto"):
             command = [*train, *feedback, *char_ptb.split(), "--step-loop", loop]
             found.append(Measurement(f"fairseq-train, char-PTB size, --step-loop {loop}", command, logs=True))
         command = [*train, *transformer, *char_ptb.split()]

@@ -137,7 +137,7 @@ class Papers:
         if self.args.cpu:
             options.update(cpu=True, warmup_updates=10)
         elif model == "feedback":
-            options["step_loop"] = "fused"
+            options["step_loop"] = "triton"
         every = 10 if self.args.cpu else task.every
         options.update(
             valid_streams=options["batch_size"],

@@ -34,8 +34,8 @@ SIZES = {
 }
 LABELS = {"span": "span S (steps)", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
 MODELS = {
-    "native": "Feedback Transformer, native loop",
-    "fast": "Feedback Transformer, fast loop",
+    "cpp": "Feedback Transformer, C++ loop",
+    "torch": "Feedback Transformer, torch loop",
     "transformer": "Transformer",
 }
 
@@ -106,8 +106,8 @@ def main() -> None:
             file.write(json.dumps(result) + "\n")
         results.append(result)
         name = setting["varies"]
-        ratio = speeds["native"] / speeds["transformer"]
-        print(f"{LABELS[name]} = {setting[name]}: {speeds}, native / Transformer {ratio:.2f}", flush=True)
+        ratio = speeds["cpp"] / speeds["transformer"]
+        print(f"{LABELS[name]} = {setting[name]}: {speeds}, C++ / Transformer {ratio:.2f}", flush=True)
     if args.figure:
         draw_figure(args.figure, [Panel(partial(draw_speed, results=results, size=size)) for size in SIZES])
 

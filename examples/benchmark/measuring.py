@@ -18,7 +18,7 @@ sys.path.insert(0, str(REPOSITORY))
 import torch  # noqa: E402
 
 # Log lines about something that runs more slowly than it could, or not at all.
-FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
+FALLBACK = re.compile(r"capturing failed|operations run|loop runs|is not available|Traceback")
 HIDDEN = re.compile(  # JSON, logs, the profiler's lines; progress
     r"^\{|^\d{4}-\d\d-\d\d|^(USDT|DEBUG|ERROR|INFO|WARNING):|.*Warning:|"
     r"first call|timed run|.*: (speed with a|the largest) batch"
@@ -145,7 +145,7 @@ class Running:
             return Result(self.measurement, "", 0, self.error)
         problem = None
         try:
-            self.process.wait(max(limit, 1))
+            self.process.wait(timeout=max(limit, 1))
         except subprocess.TimeoutExpired:
             problem = "stopped: the time was up"
             if saves:

@@ -18,10 +18,10 @@ import torch
 from fairseq.data import Dictionary
 
 from fb_fairseq.benchmark.measure import interleaved_medians, table
-from fb_fairseq.benchmark.random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
+from fb_fairseq.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 from fb_fairseq.hardware import hardware
 
-ALL_MODELS = {**MODELS, "feedback, shared, fast loop": WITHOUT_NATIVE_LOOP}
+ALL_MODELS = {**MODELS, "feedback, shared, torch loop": WITHOUT_CPP_LOOP}
 
 
 def parse() -> argparse.Namespace:

@@ -9,7 +9,7 @@ from typing import Dict
 
 import torch
 
-from fb_fairseq.benchmark import attention, bptt, decode, memory, span, train
+from fb_fairseq.benchmark import bptt, decode, memory, span, train
 from fb_fairseq.benchmark.options import add_dtype, add_machine, add_model_options, add_sizes
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
@@ -17,7 +17,6 @@ from fb_fairseq.hardware import MOST_THREADS, check_layers_fit, hardware
 
 COMMANDS = {
     "train": train,
-    "attention": attention,
     "decode": decode,
     "memory": memory,
     "span": span,

@@ -14,9 +14,8 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing, outside_compiler
-from fb_fairseq.ops.feedback.loops import step_loop
+from fb_fairseq.ops.feedback.loops import REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
-from fb_fairseq.ops.feedback.step_loop import REFERENCE
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
 
@@ -57,7 +56,7 @@ class FeedbackTransformer(TransformerStack):
         arguments = (
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
-            self.loop_options(max(reaches)),
+            self.loop_options(max(reaches))._replace(grows=True),
             self.draw_dropouts(x_TBD, self.options.attention_span),
         )
         if self._watched is None:
@@ -90,12 +89,13 @@ class FeedbackTransformer(TransformerStack):
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
         weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        loop = REFERENCE if is_tracing() else self.choice.loop
+        loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules
-        out_TBD, memory_KTBD, aligned_BTC = step_loop(loop).run_block(
-            x_TBD, memory_KCBD, matrices or weights, options, dropouts, self.active_layers(), encoder, reach_TB
+        log_choice(loop)
+        out_TBD, memory_KTBD, aligned_BTC = run_block(
+            loop, x_TBD, memory_KCBD, matrices or weights, options, dropouts, self.active_layers(), encoder, reach_TB
         )
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
 

@@ -16,8 +16,8 @@ from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.decoding.stepper import StepModel, torch_step
+from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
@@ -55,14 +55,14 @@ class TransformerStack(Stack, StepModel):
     @options.setter
     def options(self, options: TransformerOptions) -> None:
         """Take other options; the step loop is chosen now."""
-        self._options, choice = options, options.loop_choice()
-        if self._stepper is None or choice.loop != self.choice.loop:
-            self._stepper = LOOPS[choice.loop].new_stepper()
-        self.choice = choice
+        self._options, name = options, options.loop_choice()
+        if self._stepper is None or name != self.loop_name:
+            self._stepper = Stepper(name)
+        self.loop_name = name
 
     @property
     def stepper(self) -> Stepper:
-        """What runs decoding steps."""
+        """The runner of decoding steps."""
         return self._stepper
 
     def reaches(self) -> List[int]:
@@ -83,7 +83,7 @@ class TransformerStack(Stack, StepModel):
         return (torch.rand(o.decoder_layers) >= o.decoder_layerdrop).tolist()
 
     def attention_parameters(self) -> List[nn.Parameter]:
-        """The parameters that a block of one step without a past does not use."""
+        """Parameters without a gradient if T = 1 and nothing is carried in."""
         parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
         return [*parts, *self.positions.parameters()]
 
@@ -123,7 +123,6 @@ class TransformerStack(Stack, StepModel):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=self.choice.kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
@@ -167,13 +166,13 @@ class TransformerStack(Stack, StepModel):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        stepper = self.stepper if self._watched is None else PlainStepper()
-        output = stepper.step(self, x_BD, ring, options, encoder)
+        run_step = self.stepper.step if self._watched is None else torch_step
+        output = run_step(self, x_BD, ring, options, encoder)
         ring.advance()
         return output
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """See ``StepModel``. Matrices of what is in the place of linear maps are the ring's from its first step on."""
+        """See ``StepModel``. Matrices of replaced layers are computed once per sequence."""
         if ring.weights is not None and not torch.is_grad_enabled():
             return ring.weights
         given = self.loop_weights(device, [ring.span] * len(self.layers))
@@ -198,7 +197,7 @@ class TransformerStack(Stack, StepModel):
         ]
 
     def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        """What each head attends to in a block, for inspection: without dropout and without gradient, by the reference
+        """Attention of each head in a block, for inspection: without dropout and without gradient, by the reference
         loop. Not for the layers of translation models, which attend to an encoder too.
 
         Args:

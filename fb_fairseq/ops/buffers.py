@@ -1,4 +1,4 @@
-"""Buffers that are reused: the fast step loop needs the same ones for each block.
+"""Buffers that are reused: the torch loop needs the same ones for each block.
 
 On a CPU, memory that is new from the operating system costs more time than many matrix products (a page fault for each
 4 KB), and large pieces that are freed go back to the operating system. So what a block has used is kept for the next

@@ -34,7 +34,7 @@ class Affine(NamedTuple):
 
 
 class Called(NamedTuple):
-    """In the place of an ``Affine``: a module that computes the linear map or norm, and may do more.
+    """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
     Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
     matrices.

@@ -29,7 +29,7 @@ def test_page(gpu, monkeypatch, tmp_path, capsys):
     """A measurement, one with a fallback, a training, one that fails, one that takes too long, one that is skipped."""
     made_up = [
         python("A table", r"print('    tokens/s\nfast  1\n{\"speed\": 1}')", gpu),
-        python("With Triton", "print('WARNING step loop auto: fast 2 ms; graph left out: failed: no memory')", gpu),
+        python("With Triton", "print('WARNING --step-loop triton: failed: no memory; the torch loop runs')", gpu),
         python("A training", "print('| INFO | train_inner | wps=7\\nmodel(...)')", gpu, logs=True),
         python("Too new", "raise SystemExit('no kernel for this device')", gpu),
         python("Too long", "import time; print('begun', flush=True); time.sleep(60)", gpu),
@@ -45,7 +45,7 @@ def test_page(gpu, monkeypatch, tmp_path, capsys):
     page = path.read_text(encoding="utf-8")
     problems = page.split("## Problems and fallbacks\n\n")[1].split("\n\n")[0]
     assert problems.splitlines() == [
-        "- With Triton: WARNING step loop auto: fast 2 ms; graph left out: failed: no memory",
+        "- With Triton: WARNING --step-loop triton: failed: no memory; the torch loop runs",
         "- **Too new: failed with status 1: no kernel for this device**",
         "- **Too long: stopped: the time was up**",
         "- Not run: not run, the time was up",
@@ -69,7 +69,7 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
     assert {"Longer blocks, as many tokens (v1 Figure 9)", "Table 5"} <= set(titles)
     assert {"Two GPUs, legacy_ddp", "Two GPUs, pytorch_ddp"} <= set(titles)
     assert {f"Training, {name}, {dtype}" for name in gpu.SIZES for dtype in ("fp32", "bf16")} <= set(titles)
-    assert {f"fairseq-train, char-PTB size, {what}" for what in ("--step-loop fused", "Transformer")} <= set(titles)
+    assert {f"fairseq-train, char-PTB size, {what}" for what in ("--step-loop triton", "Transformer")} <= set(titles)
     assert {f"Decoding, char-PTB, bf16, {streams} streams" for streams in (1, 64)} <= set(titles)
     for measurement in found:
         if "benchmark" in measurement.command:

@@ -160,7 +160,7 @@ def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
 def feedback_attention(
     x_TBD: Tensor, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions
 ) -> Tuple[Tensor, Tensor]:
-    """What the layers attend to in a block, for inspection: without dropout and without gradient.
+    """Attention of the layers in a block, for inspection: without dropout and without gradient.
 
     Args:
         x_TBD, memory_KCBD: see ``feedback_block``.

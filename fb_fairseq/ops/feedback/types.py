@@ -21,7 +21,7 @@ class KeyValueSource(NamedTuple):
 
 
 def one_or_own(layer: int, number: int) -> int:
-    """The index of what a layer uses, of something that there is once for all layers, or once per layer."""
+    """0 if there is one for all layers, else the layer's own index."""
     return layer if number > 1 else 0
 
 
@@ -57,8 +57,8 @@ class FeedbackOptions(NamedTuple):
         span: how many steps back attention reaches, S.
         activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
         normalize_before: pre-norm; else post-norm.
-        kernel: what computes attention in the fast loop: ``torch`` or ``triton``.
         recompute: compute a step's activations again in the backward pass instead of keeping them.
+        grows: the memory grows from block to block, up to ``span`` slots; else each block stands alone.
         alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
         alignment_heads: average that attention over the first heads only; None: over all.
     """
@@ -67,8 +67,8 @@ class FeedbackOptions(NamedTuple):
     span: int
     activation: str
     normalize_before: bool
-    kernel: str = "torch"
     recompute: bool = False
+    grows: bool = False
     alignment_layer: Optional[int] = None
     alignment_heads: Optional[int] = None
 
@@ -110,7 +110,7 @@ class EncoderContext(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What one step computes.
+    """The results of one step.
 
     Attributes:
         out_BD: the top layer's output x^L, before the final norm.

@@ -1,4 +1,4 @@
-"""What the feedback decoder keeps while it generates: its memory, and keys and values of the encoder's output.
+"""The feedback decoder's state while it generates: its memory, and keys and values of the encoder's output.
 
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.

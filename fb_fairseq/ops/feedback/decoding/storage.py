@@ -1,4 +1,4 @@
-"""What a slot of a ring holds.
+"""Contents of a ring's slot.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
