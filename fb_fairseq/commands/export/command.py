@@ -114,6 +114,13 @@ def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
             f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json "
             "of its training"
         )
+    own = figures_of_checkpoint(checkpoint)
+    if any(
+        abs(own[name] - figures[name]) > 0.01
+        for name in ("valid_bits", "valid_bleu")
+        if {name} <= own.keys() & figures.keys()
+    ):
+        raise UserError(f"--log {log}: is of another training: its validation is not that of {path}; leave it out")
     return figures
 
 
