@@ -29,11 +29,6 @@ CASES = {
 }
 
 
-def cases_on(device: str) -> Dict[str, Case]:
-    """Whatever is measured on a device: the models as they come, and without steps of a loop's own."""
-    return CASES
-
-
 class PartMeasurements(NamedTuple):
     """What was measured in each part of the stream: milliseconds per step, and bytes of the state at its end."""
 
@@ -75,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: Dict[str, Decoding] = {}
-    for name, case in only(cases_on(args.device), args).items():
+    for name, case in only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:

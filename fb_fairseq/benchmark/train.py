@@ -1,10 +1,10 @@
 """Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
 
-Measures the Feedback Transformer with each of its step loops (on a GPU also triton),
-a Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer
-has units. Where fairseq is installed, its own transformer_lm, which carries no memory, is measured too, and so is our
-Transformer without memory. Embeddings, output layer and optimizer, which are the same for all, are left out. The models
-take turns. Before that, the gradients of all step loops are checked against those of the reference loop.
+Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
+all-attention network with as many persistent vectors as a feed-forward sublayer has units. Where fairseq is installed,
+its own transformer_lm, which carries no memory, is measured too, and so is our Transformer without memory. Embeddings,
+output layer and optimizer, which are the same for all, are left out. The models take turns. Before that, the gradients
+of all step loops are checked against those of the reference loop.
 """
 
 import argparse

@@ -7,8 +7,8 @@ from typing import Any, Dict, Mapping, NamedTuple
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.patches.dictionary_check import DICTIONARIES
 from fb_fairseq.patches.fairseq_fixed import FUSED_COPY
 from fb_fairseq.tensor_files import load_checkpoint
 
@@ -67,8 +67,7 @@ def read_checkpoint(path: str) -> VanillaCheckpoint:
     saved = checkpoint["cfg"].get("model") if isinstance(checkpoint.get("cfg"), Mapping) else checkpoint.get("args")
     if saved is None:
         raise UserError(f"{OPTION} {path}: has no configuration of its model; give a checkpoint of fairseq-train")
-    dictionaries = (checkpoint.get("extra_state") or {}).get(DICTIONARIES)
-    return VanillaCheckpoint(path, parameters, options_dict(saved), dictionaries)
+    return VanillaCheckpoint(path, parameters, options_dict(saved), trained_dictionaries(checkpoint))
 
 
 def options_dict(cfg: Any) -> Dict[str, Any]:

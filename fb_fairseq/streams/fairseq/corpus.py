@@ -34,13 +34,17 @@ class Corpus:
         self.eos = eos
         sizes = dataset.sizes - omit_eos
         if omit_eos:
-            sizes[inner_pieces(dataset, eos)] += 1  # they do not end in </s>
+            sizes[self._inner_pieces] += 1  # they do not end in </s>
         self.ends = np.cumsum(sizes, dtype=np.int64)
+
+    @functools.cached_property
+    def _inner_pieces(self) -> List[int]:
+        return inner_pieces(self.dataset, self.eos)
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
         """Where each line ends, or each document of bytes, of which long ones are stored as several items."""
-        return np.delete(self.ends, inner_pieces(self.dataset, self.eos))
+        return np.delete(self.ends, self._inner_pieces)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
