@@ -17,7 +17,6 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List
 
 import torch
 
@@ -54,7 +53,7 @@ TRAININGS = {
 }
 
 
-def measurements(cpu: bool, folder: Path) -> List[Measurement]:
+def measurements(cpu: bool, folder: Path) -> list[Measurement]:
     """All of them, the most important first: what is right, then the loops that matter at the papers' sizes in bf16."""
     device = ["--device", "cpu" if cpu else "cuda"]
     quick = ["--repeats", "1" if cpu else "5"]
@@ -113,7 +112,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
     return found
 
 
-def compile_kernels(sizes: List[Dict[str, int]]) -> Measurement:
+def compile_kernels(sizes: list[dict[str, int]]) -> Measurement:
     """Run one block of each size in processes of their own, all at once: so kernels compile in parallel, to Triton's
     cache."""
     commands = []
@@ -123,7 +122,7 @@ def compile_kernels(sizes: List[Dict[str, int]]) -> Measurement:
     return Measurement("Compilation of the Triton kernels", ["bash", "-c", "".join(commands) + "wait"])
 
 
-def trainings(cpu: bool, folder: Path) -> List[Measurement]:
+def trainings(cpu: bool, folder: Path) -> list[Measurement]:
     """50 updates of ``fairseq-train`` in each precision, and with two GPUs in both kinds of distributed training."""
     text, data = folder / "text.txt", folder / "data"
     text.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/**/*.py"))))
@@ -164,7 +163,7 @@ def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     return found
 
 
-def page(device: str, results: List[Result], skipped: List[Measurement], minutes: float) -> str:
+def page(device: str, results: list[Result], skipped: list[Measurement], minutes: float) -> str:
     """The page in Markdown."""
     parts = [
         f"# {device}, {datetime.date.today()}",
@@ -184,7 +183,7 @@ def page(device: str, results: List[Result], skipped: List[Measurement], minutes
     return "\n\n".join(parts) + "\n"
 
 
-def write_json(path: Path, device: str, results: List[Result]) -> None:
+def write_json(path: Path, device: str, results: list[Result]) -> None:
     """The benchmarks' JSON lines, each with the measurement's title."""
     with open(path, "w", encoding="utf-8") as file:
         for result in results:

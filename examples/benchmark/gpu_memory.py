@@ -11,7 +11,7 @@ Markdown; docs/gpu.md shows one.
 import argparse
 import os
 import sys
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -21,11 +21,14 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.torch.block import Block, BlockInputs  # noqa: E402
+from fb_fairseq.ops.feedback.torch.block import Block  # noqa: E402
 from fb_fairseq.ops.feedback.torch.gradients import BlockGradients  # noqa: E402
 from fb_fairseq.ops.feedback.torch.passes import tile_steps  # noqa: E402
 from fb_fairseq.ops.feedback.torch.tile import Workspace  # noqa: E402
-from fb_fairseq.ops.feedback.types import FeedbackDropouts  # noqa: E402
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,  # noqa: E402
+    FeedbackDropouts,  # noqa: E402
+)
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
 BLOCKS_WITH_GRAPHS = 2
@@ -64,7 +67,7 @@ class Allocated(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.bytes = 0
-        self._storages: Dict[int, object] = {}
+        self._storages: dict[int, object] = {}
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         """Run an operation, and count what it allocates."""
@@ -107,7 +110,7 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
 
 def peak_bytes(
     options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, triton: bool = False
-) -> Dict[str, float]:
+) -> dict[str, float]:
     """The part that does not depend on the number of streams, and that of each stream."""
     few, more = (block_bytes(options, recipe.steps, streams, dtype, triton) for streams in COUNTED)
     stream = (more - few) / (COUNTED[1] - COUNTED[0])
@@ -123,7 +126,7 @@ def options_of(preset: str, **changes) -> TransformerOptions:
     return TransformerOptions(**{**values, "memory_projections": "per-layer", **changes})
 
 
-def rows(gigabytes: float) -> List[List[str]]:
+def rows(gigabytes: float) -> list[list[str]]:
     """The table's rows."""
     found = []
     for recipe in RECIPES:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 
@@ -55,7 +55,7 @@ class Papers:
                 raise UserError(f"--only {name}: unknown; choose from {' '.join(names)}")
         self.papers = {} if args.cpu else figures_of_papers(self.tasks)
         self.results = args.out / "results.json"
-        self.state: Dict[str, Any] = {"cpu": args.cpu, "trainings": {}, "benchmarks": {}}
+        self.state: dict[str, Any] = {"cpu": args.cpu, "trainings": {}, "benchmarks": {}}
         if self.results.exists():
             self.state = json.loads(self.results.read_text(encoding="utf-8"))
         if self.state["cpu"] != args.cpu:
@@ -64,9 +64,9 @@ class Papers:
             )
         self.compiles = not args.cpu
         self.overhead = STARTING
-        self.problems: List[str] = []
+        self.problems: list[str] = []
         self.failed = False
-        self.process: Optional[subprocess.Popen] = None
+        self.process: subprocess.Popen | None = None
         device = "cpu" if args.cpu else "cuda"
         self.about = {
             "device": hardware(device),
@@ -130,7 +130,7 @@ class Papers:
         for process in running:
             self.report(process.wait(self.args.logs, PREPARING * self.left))
 
-    def command(self, task: Task, model: str, more: Options) -> List[str]:
+    def command(self, task: Task, model: str, more: Options) -> list[str]:
         """The command that trains a model."""
         options, _ = task.options(model)
         options.update(TINY if self.args.cpu else dict(bf16=True))
@@ -252,7 +252,7 @@ class Papers:
         print(text, flush=True)
         self.problems.append(text)
 
-    def write(self, waiting: List[tuple]) -> None:
+    def write(self, waiting: list[tuple]) -> None:
         """Write the results and the page; ``waiting``: what has not run yet."""
         with atomic_write(str(self.results)) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(self.state, file)
@@ -266,18 +266,18 @@ def title_of(piece: Any, model: str) -> str:
     return f"{piece.title}: {papers_page.MODELS[model]}" if model else piece.measurement.title
 
 
-def given(arguments: List[str]) -> List[str]:
+def given(arguments: list[str]) -> list[str]:
     """The command line for the page: folders by their names."""
     return [Path(word).name if word.startswith("/") else word for word in arguments]
 
 
-def _size(command: List[str]) -> int:
+def _size(command: list[str]) -> int:
     """The tokens of an update."""
     values = [command[command.index(option) + 1] for option in ("--batch-size", "--tokens-per-sample")]
     return int(values[0]) * int(values[1])
 
 
-def reached(checkpoint: Path) -> Tuple[int, float]:
+def reached(checkpoint: Path) -> tuple[int, float]:
     """The updates of a checkpoint, and the seconds that fairseq has counted."""
     content = torch.load(checkpoint, map_location="cpu", weights_only=False)
     return content["optimizer_history"][-1]["num_updates"], content["extra_state"]["previous_training_time"]

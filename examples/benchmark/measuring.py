@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
@@ -51,7 +51,7 @@ class Measurement(NamedTuple):
     """
 
     title: str
-    command: List[str]
+    command: list[str]
     logs: bool = False
 
 
@@ -65,11 +65,11 @@ class Result(NamedTuple):
     measurement: Measurement
     output: str
     seconds: float
-    problem: Optional[str]
-    lines: List[Tuple[float, str]] = []
+    problem: str | None
+    lines: list[tuple[float, str]] = []
 
     @property
-    def fallbacks(self) -> List[str]:
+    def fallbacks(self) -> list[str]:
         """The lines about fallbacks."""
         return [line.strip() for line in self.output.splitlines() if FALLBACK.search(line)]
 
@@ -82,7 +82,7 @@ class Result(NamedTuple):
         return "\n".join(printed + logged).strip("\n")
 
 
-def popen(command: List[str]) -> subprocess.Popen:
+def popen(command: list[str]) -> subprocess.Popen:
     """Start a command in the repository, in a group of its own."""
     modules = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": modules, "PYTHONWARNINGS": "ignore"}
@@ -105,9 +105,9 @@ class Running:
         process: one that is ``ready``, for ``python -m``.
     """
 
-    def __init__(self, measurement: Measurement, process: Optional[subprocess.Popen] = None):
+    def __init__(self, measurement: Measurement, process: subprocess.Popen | None = None):
         self.measurement = measurement
-        self.lines: List[Tuple[float, str]] = []
+        self.lines: list[tuple[float, str]] = []
         self.error = ""
         self.start = time.monotonic()
         try:
@@ -169,13 +169,13 @@ class Running:
         return Result(self.measurement, output, seconds, problem, lines)
 
 
-def typed(command: List[str]) -> str:
+def typed(command: list[str]) -> str:
     """A command as the page shows it: Python by its name, other programs without their folder."""
     words = ["python" if word == sys.executable else word for word in command]
     return " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in words)
 
 
-def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measurement:
+def benchmark(what: str, title: str, sizes: dict[str, int], *more: str) -> Measurement:
     """One of ``python -m fb_fairseq benchmark``'s commands."""
     leave_out = {"train": (), "memory": (), "bptt": ("block", "batch_size")}.get(what, ("block",))
     options = [

@@ -2,9 +2,10 @@
 
 import datetime
 import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.drawing import Panel, colors, draw_curve, draw_figure, draw_reference, explain_curves
 
@@ -29,7 +30,7 @@ class Point(NamedTuple):
     value: float
 
 
-def points(lines: Iterable[Tuple[float, str]], metric: str, before: float = 0) -> List[Point]:
+def points(lines: Iterable[tuple[float, str]], metric: str, before: float = 0) -> list[Point]:
     """The values of a metric in the log of a training.
 
     Args:
@@ -37,7 +38,7 @@ def points(lines: Iterable[Tuple[float, str]], metric: str, before: float = 0) -
         metric: its name in the log.
         before: seconds that were trained before.
     """
-    found: List[Point] = []
+    found: list[Point] = []
     start = pause = None
     for moment, line in lines:
         if start is None:
@@ -55,18 +56,18 @@ def points(lines: Iterable[Tuple[float, str]], metric: str, before: float = 0) -
     return found
 
 
-def last(found: List[Point], updates: float = float("inf"), seconds: float = float("inf")) -> Optional[Point]:
+def last(found: list[Point], updates: float = float("inf"), seconds: float = float("inf")) -> Point | None:
     """The last validation up to a number of updates and of seconds."""
     reached = [point for point in found if point.split == "valid"]
     return next((p for p in reversed(reached) if p.updates <= updates and p.seconds <= seconds), None)
 
 
-def curves_of(training: Dict[str, Any]) -> List[Point]:
+def curves_of(training: dict[str, Any]) -> list[Point]:
     """The points of a training in ``results.json``."""
     return [Point(*point) for point in training["points"]]
 
 
-def speed(training: Dict[str, Any]) -> float:
+def speed(training: dict[str, Any]) -> float:
     """Tokens per second of the last run, from its second log entry on."""
     found = [point for point in curves_of(training) if point.split == "train"]
     found = [point for point in found if point.updates > training["runs"][-1]["from_update"]]
@@ -76,12 +77,12 @@ def speed(training: Dict[str, Any]) -> float:
     return (end.updates - first.updates) * training["tokens_per_update"] / max(end.seconds - first.seconds, 0.01)
 
 
-def number(value: Optional[float], form: str = "{:,.0f}") -> str:
+def number(value: float | None, form: str = "{:,.0f}") -> str:
     """For a table; a dash where there is none."""
     return "–" if not value else form.format(value)
 
 
-def table(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, float]) -> List[str]:
+def table(task: Any, trainings: dict[str, dict[str, Any]], papers: dict[str, float]) -> list[str]:
     """What both models of a task have reached."""
     found = {model: curves_of(training) for model, training in trainings.items()}
     validated = [{point.updates for point in curve if point.split == "valid"} for curve in found.values()]
@@ -103,7 +104,7 @@ def table(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, flo
     return lines
 
 
-def section(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, float]) -> str:
+def section(task: Any, trainings: dict[str, dict[str, Any]], papers: dict[str, float]) -> str:
     """A task's part of the page."""
     parts = [f"## {task.title}", task.about]
     if task.changes:
@@ -116,7 +117,7 @@ def section(task: Any, trainings: Dict[str, Dict[str, Any]], papers: Dict[str, f
     return "\n\n".join(parts)
 
 
-def page(about: Dict[str, str], tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, problems: List[str]) -> str:
+def page(about: dict[str, str], tasks: Iterable[Any], state: dict[str, Any], papers: dict, problems: list[str]) -> str:
     """The page in Markdown.
 
     Args:
@@ -145,7 +146,7 @@ def page(about: Dict[str, str], tasks: Iterable[Any], state: Dict[str, Any], pap
     return "\n\n".join(parts) + "\n"
 
 
-def draw(tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, path: Path) -> None:
+def draw(tasks: Iterable[Any], state: dict[str, Any], papers: dict, path: Path) -> None:
     """The curves of all tasks: by updates on the left, by time on the right.
 
     Raises:
@@ -162,7 +163,7 @@ def draw(tasks: Iterable[Any], state: Dict[str, Any], papers: Dict, path: Path) 
         draw_figure(str(path), panels)
 
 
-def draw_task(axes, curves: Dict[str, List[Point]], papers: Dict[str, float], field: str, task: Any) -> None:
+def draw_task(axes, curves: dict[str, list[Point]], papers: dict[str, float], field: str, task: Any) -> None:
     """Draw a task's learning curves by name of the model, and the papers' figures."""
     color = colors(curves)
     for name, points in curves.items():

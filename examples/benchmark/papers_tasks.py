@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import papers_page
 from measuring import Measurement
@@ -53,14 +53,14 @@ class Task:
     metric: str
     unit: str
     papers: str
-    shares: Tuple[float, float]
+    shares: tuple[float, float]
     every: int
     changes: Options = field(default_factory=dict)
     why: str = ""
-    recipe: Optional[synthetic_task_recipe.SyntheticTask] = None
+    recipe: synthetic_task_recipe.SyntheticTask | None = None
     equal: bool = False
 
-    def options(self, model: str) -> Tuple[Dict[str, Any], int]:
+    def options(self, model: str) -> tuple[dict[str, Any], int]:
         """The recipe's options of a model's training, with the changes; and its number of updates."""
         if self.recipe:
             run = self._run()
@@ -77,7 +77,7 @@ class Task:
         args = self.recipe.parser().parse(["--full"])
         return synthetic_task_recipe.Run(self.recipe, args, "", (), seed=1)
 
-    def data(self, folder: Path, args: argparse.Namespace) -> List[List[str]]:
+    def data(self, folder: Path, args: argparse.Namespace) -> list[list[str]]:
         """The commands that make its data."""
         here = [sys.executable, "-m"]
         prefixes = {split: f"--{split}pref" for split in ("train", "valid", "test")}
@@ -110,7 +110,7 @@ class Task:
         return [*commands, [*binarise, *paths, "--only-source"]]
 
 
-def tasks(ptb: Optional[Path]) -> List[Task]:
+def tasks(ptb: Path | None) -> list[Task]:
     """The trainings, the most important first."""
     toy = dict(lr=0.0003, clip_norm=1.0, warmup_updates=100)
     why = "Rate and clipping are v1 Table 9's; the papers' 1,000 updates of warm-up would take most of these minutes."
@@ -142,10 +142,10 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
     ]
 
 
-def figures_of_papers(found: List[Task]) -> Dict[str, Dict[str, float]]:
+def figures_of_papers(found: list[Task]) -> dict[str, dict[str, float]]:
     """The papers' figures by task and model."""
     tables = {table["title"]: table for table in published.load("results")}
-    figures: Dict[str, Dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for task in found:
         metric = "accuracy" if task.recipe else "dev_bits_per_token"
         for row in tables[task.papers]["rows"]:
@@ -171,7 +171,7 @@ class Speed(NamedTuple):
     figure: str = ""
 
 
-def speeds(args: argparse.Namespace) -> List[Speed]:
+def speeds(args: argparse.Namespace) -> list[Speed]:
     """The measurements of speed."""
     here = [sys.executable, "-m", "fb_fairseq", "benchmark"]
     device = ["--device", "cpu" if args.cpu else "cuda"]

@@ -16,7 +16,8 @@ import importlib.metadata
 import json
 import os
 import sys
-from typing import Callable, Dict, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -120,7 +121,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     steps = {name: train.training_step(train.cases_on("cpu")[name], args) for name in OWN}
-    versions: Dict[str, str] = {"torch": torch.__version__}
+    versions: dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
         try:
             versions[peer.package] = importlib.metadata.version(peer.package)

@@ -4,7 +4,6 @@
     all_attention.py       the all-attention layer; its plain twin: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
-    adaptive_softmax.py    loss and best guess of an adaptive softmax
     cuda_graphs.py         CUDA graphs: capture, replay, and which are kept; fallbacks.py: where they are unavailable
     agreement.py           whether kernels compute what they should, on real input
     threads.py             how many CPU threads the step loops use

@@ -1,14 +1,15 @@
 """Whether kernels compute what they should, on real input: where they are wrong, they are not used."""
 
 import math
-from typing import Any, Callable, List, Optional
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graphs import tensors
-from fb_fairseq.ops.fallbacks import first_line
+from fb_fairseq.ops.cuda_graphs import CaptureError, tensors
+from fb_fairseq.ops.fallbacks import first_line, log_once
 from fb_fairseq.ops.layers import at_least_fp32
 
 # How far results may be from those of torch's operations, relative to norms.
@@ -27,8 +28,8 @@ class NotFinite(Exception):
 
 
 def disagreement(
-    run: Callable[[], Any], plain: Callable[[], Any], dtype: torch.dtype, exact: Optional[Callable[[], Any]] = None
-) -> Optional[str]:
+    run: Callable[[], Any], plain: Callable[[], Any], dtype: torch.dtype, exact: Callable[[], Any] | None = None
+) -> str | None:
     """Why the results of ``run`` are not those of ``plain``; None: they are.
 
     Args:
@@ -61,12 +62,12 @@ def disagreement(
     return too_far(distances(found, reference), tolerance)
 
 
-def cloned_groups(groups: Any) -> List[List[Tensor]]:
+def cloned_groups(groups: Any) -> list[list[Tensor]]:
     """The tensors of each group, safe from later runs."""
     return [[x.clone() for x in tensors(group)] for group in groups]
 
 
-def distances(found: List[List[Tensor]], expected: List[List[Tensor]]) -> List[float]:
+def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:
     """How far each group is from the expected one: the largest of its tensors' errors, relative to norms."""
     errors = []
     for ours, theirs in zip(found, expected):
@@ -76,7 +77,7 @@ def distances(found: List[List[Tensor]], expected: List[List[Tensor]]) -> List[f
     return errors
 
 
-def too_far(errors: List[float], tolerance: float) -> Optional[str]:
+def too_far(errors: list[float], tolerance: float) -> str | None:
     """The problem that errors are; None: none."""
     for error in errors:
         if not error <= tolerance:
@@ -87,3 +88,54 @@ def too_far(errors: List[float], tolerance: float) -> Optional[str]:
 def in_fp32(tree: Any) -> Any:
     """The same nested tuples, lists and dictionaries with floating-point tensors in fp32."""
     return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
+
+
+class Checks:
+    """The settings whose kernels were compared.
+
+    Kernels that fail or compute something else are named once in the log and not used; torch's operations are captured
+    instead. A graph has an attribute ``checked``: whether its results are known to be right.
+
+    Attributes:
+        problems: by setting, why its kernels are not used; None: they are right.
+    """
+
+    def __init__(self):
+        self.problems: dict[Hashable, str | None] = {}
+
+    def refuse(self, key: Hashable, who: str, problem: str) -> None:
+        """Do not use the kernels of a setting; log it once, under the name ``who``."""
+        self.problems[key] = problem
+        log_once(f"{who}: {problem}; torch's operations run, as CUDA graphs")
+
+    def compare(self, key: Hashable, who: str, *arguments: Any) -> bool:
+        """Whether a setting's kernels are right; see ``disagreement`` for the arguments. If torch's results are not
+        finite, nothing is known, and the next block or step is compared."""
+        try:
+            problem = disagreement(*arguments)
+        except NotFinite:
+            return False
+        if problem is not None:
+            self.refuse(key, who, problem)
+        else:
+            self.problems.setdefault(key, None)
+        return problem is None
+
+    def graph(self, key: Hashable, who: str, own: Callable[[], Any], plain: Callable[[], Any]) -> Any:
+        """A new graph: by ``own`` of kernels, or where these are not used or do not compile, by ``plain``."""
+        if self.problems.get(key) is None:
+            try:
+                return own()
+            except CaptureError:
+                raise
+            except Exception as error:
+                self.refuse(key, who, f"failed: {first_line(error)}")
+        graph = plain()
+        graph.checked = True
+        return graph
+
+    def right_one(self, graph: Any, key: Hashable, again: Callable[[], Any]) -> Any:
+        """A graph that was compared, if it is right; if it is wrong, one captured again; None: nothing is known."""
+        if graph.checked:
+            return graph
+        return again() if self.problems.get(key) is not None else None

@@ -11,7 +11,8 @@ softmax is returned too: with it the result is combined with that of attention t
 (``combine``). The plain twin is all_attention_reference.py. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Callable, Iterator, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,24 +31,14 @@ class PersistentVectors(NamedTuple):
     value_UNE: Tensor
 
 
-def persistent_attention_reference(
-    q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
-) -> Tuple[Tensor, Tensor]:
-    """Reference implementation of ``persistent_attention``."""
-    scores_URN = persistent_scores(q_URE, vectors)
-    weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
-    out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
-    return out_URE, scores_URN.logsumexp(-1, keepdim=True)
-
-
 def persistent_scores(q_URE: Tensor, vectors: PersistentVectors) -> Tensor:
     """The score of each vector, before the softmax, [U, R, N]; at least fp32."""
     return at_least_fp32(q_URE @ vectors.key_UNE.to(q_URE.dtype).transpose(1, 2))
 
 
 def persistent_attention(
-    q_URE: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
-) -> Tuple[Tensor, Tensor]:
+    q_URE: Tensor, vectors: PersistentVectors, mask_URN: Dropout | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention of R rows of queries over N vectors each.
 
     Neither pass holds all weights [U, R, N] at once: they are computed chunk by chunk, and again in the backward pass.
@@ -64,7 +55,7 @@ def persistent_attention(
         return PersistentAttention.apply(q_URE, key_UNE, value_UNE, keep, scale)
 
 
-def combine(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> Tuple[Tensor, Tensor]:
+def combine(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> tuple[Tensor, Tensor]:
     """Combine attention over two sets of slots [..., E] as if it were one softmax over both.
 
     Args:
@@ -77,7 +68,7 @@ def combine(out: Tensor, lse: Tensor, other_out: Tensor, other_lse: Tensor) -> T
     return torch.lerp(out, other_out, share.to(out.dtype)), share
 
 
-def chunks(groups: int, rows: int, vectors: int, device: torch.device) -> Iterator[Tuple[slice, slice]]:
+def chunks(groups: int, rows: int, vectors: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Slices of groups and rows that are computed at a time: one group on a CPU, all groups on a GPU."""
     together = 1 if device.type == "cpu" else groups
     size = max(1, CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"]) // (vectors * together))
@@ -147,18 +138,18 @@ class AllAttentionWeights(NamedTuple):
     query: Affine
     out: Affine
     attn_norm: Affine
-    persistent: Optional[PersistentVectors]
+    persistent: PersistentVectors | None
     variant: str
-    persistent_norm: Optional[Affine] = None
-    span_mask_HS: Optional[Tensor] = None
+    persistent_norm: Affine | None = None
+    span_mask_HS: Tensor | None = None
 
 
 def all_attention(
     q_TBHE: Tensor,
     attend: Callable[..., Tensor],
     layer: AllAttentionWeights,
-    attend_persistent: Callable[[Tensor], Tuple[Tensor, Tensor]],
-) -> Tuple[Tensor, Optional[Tensor]]:
+    attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor | None]:
     """Attention of the queries of a block [T, B, H, E] or a step [B, H, E] over context and persistent vectors.
 
     Args:
@@ -187,9 +178,7 @@ def all_attention(
     return combine(context, context_lse, persistent, persistent_lse)
 
 
-def persistent_heads(
-    q: Tensor, vectors: PersistentVectors, mask_URN: Optional[Dropout] = None
-) -> Tuple[Tensor, Tensor]:
+def persistent_heads(q: Tensor, vectors: PersistentVectors, mask_URN: Dropout | None = None) -> tuple[Tensor, Tensor]:
     """``persistent_attention`` of queries [..., U, E], and the logarithms of its sums [..., U, 1]."""
     found = persistent_attention(by_group(q), vectors, mask_URN)
     return tuple(x_UR.transpose(0, 1).view(*q.shape[:-1], -1) for x_UR in found)
@@ -204,8 +193,8 @@ def persistent_sublayer(
     x: Tensor,
     layer: AllAttentionWeights,
     normalize_before: bool,
-    attend_persistent: Callable[[Tensor], Tuple[Tensor, Tensor]],
-    residual: Optional[Dropout] = None,
+    attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]],
+    residual: Dropout | None = None,
 ) -> Tensor:
     """``ff-attn``: a feed-forward sublayer with a softmax in place of its ReLU, and no biases (Eq. 9).
 

@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import math
-from typing import List, NamedTuple, Union
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ def all_attention_layer_reference(
 
 def step(
     x_D: Tensor,
-    context: List[Tensor],
+    context: list[Tensor],
     layer: AllAttentionWeights,
     projection: Projection,
     positions: Positions,
@@ -90,12 +90,12 @@ class Slot(NamedTuple):
 
     key_E: Tensor
     value_E: Tensor
-    mask: Union[Tensor, float] = 1.0
+    mask: Tensor | float = 1.0
 
 
 def context_slots(
-    context: List[Tensor], layer: AllAttentionWeights, projection: Projection, positions: Positions, h: int, width: int
-) -> List[Slot]:
+    context: list[Tensor], layer: AllAttentionWeights, projection: Projection, positions: Positions, h: int, width: int
+) -> list[Slot]:
     """The slots of the steps before, for head h of this width: k + u and v + w with relative positions (Eq. 4)."""
     own = slice(h * width, (h + 1) * width)
     slots = []
@@ -110,14 +110,14 @@ def context_slots(
     return slots
 
 
-def vectors(layer: AllAttentionWeights, group: int) -> List[Slot]:
+def vectors(layer: AllAttentionWeights, group: int) -> list[Slot]:
     """A group's persistent vectors, k = sqrt(E) k' and v = sqrt(N) v' (§5.1)."""
     keys_NE, values_NE = layer.persistent.key_UNE[group], layer.persistent.value_UNE[group]
     N, E = keys_NE.shape
     return [Slot(math.sqrt(E) * key_E, math.sqrt(N) * value_E) for key_E, value_E in zip(keys_NE, values_NE)]
 
 
-def attend(q_E: Tensor, slots: List[Slot]) -> Tensor:
+def attend(q_E: Tensor, slots: list[Slot]) -> Tensor:
     """``Σ mask exp(q · k / sqrt(E)) v / Σ mask exp(q · k / sqrt(E))``; zero without slots."""
     exponentials = [slot.mask * torch.exp(q_E @ slot.key_E / math.sqrt(len(q_E))) for slot in slots]
     result = torch.zeros_like(q_E)

@@ -2,21 +2,9 @@
 
 import functools
 from collections import Counter
-from contextlib import contextmanager, nullcontext, suppress
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Dict,
-    Generic,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Tuple,
-    TypeVar,
-)
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
 import torch
 from torch import Tensor
@@ -73,7 +61,7 @@ class CudaGraph:
             self.graph.replay()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def capture_stream(device: int) -> torch.cuda.Stream:
     """The stream on which graphs of a device are captured. (torch's own belongs to the device that was first used.)"""
     return torch.cuda.Stream(device)
@@ -88,7 +76,7 @@ def reset_generator(device: int) -> None:
     generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
-def current_device(device: torch.device) -> ContextManager:
+def current_device(device: torch.device) -> AbstractContextManager:
     """Context in which a graph on a device is captured."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -100,13 +88,13 @@ def reusable_memory() -> Iterator[None]:
         yield
 
 
-def copy_all(pairs: Iterable[Tuple[Tensor, Tensor]]) -> None:
+def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Copy tensors into others of the same shapes, with one launch for all of a type.
 
     Args:
         pairs: (to, from).
     """
-    by_type: Dict[torch.dtype, List[Tuple[Tensor, Tensor]]] = {}
+    by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for to, given in pairs:
         if given.is_contiguous() and given.dtype == to.dtype:
             by_type.setdefault(to.dtype, []).append((to, given))
@@ -116,12 +104,12 @@ def copy_all(pairs: Iterable[Tuple[Tensor, Tensor]]) -> None:
         torch._foreach_copy_(*map(list, zip(*same)))
 
 
-def tensors(tree) -> List[Tensor]:
+def tensors(tree) -> list[Tensor]:
     """The tensors of a pytree, in order."""
     return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
 
 
-def modes_of_products() -> Tuple[str, bool]:
+def modes_of_products() -> tuple[str, bool]:
     """torch's modes that decide how products are computed, and so what a graph does."""
     return torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
 
@@ -169,7 +157,7 @@ class GraphCache(Generic[Graph]):
         is_held: Callable[[Graph], bool],
         drop: Callable[[Graph], None] = lambda graph: None,
     ):
-        self.graphs: Dict[Tuple, Graph] = {}
+        self.graphs: dict[tuple, Graph] = {}
         self._limits, self._is_held, self._drop = limits, is_held, drop
         self._uses, self._seen, self._last_used = 0, Counter(), {}
 
@@ -179,7 +167,7 @@ class GraphCache(Generic[Graph]):
         if self._uses % self._limits().window == 0:
             self._seen.clear()
 
-    def capture(self, key: Tuple, make: Callable[[], Graph], at: Optional[int] = None) -> Optional[Graph]:
+    def capture(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
         """Capture a graph for a key that has none, if it is time and there is room.
 
         Args:
@@ -196,11 +184,12 @@ class GraphCache(Generic[Graph]):
             return None
         return self.graphs[key]
 
-    def drop(self, key: Tuple) -> None:
-        """Free a key's graph. The next one is captured at once."""
+    def capture_again(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
+        """Free a key's graph, and capture another one."""
         self._drop(self.graphs.pop(key))
+        return self.capture(key, make, at)
 
-    def use(self, key: Tuple) -> None:
+    def use(self, key: tuple) -> None:
         """Note that a key's graph is used now."""
         self._last_used[key] = self._uses
 

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def log_once(text: str) -> None:
     """Log a warning, the first time only."""
     logger.warning(text)

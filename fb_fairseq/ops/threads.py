@@ -9,10 +9,10 @@ which meet once per block. No rule depends on measured times, so that results ca
 import logging
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Callable, Iterator, List, Optional
 
 import torch
 
@@ -26,7 +26,7 @@ LARGE_OUTSIDE_PRODUCT = 1 << 30
 
 logger = logging.getLogger(__name__)
 
-_pool: Optional[ThreadPoolExecutor] = None
+_pool: ThreadPoolExecutor | None = None
 _width = 1
 _kept = 1  # threads that only the C++ loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
@@ -87,7 +87,7 @@ def each_range(function: Callable[[int, int], None], count: int, threads: int) -
     each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 
 
-def each(tasks: List[Callable[[], object]], threads: int) -> None:
+def each(tasks: list[Callable[[], object]], threads: int) -> None:
     """Run tasks on this thread and ``threads - 1`` others, and wait for them. Each task is run by one thread, so that
     its results do not depend on their number."""
     if threads <= 1 or len(tasks) <= 1:

@@ -16,8 +16,8 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS
-from fb_fairseq.ops.feedback.torch.block import BlockInputs
 from fb_fairseq.ops.feedback.torch.passes import Passes
+from fb_fairseq.ops.feedback.types import BlockInputs
 from tests.modules.options import random_options
 from tests.ops.fake_gpu_device import Capture, Watch, fake_gpu
 from tests.ops.recorded_graph import change_limits

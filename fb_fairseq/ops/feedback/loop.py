@@ -4,18 +4,18 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-    from fb_fairseq.ops.feedback.decoding.stepper import StepModel
-    from fb_fairseq.ops.feedback.torch.block import Block, BlockInputs, Record
+    from fb_fairseq.ops.feedback.decoding.stepper import Step
+    from fb_fairseq.ops.feedback.torch.block import Block, Record
     from fb_fairseq.ops.feedback.torch.tile import Tile
+    from fb_fairseq.ops.feedback.types import BlockInputs
 
 DEVICES = ("cpu", "cuda")
 
@@ -29,8 +29,8 @@ class Results(NamedTuple):
             not asked for.
     """
 
-    out_TBD: Optional[Tensor]
-    aligned_TBC: Optional[Tensor]
+    out_TBD: Tensor | None
+    aligned_TBC: Tensor | None
 
 
 class Kept:
@@ -64,18 +64,18 @@ class Loop(ABC):
     name: str
     summary: str
     runs: str
-    devices: Tuple[str, ...] = DEVICES
+    devices: tuple[str, ...] = DEVICES
     records_weights = True
     own_threads = False
     as_graphs = False
 
-    def unsupported(self, inputs: "BlockInputs") -> Optional[str]:
+    def unsupported(self, inputs: "BlockInputs") -> str | None:
         """Why the loop does not run a block; None: it does."""
         return None
 
     @abstractmethod
     def forward_steps(
-        self, block: "Block", record: "Record", first: int, last: int, results: Optional[Results] = None
+        self, block: "Block", record: "Record", first: int, last: int, results: Results | None = None
     ) -> None:
         """Run the steps first … last - 1, one after the other.
 
@@ -98,23 +98,15 @@ class Loop(ABC):
             d_out_TBD: the gradient of the block's outputs.
         """
 
-    def decoding_step(
-        self,
-        kept: Kept,
-        model: "StepModel",
-        x_BD: Tensor,
-        ring: "MemoryRing",
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ) -> Optional[StepOutput]:
-        """Run a decoding step, and write what it leaves to the ring; see ``Stepper.step``. None: torch's operations do.
+    def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
+        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do.
 
         Args:
             kept: what the loop has kept of the model, and may keep.
         """
         return None
 
-    def unavailable(self, device: torch.device) -> Optional[str]:
+    def unavailable(self, device: torch.device) -> str | None:
         """Why the loop does not run on a device of this machine; None: it does."""
         return None if device.type in self.devices else f"it does not run on {device.type}"
 

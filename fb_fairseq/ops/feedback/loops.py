@@ -6,7 +6,7 @@ fb_fairseq env`` and the docs read this table.
 
 import functools
 import logging
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,19 +15,17 @@ from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import StepModel, torch_step
+from fb_fairseq.ops.feedback.decoding.stepper import Step, torch_step
 from fb_fairseq.ops.feedback.loop import Kept, Loop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.block import BlockInputs
 from fb_fairseq.ops.feedback.torch.loop import TorchLoop
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
 from fb_fairseq.ops.feedback.triton.loop import TritonLoop
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
 
 logger = logging.getLogger(__name__)
 
-LOOPS: Dict[str, Loop] = {loop.name: loop for loop in (TorchLoop(), CppLoop(), TritonLoop())}
+LOOPS: dict[str, Loop] = {loop.name: loop for loop in (TorchLoop(), CppLoop(), TritonLoop())}
 TORCH, CPP, TRITON = LOOPS  # the first one runs where others do not
 AUTO, REFERENCE = "auto", "reference"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
@@ -44,25 +42,12 @@ class Choice(NamedTuple):
     runs: str
 
 
-class Choices(Mapping):
-    """The values of ``--step-loop``, by name; they grow with ``LOOPS``."""
-
-    fixed = {
-        AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere", "everywhere"),
-        REFERENCE: Choice("the equations step by step, with autograd, to check the others", "everywhere"),
-    }
-
-    def __getitem__(self, name: str) -> Choice:
-        return self.fixed[name] if name in self.fixed else Choice(LOOPS[name].summary, LOOPS[name].runs)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self.fixed, *LOOPS])
-
-    def __len__(self) -> int:
-        return len(self.fixed) + len(LOOPS)
-
-
-CHOICES = Choices()
+# The values of ``--step-loop``.
+CHOICES: dict[str, Choice] = {
+    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere", "everywhere"),
+    REFERENCE: Choice("the equations step by step, with autograd, to check the others", "everywhere"),
+    **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
+}
 
 
 def warm_up_blocks(name: str) -> int:
@@ -92,13 +77,13 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
     return Passes(loop if problem is None else LOOPS[TORCH], needs_backward)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def log_choice(name: str) -> None:
     """Log which loop runs, at the first call."""
     logger.info(f"step loop: {name} ({CHOICES[AUTO].summary if name == AUTO else 'asked for by --step-loop'})")
 
 
-def run_block(name: str, *arguments) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+def run_block(name: str, *arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps by the loop of a name; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
     if name == REFERENCE:
         return feedback_block(*arguments)
@@ -122,35 +107,22 @@ class Stepper:
     def __reduce__(self):
         return type(self), (self.name,)
 
-    def step(
-        self,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> StepOutput:
-        """Run a step on a ring that has room for it, and write what it leaves to the ring. The caller counts it.
-
-        Args:
-            x_BD: the step's embedding.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
-        """
+    def run(self, step: Step) -> StepOutput:
+        """Run a step."""
         output = None
         if self.name != REFERENCE:
-            loop = loop_on(self.name, x_BD.device)
-            kept = self.kept.setdefault(loop.name, Kept())
-            own_step: Callable[..., Optional[StepOutput]] = functools.partial(loop.decoding_step, kept)
+            loop = loop_on(self.name, step.x_BD.device)
+            kept = self.kept.get(loop.name) or self.kept.setdefault(loop.name, Kept())
             if loop.as_graphs:
-                output = self.graphs.step(own_step, model, x_BD, ring, options, encoder)
+                output = self.graphs.run(step, functools.partial(loop.decoding_step, kept))
             else:
-                output = own_step(model, x_BD, ring, options, encoder)
-        return torch_step(model, x_BD, ring, options, encoder) if output is None else output
+                output = loop.decoding_step(kept, step)
+        return torch_step(step) if output is None else output
 
 
 def details() -> str:
     """The choice of ``auto`` on this machine, for ``python -m fb_fairseq env``."""
-    texts: List[str] = []
+    texts: list[str] = []
     for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         loop = LOOPS[PREFERRED[kind]]
         problem = loop.unavailable(torch.device(kind))

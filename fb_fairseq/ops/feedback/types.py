@@ -1,6 +1,7 @@
 """Arguments and results of the Feedback Transformer's step loop. Shape suffixes: see ``fb_fairseq/ops/__init__.py``."""
 
-from typing import List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ class FeedbackWeights(NamedTuple):
     positions: Positions
 
     @property
-    def sources(self) -> List[KeyValueSource]:
+    def sources(self) -> list[KeyValueSource]:
         """Where each of the I sets of keys and values comes from."""
         memories, projections = len(self.mix_KA), len(self.projections)
         sets = range(max(memories, projections))
@@ -69,19 +70,19 @@ class FeedbackOptions(NamedTuple):
     normalize_before: bool
     recompute: bool = False
     grows: bool = False
-    alignment_layer: Optional[int] = None
-    alignment_heads: Optional[int] = None
+    alignment_layer: int | None = None
+    alignment_heads: int | None = None
 
 
 class FeedbackDropouts(NamedTuple):
     """Dropout masks, drawn before the loop; None where nothing is dropped."""
 
-    attention_LTBHS: Optional[Dropout] = None
-    hidden_LTBF: Optional[Dropout] = None
-    attention_residual_LTBD: Optional[Dropout] = None
-    ffn_residual_LTBD: Optional[Dropout] = None
-    cross_LTBHC: Optional[Dropout] = None
-    cross_residual_LTBD: Optional[Dropout] = None
+    attention_LTBHS: Dropout | None = None
+    hidden_LTBF: Dropout | None = None
+    attention_residual_LTBD: Dropout | None = None
+    ffn_residual_LTBD: Dropout | None = None
+    cross_LTBHC: Dropout | None = None
+    cross_residual_LTBD: Dropout | None = None
 
     def at(self, layer: int, step: int) -> "FeedbackDropouts":
         """The masks of one layer at one step: the same fields without their first two dimensions."""
@@ -106,7 +107,7 @@ class EncoderContext(NamedTuple):
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
-    padding_BC: Optional[Tensor]
+    padding_BC: Tensor | None
 
 
 class StepOutput(NamedTuple):
@@ -121,11 +122,71 @@ class StepOutput(NamedTuple):
 
     out_BD: Tensor
     memory_KBD: Tensor
-    aligned_BC: Optional[Tensor]
+    aligned_BC: Tensor | None
     representations: Sequence[Tensor] = ()
 
 
-def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+class BlockInputs(NamedTuple):
+    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type of matrix products."""
+
+    x_TBD: Tensor
+    memory_KCBD: Tensor
+    weights: FeedbackWeights
+    options: FeedbackOptions
+    dropouts: FeedbackDropouts
+    active: list[bool]
+    encoder: list[EncoderContext]
+    reach_TB: Tensor | None
+    dtype: torch.dtype
+
+
+class Sizes(NamedTuple):
+    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""
+
+    T: int
+    B: int
+    D: int
+    L: int
+    H: int
+    E: int
+    F: int
+    K: int
+    C: int
+    S: int
+    I: int  # noqa: E741
+
+    @property
+    def G(self) -> int:
+        """B x H."""
+        return self.B * self.H
+
+    @property
+    def X(self) -> int:
+        """H x E."""
+        return self.H * self.E
+
+
+def block_sizes(inputs: BlockInputs) -> Sizes:
+    """The sizes of a block."""
+    T, B, D = inputs.x_TBD.shape
+    K, C = inputs.memory_KCBD.shape[:2]
+    layers, heads = inputs.weights.layers, inputs.options.heads
+    return Sizes(
+        T=T,
+        B=B,
+        D=D,
+        L=len(layers),
+        H=heads,
+        E=layers[0].query.weight.shape[0] // heads,
+        F=layers[0].fc1.weight.shape[0],
+        K=K,
+        C=C,
+        S=min(inputs.options.span, max(1, C + T - 1)),
+        I=len(inputs.weights.sources),
+    )
+
+
+def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
     """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
     layer.
 

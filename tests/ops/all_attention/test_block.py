@@ -9,12 +9,20 @@ import torch.nn.functional as F
 from fb_fairseq.modules import AllAttention, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
 from fb_fairseq.ops import all_attention
-from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_attention_reference
+from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_scores
 from fb_fairseq.ops.all_attention_reference import all_attention_layer_reference
-from fb_fairseq.ops.layers import Dropout
+from fb_fairseq.ops.layers import Dropout, dropout
 from tests.modules.options import randomise
 
 T, B, C, N, D, H, E = 4, 3, 6, 5, 14, 2, 8
+
+
+def persistent_attention_reference(q_URE, vectors, mask_URN=None):
+    """The plain twin of ``persistent_attention``."""
+    scores_URN = persistent_scores(q_URE, vectors)
+    weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
+    out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
+    return out_URE, scores_URN.logsumexp(-1, keepdim=True)
 
 
 def stack(**changes):

@@ -6,7 +6,7 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays
 import pytest
 import torch
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import agreement, fallbacks
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
 from fb_fairseq.ops.feedback.loops import LOOPS
@@ -326,8 +326,8 @@ def test_a_nan_is_no_verdict(graphs, caplog):
 
 def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
     seen = []
-    original = blocks.disagreement
-    monkeypatch.setattr(blocks, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
+    original = agreement.disagreement
+    monkeypatch.setattr(agreement, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
     for dtype in (torch.bfloat16, torch.float32):
         case = small(dtype=dtype)
         case.grows, loop = True, loop_with(graphs, Kernels())

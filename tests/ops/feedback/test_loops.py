@@ -12,7 +12,7 @@ from fb_fairseq.commands import main
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.loops import LOOPS, log_choice, loop_on, run_block
+from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.loop import run_steps, run_tile
 from tests.modules.options import random_options
@@ -39,15 +39,16 @@ class OwnLoop(Loop):
         self.calls["backward"] += 1
         run_tile(tile, d_out_TBD, d_x_TBD)
 
-    def decoding_step(self, kept, model, x_BD, ring, options, encoder):
+    def decoding_step(self, kept, step):
         kept.own = (kept.own or 0) + 1
-        return model.plain_step(x_BD, ring, options, encoder)
+        return step.model.plain_step(*step[1:])
 
 
 @pytest.fixture
 def own(monkeypatch):
     loop = OwnLoop()
     monkeypatch.setitem(LOOPS, "own", loop)
+    monkeypatch.setitem(CHOICES, "own", Choice(loop.summary, loop.runs))
     log_choice.cache_clear()
     yield loop
     log_choice.cache_clear()

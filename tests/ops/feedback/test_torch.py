@@ -9,8 +9,7 @@ import torch
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch import passes
-from fb_fairseq.ops.feedback.torch.block import Sizes
-from fb_fairseq.ops.feedback.types import FeedbackDropouts
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, Sizes
 from tests.ops.feedback.cases import Case, compare, feedback_block_torch
 
 LOOPS = {"torch": (feedback_block_torch, False), "recompute": (feedback_block_torch, True)}

@@ -19,10 +19,10 @@ from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.decoding import ring
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.torch.block import BlockInputs
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
 from fb_fairseq.ops.feedback.triton import launches
 from fb_fairseq.ops.feedback.triton import steps as triton_steps
+from fb_fairseq.ops.feedback.types import BlockInputs
 from fb_fairseq.ops.layers import ACTIVATIONS
 from tests.modules.options import random_options, randomise
 from tests.ops.feedback import spoiled

@@ -4,16 +4,16 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import ctypes
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.cpp.library import pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import ACTIVATION_NUMBERS, LATER, BlockArgs, Mask, RecordArgs, TileArgs
-from fb_fairseq.ops.feedback.torch.block import ComputeWeights, Sizes
+from fb_fairseq.ops.feedback.torch.block import ComputeWeights
 from fb_fairseq.ops.feedback.torch.tile import Tile
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions
+from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, Sizes
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Dropout
 
 NO_MASK = Mask(keep=None, scale=1.0)
@@ -35,7 +35,7 @@ class EncoderShape(NamedTuple):
 
     sources: int
     sentences: int
-    padding_BC: Optional[Tensor]
+    padding_BC: Tensor | None
 
 
 def block_arguments(
@@ -47,14 +47,14 @@ def block_arguments(
     layers: Any,
     sets: Any,
     record: RecordArgs,
-    encoder: Optional[EncoderShape],
+    encoder: EncoderShape | None,
     dropouts: FeedbackDropouts,
-    reach_TB: Optional[Tensor],
+    reach_TB: Tensor | None,
     x: int,
-    first_query: Optional[int],
+    first_query: int | None,
     memory: int,
-    out: Optional[int],
-    aligned: Optional[int],
+    out: int | None,
+    aligned: int | None,
 ) -> BlockArgs:
     """The arguments of a block, with scratch memory. In decoding a step is a block of one step.
 
@@ -66,7 +66,7 @@ def block_arguments(
     """
     sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
-    def mask(dropout: Optional[Dropout]) -> Mask:
+    def mask(dropout: Dropout | None) -> Mask:
         return NO_MASK if dropout is None else Mask(keep=packing.hold(dropout.keep), scale=dropout.scale)
 
     attention = dropouts.attention_LTBHS
@@ -107,7 +107,7 @@ def block_arguments(
     return arguments
 
 
-def recorded(options: FeedbackOptions, encoder: bool) -> List[str]:
+def recorded(options: FeedbackOptions, encoder: bool) -> list[str]:
     """The names of the tensors that a ``Record`` has.
 
     Args:
@@ -121,7 +121,7 @@ def recorded(options: FeedbackOptions, encoder: bool) -> List[str]:
     return names
 
 
-def record_arguments(steps: int, pointers: Dict[str, int]) -> RecordArgs:
+def record_arguments(steps: int, pointers: dict[str, int]) -> RecordArgs:
     """A record of activations.
 
     Args:

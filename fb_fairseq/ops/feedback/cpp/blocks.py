@@ -5,7 +5,6 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import ctypes
 from functools import partial
-from typing import Optional
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from fb_fairseq.ops.feedback.cpp.arguments import (
     tile_arguments,
 )
 from fb_fairseq.ops.feedback.cpp.library import Library, pointer
-from fb_fairseq.ops.feedback.cpp.packing import packing_in
+from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import (
     LATER,
     POINTER,
@@ -38,8 +37,8 @@ class BlockCalls:
     """A block's weights, packed, and the calls that run its steps. (It does not hold the block, which holds it.)"""
 
     def __init__(self, block: Block, library: Library):
-        self.library, self._packing = library, packing_in(block.buffers, library)
-        self._transposes: Optional[BlockTransposes] = None
+        self.library, self._packing = library, Packing(library, partial(block.buffers.empty, dtype=torch.float32))
+        self._transposes: BlockTransposes | None = None
         self._pack(block)
         encoder = None
         if block.encoder:
@@ -63,7 +62,7 @@ class BlockCalls:
             aligned=None,
         )
 
-    def forward(self, block: Block, record: Record, first: int, last: int, results: Optional[Results]) -> None:
+    def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
         s, again, arguments = block.sizes, results is None, self._on(record)
         queries_TBX = block.buffers.empty(last - first, s.B, s.X, dtype=torch.float32)

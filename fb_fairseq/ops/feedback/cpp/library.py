@@ -15,8 +15,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -36,12 +37,7 @@ class BuildError(Exception):
 
 
 class Built(NamedTuple):
-    """A compiled library.
-
-    Attributes:
-        path: the library.
-        compiler: the compiler's name and the option for the processor.
-    """
+    """A compiled library, and the compiler's name with its options for the processor."""
 
     path: Path
     compiler: str
@@ -69,10 +65,13 @@ def private_folder() -> Path:
             raise BuildError(f"{folder} belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE")
         folder.chmod(0o700)
     except OSError as error:
-        raise BuildError(
-            f"{folder} cannot be written ({error.strerror}); name another folder with FB_FAIRSEQ_CACHE"
-        ) from None
+        raise not_writable(folder, error) from None
     return folder
+
+
+def not_writable(folder: Path, error: OSError) -> BuildError:
+    """The error for a folder that cannot be written."""
+    return BuildError(f"{folder} cannot be written ({error.strerror}); name another folder with FB_FAIRSEQ_CACHE")
 
 
 def _user() -> int:
@@ -107,23 +106,18 @@ def find_compiler() -> str:
     raise BuildError("no C++ compiler was found (Debian: apt install g++)")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def processor() -> str:
-    """Key of processors that need different code: the architecture, and where the system tells, the
-    features."""
-    features = ""
+    """Key of processors that need different code: the architecture, and where the system tells, the features."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith(("flags", "Features")):
-                    features = line
-                    break
+            features = next((line for line in file if line.startswith(("flags", "Features"))), "")
     except OSError:
         features = platform.processor()
     return f"{platform.machine()} {features}"
 
 
-def sources() -> List[Path]:
+def sources() -> list[Path]:
     """The source files, in a fixed order.
 
     Raises:
@@ -154,7 +148,7 @@ def build() -> Built:
     for option in choices:
         for path in sorted(folder.glob(f"{_name(name, option)}-*.so")):
             if is_intact(path):
-                return Built(path, _description(compiler, option, extra))
+                return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
     return _compile(compiler, choices, extra, folder, name)
 
 
@@ -162,20 +156,14 @@ def _name(name: str, option: str) -> str:
     return f"step_loop-{name}{option.replace('=', '-')}"
 
 
-def _description(compiler: str, option: str, extra: str) -> str:
-    return " ".join(filter(None, [os.path.basename(compiler), option, extra]))
-
-
 def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
     """Compile with the first of some options for the processor that the compiler accepts."""
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
     except OSError as error:
-        raise BuildError(
-            f"{folder} cannot be written ({error.strerror}); name another folder with FB_FAIRSEQ_CACHE"
-        ) from None
+        raise not_writable(folder, error) from None
     try:
-        problem: Optional[BuildError] = None
+        problem: BuildError | None = None
         for option in choices:
             options = [*OPTIONS, *filter(None, [option]), *extra.split()]
             try:
@@ -187,22 +175,20 @@ def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, na
             library.chmod(0o700)
             path = folder / f"{_name(name, option)}-{checksum(library)}.so"
             os.replace(library, path)
-            return Built(path, _description(compiler, option, extra))
+            return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
         raise problem or BuildError(f"{compiler} failed")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run(command: List[str]) -> str:
+def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} cannot be run ({type(error).__name__})") from None
     if done.returncode:
-        lines = (
-            [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["no message"]
-        )
-        raise BuildError(f"{command[0]} failed: {lines[0]}")
+        lines = done.stderr.splitlines() or ["no message"]
+        raise BuildError(f"{command[0]} failed: {next((line for line in lines if 'error' in line), lines[0])}")
     return done.stdout
 
 
@@ -248,7 +234,7 @@ class Library:
         return -(-columns // self.PANEL) * self.PANEL * inner
 
 
-def pointer(x: Optional[Tensor]) -> Optional[int]:
+def pointer(x: Tensor | None) -> int | None:
     """Where a contiguous tensor lies; None (a null pointer) without a tensor."""
     if x is None:
         return None
@@ -256,29 +242,18 @@ def pointer(x: Optional[Tensor]) -> Optional[int]:
     return x.data_ptr()
 
 
-def open_library() -> Library:
-    """The library, compiled if need be.
-
-    Raises:
-        BuildError: see ``fb_fairseq.ops.feedback.cpp.library.build`` and ``Library``.
-        OSError: it cannot be loaded.
-    """
-    built = build()
-    return Library(built.path, built.compiler)
-
-
 class Loaded(NamedTuple):
     """The library, or why there is none."""
 
-    library: Optional[Library]
-    problem: Optional[str] = None
+    library: Library | None
+    problem: str | None = None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load() -> Loaded:
     """The library, compiled at the first call; one line in the log says what came of it."""
     try:
-        library = open_library()
+        library = Library(*build())
     except (BuildError, OSError) as error:
         logger.info(f"step loop: the C++ loop is not available, the torch loop runs: {error}")
         return Loaded(None, str(error))

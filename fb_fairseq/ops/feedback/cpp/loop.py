@@ -1,7 +1,5 @@
 """The step loop that runs in C++, on a CPU. Importing this compiles nothing, and reads no sources."""
 
-from typing import Optional
-
 import torch
 
 from fb_fairseq.ops.feedback.cpp.library import load
@@ -17,7 +15,7 @@ class CppLoop(Loop):
     devices = ("cpu",)
     own_threads = True
 
-    def unsupported(self, inputs) -> Optional[str]:
+    def unsupported(self, inputs) -> str | None:
         if not inputs.dtype == inputs.x_TBD.dtype == torch.float32 == inputs.weights.layers[0].query.weight.dtype:
             return f"the C++ loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
         return None
@@ -32,14 +30,14 @@ class CppLoop(Loop):
     def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
         block.own.backward(block, tile, d_out_TBD, d_x_TBD)
 
-    def decoding_step(self, kept, model, x_BD, ring, options, encoder):
-        from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
-
+    def decoding_step(self, kept, step):
         if kept.own is None:
-            kept.own = PackedSteps()
-        return kept.own.step(model, x_BD, ring, options, encoder)
+            from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
 
-    def unavailable(self, device: torch.device) -> Optional[str]:
+            kept.own = PackedSteps()
+        return kept.own.run(step)
+
+    def unavailable(self, device: torch.device) -> str | None:
         if device.type not in self.devices:
             return super().unavailable(device)
         problem = load().problem

@@ -1,8 +1,7 @@
 """Weights in the layout of the C++ loop."""
 
-from typing import Callable, List, Optional, Sequence, Union
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.cpp.library import Library, pointer
@@ -21,9 +20,9 @@ class Packing:
 
     def __init__(self, library: Library, empty: Callable[[int], Tensor]):
         self.library, self._empty = library, empty
-        self._held: List[Tensor] = []
+        self._held: list[Tensor] = []
 
-    def hold(self, x: Optional[Tensor]) -> Optional[int]:
+    def hold(self, x: Tensor | None) -> int | None:
         """The pointer of a tensor that must stay; of a copy if it is not contiguous."""
         if x is not None:
             x = x.detach().contiguous()
@@ -63,7 +62,7 @@ class Packing:
         l: int,
         reach: int,
         active: bool = True,
-        encoder: Optional[Sequence[Optional[int]]] = None,
+        encoder: Sequence[int | None] | None = None,
     ) -> LayerArgs:
         """A layer's weights, packed, and what it sees.
 
@@ -85,7 +84,7 @@ class Packing:
             set=one_or_own(l, len(weights.sources)),
         )
 
-    def _attention(self, layer: Union[Layer, CrossAttention]) -> AttentionArgs:
+    def _attention(self, layer: Layer | CrossAttention) -> AttentionArgs:
         return AttentionArgs(
             query=self.matrix(layer.query), out=self.matrix(layer.out), norm=self.norm(layer.attn_norm)
         )
@@ -116,11 +115,6 @@ class Packing:
             memory=memory,
         )
 
-    def positions(self, table_SE: Optional[Tensor], slots: int, transposed: bool) -> Optional[int]:
+    def positions(self, table_SE: Tensor | None, slots: int, transposed: bool) -> int | None:
         """The pointer of the packed positions of the last slots, or of their transpose; None without positions."""
         return None if table_SE is None else self.pack(table_SE[-slots:], transposed)
-
-
-def packing_in(buffers, library: Library) -> Packing:
-    """A packing whose memory is that of a block's buffers."""
-    return Packing(library, lambda size: buffers.empty(size, dtype=torch.float32))

@@ -5,8 +5,8 @@ Its plain twin: ``feedback_step`` in the folder above. Shape suffixes: see ``fb_
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from functools import partial
-from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -18,32 +18,22 @@ from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.decoding.stepper import StepModel
+from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel
 from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
-from fb_fairseq.ops.feedback.torch.block import Sizes, compute_weights
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.feedback.torch.block import compute_weights
+from fb_fairseq.ops.feedback.types import (
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    Sizes,
+    StepOutput,
+)
 from fb_fairseq.ops.layers import has_modules
 from fb_fairseq.ops.threads import each_range, loop_threads
 
 # A step on several threads is worth waking them up if it has this many multiplications and additions.
 WORTH_THREADS = 1 << 25
-
-
-class RingSlots(NamedTuple):
-    """The memory of decoding: keys and values of the last ``position`` steps, at most ``span``; step t is in slot t mod
-    span.
-
-    Attributes:
-        rows_JBHCE: for each set its keys and its values; J = 2 I. A step writes a slot.
-        origin_BC: the stream (int32) whose slot a stream looks at, since the streams were reordered; None: its own.
-        age_B: steps of each stream's episode so far; None: all steps.
-    """
-
-    rows_JBHCE: Tensor
-    origin_BC: Optional[Tensor]
-    age_B: Optional[Tensor]
-    position: int
-    span: int
 
 
 class CppStep:
@@ -71,28 +61,33 @@ class CppStep:
         self._look_at(())
 
     def run(
-        self, x_BD: Tensor, ring: RingSlots, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
+        self,
+        x_BD: Tensor,
+        ring: MemoryRing,
+        origin_BC: Tensor | None,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext] = (),
     ) -> StepOutput:
         """Run a step, and write its keys and values to the ring's next slot.
 
         Args:
             x_BD: the step's embedding, fp32.
+            ring: its buffer holds each set's keys and values, J = 2 I.
+            origin_BC: see ``CppSlots``.
             encoder: see ``fb_fairseq.ops.feedback.decoding.stepper.Stepper.step``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
         """
-        streams = ring.rows_JBHCE.shape[1] if ring.origin_BC is None else len(ring.origin_BC)
+        B, streams = len(x_BD), ring.buffer.shape[1] if origin_BC is None else len(origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
-        if len(x_BD) != streams or streams % sentences:
-            raise ValueError(f"a step of {len(x_BD)} rows; the memory has {streams} streams, of {sentences} sentences")
+        if B != streams or streams % sentences:
+            raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
         with self._lock:  # the buffers are shared by all rings
-            return self._run(x_BD, ring, options, encoder)
+            return self._run(x_BD, ring, origin_BC, options, encoder)
 
-    def _run(
-        self, x_BD: Tensor, ring: RingSlots, options: FeedbackOptions, encoder: Sequence[EncoderContext]
-    ) -> StepOutput:
-        B, slots = len(x_BD), ring.rows_JBHCE.shape[3]
+    def _run(self, x_BD: Tensor, ring: MemoryRing, origin_BC: Tensor | None, options, encoder) -> StepOutput:
+        B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
         if encoder is not self._encoder:
             self._look_at(encoder)
         sources = len(encoder[0].keys_CBHE) if encoder else 0
@@ -107,15 +102,15 @@ class CppStep:
             arguments.alignment_layer = options.alignment_layer
             arguments.alignment_heads = options.alignment_heads or options.heads
         arguments.aligned = pointer(aligned_BC)
-        whole, half = pointer(ring.rows_JBHCE), ring.rows_JBHCE[0].numel() * ring.rows_JBHCE.element_size()
+        whole, half = pointer(rows_JBHCE), rows_JBHCE[0].numel() * rows_JBHCE.element_size()
         for i, key_values in enumerate(self._sets):
             key_values.slots[0], key_values.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
         age_B = None if ring.age_B is None else ring.age_B.long()
         place = self._ring
         place.span, place.position = ring.span, ring.position
-        place.origin, place.age = pointer(ring.origin_BC), pointer(age_B)
+        place.origin, place.age = pointer(origin_BC), pointer(age_B)
         # A slot that is written for the second time may be looked at by other streams in this step.
-        shared = ring.origin_BC is not None and ring.position >= ring.span
+        shared = origin_BC is not None and ring.position >= ring.span
         with loop_threads(x_BD.device, 0) as threads:
             threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
             each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
@@ -181,7 +176,7 @@ class CppSlots(SlotHolder):
 
     def __init__(self, weights: CppStep):
         self.weights = weights
-        self.origin_BC: Optional[Tensor] = None
+        self.origin_BC: Tensor | None = None
 
     def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
         streams = ring.buffer.shape[1]
@@ -220,15 +215,15 @@ class PackedSteps:
     """
 
     def __init__(self):
-        self._weights: Optional[CppStep] = None
-        self._parameters: List[Tensor] = []
-        self._versions: List[Tuple[int, int]] = []
-        self._sums: List[Tensor] = []
+        self._weights: CppStep | None = None
+        self._parameters: list[Tensor] = []
+        self._versions: list[tuple[int, int]] = []
+        self._sums: list[Tensor] = []
 
-    def step(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options, encoder) -> Optional[StepOutput]:
+    def run(self, step: Step) -> StepOutput | None:
         """See ``Loop.decoding_step``; None where steps in C++ do not cover this one."""
-        weights = self._weights_for(model, x_BD, ring, options)
-        if weights is None:
+        model, x_BD, ring, options, encoder = step
+        if (weights := self._weights_for(model, x_BD, ring, options)) is None:
             return None
         if ring.buffer is None:
             ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
@@ -236,10 +231,9 @@ class PackedSteps:
             ring.release()
             ring.holder = CppSlots(weights)
         ring.holder.weights = weights
-        slots = RingSlots(ring.buffer, ring.holder.origin_BC, ring.age_B, ring.position, ring.span)
-        return weights.run(x_BD, slots, options, encoder)
+        return weights.run(x_BD, ring, ring.holder.origin_BC, options, encoder)
 
-    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> Optional[CppStep]:
+    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
         """The packed weights; None where steps in C++ do not cover this one.
 
         They cover fp32 on a CPU without gradients, and rings that keep keys and values.
@@ -248,7 +242,6 @@ class PackedSteps:
             return None
         if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):
             return None
-        library = load().library
         if not self._is_current(model, ring):
             self._parameters = model.step_parameters()
             if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
@@ -256,7 +249,7 @@ class PackedSteps:
             weights = model.step_weights(ring, x_BD.device)
             if has_modules(weights):
                 return None
-            self._weights = CppStep(weights, options, library)
+            self._weights = CppStep(weights, options, load().library)
             self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
         return self._weights
 
@@ -274,18 +267,20 @@ class PackedSteps:
 
 def keeps_rows(ring: MemoryRing) -> bool:
     """Whether steps in C++ can work on a ring's slots: keys and values in fp32 on a CPU."""
-    if not isinstance(ring.storage, KeyValueStorage):
-        return False
-    return ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
+    fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
+    return fits and isinstance(ring.storage, KeyValueStorage)
 
 
-def versions(parameters: Sequence[Tensor]) -> List[Tuple[int, int]]:
+def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
     """Where each parameter lies, and how often it was changed in place."""
-    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+    try:
+        return [(p.data_ptr(), p._version) for p in parameters]
+    except RuntimeError:  # tensors of inference mode count no changes
+        return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
 
 
 @torch.no_grad()
-def checksums(parameters: Sequence[Tensor]) -> List[Tensor]:
+def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
     changed entry changes them in any case, and entries that change places change one of them. (Quantised parameters
     have none, and need none: ``fixed_weights``.)"""

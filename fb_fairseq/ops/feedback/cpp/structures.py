@@ -3,7 +3,8 @@ nothing is listed twice."""
 
 import ctypes
 import re
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from fb_fairseq.ops.feedback.cpp.library import SOURCES
 
@@ -11,7 +12,7 @@ from fb_fairseq.ops.feedback.cpp.library import SOURCES
 LATER = 0
 
 NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
-TYPES: Dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
+TYPES: dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
 LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", re.MULTILINE)
 
 
@@ -34,7 +35,7 @@ class Arguments(ctypes.Structure):
             self._check(fields)
         initialise(self, **fields)  # rejects names that it does not know
 
-    def _check(self, fields: Dict[str, Any]) -> None:
+    def _check(self, fields: dict[str, Any]) -> None:
         """Raise if a field is not given, or is None but not optional; else remove those that are None."""
         missing = [name for name in self.names if name not in fields] if len(fields) < self.count else []
         for name in [name for name, value in fields.items() if value is None]:
@@ -49,7 +50,7 @@ class Arguments(ctypes.Structure):
 initialise = ctypes.Structure.__init__
 
 
-def structures(text: str) -> Dict[str, Any]:
+def structures(text: str) -> dict[str, Any]:
     """The structures of a text as src/arguments.def, by name."""
     types, rows = dict(TYPES), {}
     for word, kind, name in LINE.findall(text):
@@ -65,7 +66,7 @@ def structures(text: str) -> Dict[str, Any]:
     return {name: types[name] for name in rows}
 
 
-def activations(text: str) -> List[str]:
+def activations(text: str) -> list[str]:
     """The names of the activations in such a text; an activation's number is its place."""
     return [name for word, _, name in LINE.findall(text) if word == "ACTIVATION"]
 

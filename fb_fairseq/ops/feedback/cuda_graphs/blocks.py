@@ -11,8 +11,9 @@ fail or compute something else are named once in the log and not used; then torc
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,8 @@ from torch.nn.functional import pad
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.agreement import NotFinite, disagreement, in_fp32
+from fb_fairseq.ops.agreement import Checks, in_fp32
 from fb_fairseq.ops.cuda_graphs import (
-    CaptureError,
     CudaGraph,
     GraphCache,
     Limits,
@@ -34,8 +34,8 @@ from fb_fairseq.ops.cuda_graphs import (
     tensors,
 )
 from fb_fairseq.ops.feedback.loop import Loop
-from fb_fairseq.ops.feedback.torch.block import BlockInputs, block_sizes
 from fb_fairseq.ops.feedback.torch.passes import Passes
+from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
 
 # Each graph holds the memory for a block's activations. Blocks that follow each other come again and again; of others,
 # such as sentences, many shapes are too rare for a capture.
@@ -55,7 +55,7 @@ class CapturedPasses:
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
         self.passes, self.checked = Passes(loop, needs_backward), False  # (whose buffers are the graphs')
-        self.owner: Callable[[], Optional[Any]] = lambda: None  # see ``Passes``
+        self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
         inputs = at_full_length(inputs)
         leaves, tree = pytree.tree_flatten(inputs)
         self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
@@ -102,7 +102,7 @@ class CapturedPasses:
         return cloned(self.backward_graph.result)
 
 
-class BlockGraphs:
+class BlockGraphs(Checks):
     """The graphs of blocks, by the shapes they are for.
 
     Args:
@@ -110,13 +110,12 @@ class BlockGraphs:
 
     Attributes:
         cache: the graphs.
-        problems: by setting, why its kernels are not used; None: they are right.
     """
 
     def __init__(self, torch_loop: Loop):
+        super().__init__()
         self._torch = torch_loop
         self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
-        self.problems: Dict[Tuple, Optional[str]] = {}
         fallbacks.owners_of_graphs.add(self)
 
     def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
@@ -125,7 +124,7 @@ class BlockGraphs:
         if key not in self.problems:
             problem = loop.unsupported(inputs)
             if problem is not None:
-                self._refuse(key, loop, problem)
+                self.refuse(key, f"--step-loop {loop.name}", problem)
         if fallbacks.can_capture(inputs.x_TBD.device):
             captured = self._find(loop, inputs, needs_backward, key)
             if captured is not None:
@@ -136,7 +135,7 @@ class BlockGraphs:
         right = self.problems.get(key, "not compared yet") is None
         return Passes(loop if right else self._torch, needs_backward)
 
-    def _find(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: Tuple) -> Optional[CapturedPasses]:
+    def _find(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses | None:
         """The graph for a block, captured now if it is time; or None."""
         shapes, cache = graph_key(at_full_length(inputs), needs_backward), self.cache
         cache.count()
@@ -147,51 +146,25 @@ class BlockGraphs:
             return None
         if not captured.checked:
             captured.checked = self._check(loop, captured, inputs, key)
-            if not captured.checked:
-                captured = None
-                if key in self.problems:  # the kernels are wrong
-                    cache.drop(shapes)
-                    captured = cache.capture(shapes, make, at)
+            captured = self.right_one(captured, key, lambda: cache.capture_again(shapes, make, at))
         if captured is not None:
             cache.use(shapes)
         return captured
 
-    def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: Tuple) -> CapturedPasses:
+    def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses:
         """New captured passes: of kernels, or where these are not used, of torch's operations."""
-        if self.problems.get(key) is None:
-            try:
-                return CapturedPasses(loop, inputs, needs_backward)
-            except CaptureError:
-                raise
-            except Exception as error:  # a kernel that does not compile
-                self._refuse(key, loop, f"failed: {fallbacks.first_line(error)}")
-        captured = CapturedPasses(self._torch, inputs, needs_backward)
-        captured.checked = True
-        return captured
+        own, plain = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._torch))
+        return self.graph(key, f"--step-loop {loop.name}", own, plain)
 
-    def _check(self, loop: Loop, passes, inputs: BlockInputs, key: Tuple) -> bool:
-        """Compare the results of passes with those of torch's operations, all gradients too. Returns whether they are
-        right. If torch's are not finite, nothing is known, and the next block is compared."""
+    def _check(self, loop: Loop, passes, inputs: BlockInputs, key: tuple) -> bool:
+        """Compare the results of passes with those of torch's operations, all gradients too."""
         needs_backward = key[0]
         plain, exact = Passes(self._torch, needs_backward), None
         if inputs.dtype.itemsize < torch.float32.itemsize:
             wide = partial(in_fp32, inputs)
             exact = lambda: results(plain, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
         runs = (partial(results, way, inputs, needs_backward) for way in (passes, plain))
-        try:
-            problem = disagreement(*runs, inputs.dtype, exact)
-        except NotFinite:
-            return False
-        if problem is not None:
-            self._refuse(key, loop, problem)
-        else:
-            self.problems.setdefault(key, None)
-        return problem is None
-
-    def _refuse(self, key: Tuple, loop: Loop, problem: str) -> None:
-        """Do not use the kernels of a setting; log it once."""
-        self.problems[key] = problem
-        fallbacks.log_once(f"--step-loop {loop.name}: {problem}; torch's operations run, as CUDA graphs")
+        return self.compare(key, f"--step-loop {loop.name}", *runs, inputs.dtype, exact)
 
     def clear(self) -> None:
         """Free the graphs and their memory."""
@@ -213,10 +186,10 @@ def at_full_length(inputs: BlockInputs) -> BlockInputs:
     return inputs._replace(memory_KCBD=memory_KCBD, reach_TB=reach_TB)
 
 
-def results(passes, inputs: BlockInputs, needs_backward: bool) -> List[Any]:
+def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:
     """A block's results and gradients, for a gradient of the outputs that is made up."""
     x_TBD = inputs.x_TBD
-    groups: List[Any] = [passes.forward(inputs)]
+    groups: list[Any] = [passes.forward(inputs)]
     if needs_backward:
         d_out_TBD = torch.arange(x_TBD.numel(), device=x_TBD.device).cos().view(x_TBD.shape)
         groups.append(passes.backward(d_out_TBD.to(x_TBD.dtype)))
@@ -224,7 +197,7 @@ def results(passes, inputs: BlockInputs, needs_backward: bool) -> List[Any]:
     return groups
 
 
-def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> Tuple:
+def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> tuple:
     """Everything that kernels depend on, but for the lengths of blocks and memories and the number of streams."""
     s = block_sizes(inputs)
     kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
@@ -233,7 +206,7 @@ def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> Tuple:
     return (needs_backward, loop.name, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)
 
 
-def graph_key(inputs: BlockInputs, needs_backward: bool) -> Tuple:
+def graph_key(inputs: BlockInputs, needs_backward: bool) -> tuple:
     """Everything that a capture depends on, except the values of tensors."""
     leaves, tree = pytree.tree_flatten(inputs)
     return (

@@ -7,25 +7,26 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Dict, List, Optional, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.agreement import NotFinite, disagreement, in_fp32
+from fb_fairseq.ops.agreement import Checks, in_fp32
 from fb_fairseq.ops.cuda_graphs import CaptureError, GraphCache, Limits
 from fb_fairseq.ops.feedback.cuda_graphs.steps import StepGraph, step_key
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import StepModel
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
+from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel
+from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 
 # A step is captured when this many steps, of any ring, have had its shapes. A capture takes as long as some steps. Each
 # graph holds the slots of a ring.
 LIMITS = Limits(capture_at=8, graphs=8)
-OwnStep = Callable[..., Optional[StepOutput]]  # a loop's decoding step
+MODEL, WHO = "model", "step loop: decoding steps of kernels"  # one setting, and its name in the log
+OwnStep = Callable[[Step], StepOutput | None]  # a loop's decoding step
 
 
 class ThreadGraphs(threading.local):
@@ -40,44 +41,34 @@ class ThreadGraphs(threading.local):
         self.cache: GraphCache[StepGraph] = GraphCache(
             lambda: LIMITS, is_held=lambda graph: False, drop=StepGraph.detach
         )
-        self.waiting: "WeakKeyDictionary[MemoryRing, int]" = WeakKeyDictionary()
+        self.waiting: WeakKeyDictionary[MemoryRing, int] = WeakKeyDictionary()
 
 
-class StepGraphs:
-    """The captured steps of a model.
-
-    Attributes:
-        problem: why kernels are not used for this model's steps; None: no reason is known.
-    """
+class StepGraphs(Checks):
+    """The captured steps of a model."""
 
     def __init__(self):
-        self._own, self.problem = ThreadGraphs(), None
-        self._parameters: List[Tensor] = []
-        self._pointers: List[int] = []
+        super().__init__()
+        self._own = ThreadGraphs()
+        self._parameters: list[Tensor] = []
+        self._pointers: list[int] = []
         fallbacks.owners_of_graphs.add(self)
 
     @property
-    def by_shapes(self) -> Dict[tuple, StepGraph]:
+    def by_shapes(self) -> dict[tuple, StepGraph]:
         """This thread's graphs."""
         return self._own.cache.graphs
 
-    def step(
-        self,
-        own_step: OwnStep,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext],
-    ) -> Optional[StepOutput]:
+    def run(self, step: Step, own_step: OwnStep) -> StepOutput | None:
         """Run a step as a graph; None: it has none. See ``Loop.decoding_step``."""
-        if not fallbacks.can_capture(x_BD.device):
+        if not fallbacks.can_capture(step.x_BD.device):
             return None
-        graph = self._find(own_step, model, x_BD, ring, options, encoder)
-        return None if graph is None else graph.run(ring, x_BD, encoder)
+        graph = self._find(step, own_step)
+        return None if graph is None else graph.run(step.ring, step.x_BD, step.encoder)
 
-    def _find(self, own_step: OwnStep, model, x_BD, ring, options, encoder) -> Optional[StepGraph]:
+    def _find(self, step: Step, own_step: OwnStep) -> StepGraph | None:
         """The graph for a step, with the ring's slots in its memory; it is captured now if it is time."""
+        model, x_BD, ring, options, encoder = step
         if torch.is_grad_enabled():
             ring.release()  # the slots may need a gradient from now on
             return None
@@ -90,7 +81,7 @@ class StepGraphs:
         cache, waiting = self._own.cache, self._own.waiting
         cache.count()
         key = step_key(x_BD, ring, options, encoder)
-        make = partial(self._capture, own_step, model, x_BD, ring, options, encoder)
+        make = partial(self._capture, step, own_step)
         graph = cache.graphs.get(key)
         if graph is None:
             waiting[ring] = waiting.get(ring, 0) + 1
@@ -101,12 +92,8 @@ class StepGraphs:
             if waiting[ring] < LIMITS.capture_at:
                 graph = None
         if graph is not None and not graph.checked:
-            graph.checked = self._check(graph, model, x_BD, ring, options, encoder)
-            if not graph.checked:
-                graph = None
-                if self.problem is not None:
-                    cache.drop(key)
-                    graph = cache.capture(key, make)
+            graph.checked = self._check(graph, step)
+            graph = self.right_one(graph, MODEL, lambda: cache.capture_again(key, make))
         if graph is None:
             return None
         cache.use(key)
@@ -115,45 +102,36 @@ class StepGraphs:
         waiting.pop(ring, None)
         return graph
 
-    def _capture(self, own_step: OwnStep, model, x_BD, ring, options, encoder) -> StepGraph:
+    def _capture(self, step: Step, own_step: OwnStep) -> StepGraph:
         """A new graph: of the loop's kernels, or where these are not used, of torch's operations."""
-        given = ring, x_BD, options, encoder
-        if self.problem is None:
-            chosen = Chosen(own_step, model)
+        model, given, by_kernels = step.model, step[1:], [False]
+
+        def run(*given) -> StepOutput:
+            by_kernels[0] = True
+            output = own_step(Step(model, *given))
+            by_kernels[0] = output is not None
+            return model.plain_step(*given) if output is None else output
+
+        def own() -> StepGraph:
             try:
-                graph = StepGraph(chosen, *given)
-                graph.checked = not chosen.own  # torch's operations need no check
-                return graph
-            except CaptureError:
-                raise
-            except Exception as error:  # a kernel that does not compile
-                if not chosen.own:
+                graph = StepGraph(run, *given)
+            except Exception as error:
+                if by_kernels[0]:
                     raise
-                self._refuse(f"failed: {fallbacks.first_line(error)}")
-        graph = StepGraph(model.plain_step, *given)
-        graph.checked = True
-        return graph
+                raise CaptureError(str(error)) from error
+            graph.checked = not by_kernels[0]  # torch's operations need no check
+            return graph
 
-    def _check(self, graph: StepGraph, model, x_BD, ring, options, encoder) -> bool:
-        """Compare a graph's results with those of torch's operations. Returns whether they are right. If torch's are
-        not finite, nothing is known, and the next step is compared."""
-        exact = None
+        return self.graph(MODEL, WHO, own, partial(StepGraph, model.plain_step, *given))
+
+    def _check(self, graph: StepGraph, step: Step) -> bool:
+        """Compare a graph's results with those of torch's operations."""
+        x_BD, exact = step.x_BD, None
         if x_BD.dtype.itemsize < torch.float32.itemsize:
-            wide = StepsInFp32(model)
-            exact = partial(plain_results, wide, x_BD.float(), ring, options, in_fp32(list(encoder)))
-        plain = partial(plain_results, model, x_BD, ring, options, encoder)
-        try:
-            problem = disagreement(lambda: graph.try_on(ring, x_BD, encoder), plain, x_BD.dtype, exact)
-        except NotFinite:
-            return False
-        if problem is not None:
-            self._refuse(problem)
-        return problem is None
-
-    def _refuse(self, problem: str) -> None:
-        """Do not use kernels for this model; log it once."""
-        self.problem = problem
-        fallbacks.log_once(f"step loop: decoding steps of kernels: {problem}; torch's operations run, as CUDA graphs")
+            wide = Step(StepsInFp32(step.model), x_BD.float(), step.ring, step.options, in_fp32(list(step.encoder)))
+            exact = partial(plain_results, wide)
+        own = partial(graph.try_on, step.ring, x_BD, step.encoder)
+        return self.compare(MODEL, WHO, own, partial(plain_results, step), x_BD.dtype, exact)
 
     def _forget_if_moved(self, model, ring: MemoryRing) -> None:
         """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
@@ -167,23 +145,6 @@ class StepGraphs:
     def clear(self) -> None:
         """Free the graphs and their memory."""
         self._own.cache.drop_graphs()
-
-
-class Chosen:
-    """A step of the loop's kernels, or where they do not cover it, of torch's operations.
-
-    Attributes:
-        own: whether the last step was the loop's.
-    """
-
-    def __init__(self, own_step: OwnStep, model: StepModel):
-        self._own_step, self._model, self.own = own_step, model, False
-
-    def __call__(self, x_BD, ring, options, encoder) -> StepOutput:
-        self.own = True
-        output = self._own_step(self._model, x_BD, ring, options, encoder)
-        self.own = output is not None
-        return output if self.own else self._model.plain_step(x_BD, ring, options, encoder)
 
 
 class StepsInFp32:
@@ -204,10 +165,10 @@ class StepsInFp32:
         return type(self._model).plain_step(self, *arguments)
 
 
-def plain_results(model, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder) -> list:
+def plain_results(step: Step) -> list:
     """A step's output and memories by torch's operations, and the slots after it, for a ring that stays as it is."""
-    own = ring.copy_for(len(x_BD), MemoryRing(ring.span))
-    own.replace_buffer(own.buffer.to(x_BD.dtype))
-    own.copy_rows(ring)
-    result = model.plain_step(x_BD, own, options, encoder)
+    own = step.ring.copy_for(len(step.x_BD), MemoryRing(step.ring.span))
+    own.replace_buffer(own.buffer.to(step.x_BD.dtype))
+    own.copy_rows(step.ring)
+    result = step.model.plain_step(step.x_BD, own, step.options, step.encoder)
     return [[result.out_BD, result.memory_KBD, own.buffer]]

@@ -9,8 +9,9 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class DeviceRing(MemoryRing):
     def distances(self, device: torch.device) -> Tensor:
         return (self._position_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
 
-    def filled(self, like: Tensor) -> Optional[Tensor]:
+    def filled(self, like: Tensor) -> Tensor | None:
         return (torch.arange(self.slots, device=like.device) < self._position_1).to(like.dtype)[None]
 
     def write(self, new: Tensor) -> None:
@@ -63,7 +64,7 @@ class StepGraph(SlotHolder):
 
     Args:
         step: what is captured, such as ``StepModel.plain_step``.
-        ring, x_BD, options, encoder: a step's arguments, for their shapes.
+        x_BD, ring, options, encoder: a step's arguments, for their shapes.
 
     Attributes:
         rows: number of rows B of the captured step.
@@ -74,16 +75,16 @@ class StepGraph(SlotHolder):
     def __init__(
         self,
         step: Callable[..., StepOutput],
-        ring: MemoryRing,
         x_BD: Tensor,
+        ring: MemoryRing,
         options: FeedbackOptions,
         encoder: Sequence[EncoderContext],
     ):
         self.rows, self.checked = padded_rows(len(x_BD), encoder), False
-        self._served: Callable[[], Optional[MemoryRing]] = lambda: None  # a weak reference to the ring that is held
+        self._served: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
         self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
         self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
-        self._given: Callable[[], Optional[Tensor]] = lambda: None  # a weak reference to the keys in self._encoder
+        self._given: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
         self._ring = DeviceRing(ring, self.rows)
         self._copy(ring, encoder)
         self._ring.before_replay(ring.position)
@@ -142,7 +143,7 @@ class StepGraph(SlotHolder):
             aligned_BC = aligned_BC[: len(x_BD), :sources]
         return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
 
-    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> List[Any]:
+    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> list[Any]:
         """The step's results, and the slots after it, for a ring that stays as it is and has its slots elsewhere."""
         self._copy(ring, encoder)
         self._x_BD[: len(x_BD)].copy_(x_BD)
@@ -177,7 +178,7 @@ class StepGraph(SlotHolder):
             self._given = weakref.ref(encoder[0].keys_CBHE)
 
 
-def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext]) -> Tuple:
+def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext]) -> tuple:
     """Everything that a captured step depends on, except the values of tensors."""
     source = None
     if encoder:

@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,8 +53,8 @@ class Window(NamedTuple):
     keys_CBHE: Tensor
     values_CBHE: Tensor
     positions: Positions
-    span_mask_HC: Optional[Tensor]
-    far_BC: Optional[Tensor] = None
+    span_mask_HC: Tensor | None
+    far_BC: Tensor | None = None
 
     def of_type(self, dtype: torch.dtype) -> "Window":
         """The same with keys and values of another type: those that are projected again at each step are fp32."""
@@ -121,13 +121,13 @@ class MemoryRing(StepMemory):
     def __init__(self, span: int, storage: str = "keys-values"):
         self.span, self.storage = span, STORAGES[storage]()
         self.position, self.slots = 0, min(FIRST_SLOTS, span)
-        self.buffer: Optional[Tensor] = None
-        self.age_B: Optional[Tensor] = None
-        self.holder: Optional[SlotHolder] = None
-        self.weights: Optional[FeedbackWeights] = None
+        self.buffer: Tensor | None = None
+        self.age_B: Tensor | None = None
+        self.holder: SlotHolder | None = None
+        self.weights: FeedbackWeights | None = None
         # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
         # search.
-        self._spare: Optional[Tensor] = None
+        self._spare: Tensor | None = None
 
     # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
 
@@ -140,7 +140,7 @@ class MemoryRing(StepMemory):
         """The distance of each used slot's step from the next step, [C]."""
         return (self.position - 1 - torch.arange(self.used, device=device)) % self.span + 1
 
-    def filled(self, like: Tensor) -> Optional[Tensor]:
+    def filled(self, like: Tensor) -> Tensor | None:
         """1 where a slot is filled, 0 where it is empty, [1, C] in the type of ``like``; None if all are filled."""
         return None
 
@@ -161,7 +161,7 @@ class MemoryRing(StepMemory):
         self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
 
-    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
+    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
         """The slots that each layer attends to: those that hold a step.
 
         Args:
@@ -183,7 +183,7 @@ class MemoryRing(StepMemory):
             windows.append(Window(*context, positions, mask, far_BC))
         return windows
 
-    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
+    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Context]:
         """Keys and values of the slots: one set, or one per layer."""
         if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)

@@ -4,7 +4,8 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import List, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class StepModel(ABC):
         """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
 
     @abstractmethod
-    def step_parameters(self) -> List[Tensor]:
+    def step_parameters(self) -> list[Tensor]:
         """The parameters that ``step_weights`` depends on, and perhaps others."""
 
     @abstractmethod
@@ -55,9 +56,23 @@ class StepModel(ABC):
         return step
 
 
-def torch_step(
-    model: StepModel, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
-) -> StepOutput:
+class Step(NamedTuple):
+    """A decoding step.
+
+    Attributes:
+        x_BD: the step's embedding.
+        ring: it has room for the step, whose memory goes there. Whoever runs the step does not count it.
+        encoder: each layer's keys and values of the encoder's output; empty in language models.
+    """
+
+    model: StepModel
+    x_BD: Tensor
+    ring: MemoryRing
+    options: FeedbackOptions
+    encoder: Sequence[EncoderContext] = ()
+
+
+def torch_step(step: Step) -> StepOutput:
     """Run a step operation by operation; see ``StepModel.plain_step``."""
-    with loop_threads(x_BD.device, model.largest_product(len(x_BD))):
-        return model.plain_step(x_BD, ring, options, encoder)
+    with loop_threads(step.x_BD.device, step.model.largest_product(len(step.x_BD))):
+        return step.model.plain_step(*step[1:])

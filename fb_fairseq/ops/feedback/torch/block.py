@@ -3,8 +3,9 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,11 +13,13 @@ from torch import Tensor
 from fb_fairseq.ops.attention import SpanTerms, span_terms
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
     EncoderContext,
     FeedbackDropouts,
-    FeedbackOptions,
     FeedbackWeights,
     KeyValueSource,
+    Sizes,
+    block_sizes,
     one_or_own,
 )
 from fb_fairseq.ops.layers import Affine, Dropout, Layer, Projection, layer_norm, linear
@@ -31,66 +34,6 @@ PROJECTION_ROWS = 512
 GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
 
 
-class BlockInputs(NamedTuple):
-    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type of matrix products."""
-
-    x_TBD: Tensor
-    memory_KCBD: Tensor
-    weights: FeedbackWeights
-    options: FeedbackOptions
-    dropouts: FeedbackDropouts
-    active: List[bool]
-    encoder: List[EncoderContext]
-    reach_TB: Optional[Tensor]
-    dtype: torch.dtype
-
-
-class Sizes(NamedTuple):
-    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""
-
-    T: int
-    B: int
-    D: int
-    L: int
-    H: int
-    E: int
-    F: int
-    K: int
-    C: int
-    S: int
-    I: int  # noqa: E741
-
-    @property
-    def G(self) -> int:
-        """B x H."""
-        return self.B * self.H
-
-    @property
-    def X(self) -> int:
-        """H x E."""
-        return self.H * self.E
-
-
-def block_sizes(inputs: BlockInputs) -> Sizes:
-    """The sizes of a block."""
-    T, B, D = inputs.x_TBD.shape
-    K, C = inputs.memory_KCBD.shape[:2]
-    layers, heads = inputs.weights.layers, inputs.options.heads
-    return Sizes(
-        T=T,
-        B=B,
-        D=D,
-        L=len(layers),
-        H=heads,
-        E=layers[0].query.weight.shape[0] // heads,
-        F=layers[0].fc1.weight.shape[0],
-        K=K,
-        C=C,
-        S=min(inputs.options.span, max(1, C + T - 1)),
-        I=len(inputs.weights.sources),
-    )
-
-
 class ComputeWeights(NamedTuple):
     """The weights as the loop needs them, matrices in the compute type.
 
@@ -101,14 +44,14 @@ class ComputeWeights(NamedTuple):
         spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
     """
 
-    layers: List[Layer]
+    layers: list[Layer]
     projections: Sequence[Projection]
-    key_values: List[Affine]
-    sources: List[KeyValueSource]
+    key_values: list[Affine]
+    sources: list[KeyValueSource]
     mix_KA: Tensor
-    key_positions_SE: Optional[Tensor]
-    value_positions_SE: Optional[Tensor]
-    spans: List[Optional[SpanTerms]]
+    key_positions_SE: Tensor | None
+    value_positions_SE: Tensor | None
+    spans: list[SpanTerms | None]
 
 
 def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
@@ -176,7 +119,7 @@ class KeyValueSlots:
             for slots_GCE, new in ((self.keys_IGCE[i], both[:, :, 0]), (self.values_IGCE[i], both[:, :, 1])):
                 slots_GCE.view(s.B, s.H, -1, s.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
 
-    def windows(self, reaches: Sequence[int]) -> List["Windows"]:
+    def windows(self, reaches: Sequence[int]) -> list["Windows"]:
         """Each layer's windows. Layers with the same keys and reach share them.
 
         Args:
@@ -206,7 +149,7 @@ class Windows:
         self.values_GnE = [x.transpose(1, 2) for x in self.values_GEn]
 
     @staticmethod
-    def _transposed(slots_GCE: Tensor, carried: int, steps: int, reach: int) -> List[Tensor]:
+    def _transposed(slots_GCE: Tensor, carried: int, steps: int, reach: int) -> list[Tensor]:
         growing = max(0, min(steps, reach - carried))  # the first steps reach all slots so far
         windows = [slots_GCE[:, : carried + t].transpose(1, 2) for t in range(growing)]
         if growing < steps:
@@ -225,8 +168,8 @@ class EncoderSlots(NamedTuple):
 
     keys_GCE: Tensor
     values_GCE: Tensor
-    padding_BC: Optional[Tensor]
-    padding_G1C: Optional[Tensor]
+    padding_BC: Tensor | None
+    padding_G1C: Tensor | None
 
 
 def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:
@@ -238,7 +181,7 @@ def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> 
     )
 
 
-def pieces(steps: int, streams: int, device: torch.device) -> List[slice]:
+def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:
     """Slices of ``range(steps)``, of about ``PROJECTION_ROWS`` rows each."""
     size = max(1, (PROJECTION_ROWS if device.type == "cpu" else GPU_PROJECTION_ROWS) // streams)
     return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
@@ -254,22 +197,22 @@ class StepTensor:
         heads: G and E, if the parts are vectors of all heads.
     """
 
-    def __init__(self, whole: Tensor, steps_first: bool, heads: Optional[Tuple[int, int]] = None):
+    def __init__(self, whole: Tensor, steps_first: bool, heads: tuple[int, int] | None = None):
         self.whole, self._steps_first, self._heads = whole, steps_first, heads
 
     @cached_property
-    def at(self) -> List[Sequence[Tensor]]:
+    def at(self) -> list[Sequence[Tensor]]:
         """``at[t][l]``: the part of step t and layer l."""
         return parts(self.whole, self._steps_first)
 
     @cached_property
-    def heads(self) -> List[Sequence[Tensor]]:
+    def heads(self) -> list[Sequence[Tensor]]:
         """``heads[t][l]``: a part [B, X] by head, [G, 1, E]."""
         G, E = self._heads
         return parts(self.whole.view(*self.whole.shape[:2], G, 1, E), self._steps_first)
 
 
-def parts(x: Tensor, steps_first: bool) -> List[Sequence[Tensor]]:
+def parts(x: Tensor, steps_first: bool) -> list[Sequence[Tensor]]:
     """``[t][l]``: the views of a tensor [T, L, …] if ``steps_first``, else [L, T, …]."""
     if not x.is_contiguous():
         by_step = x if steps_first else x.transpose(0, 1)
@@ -303,7 +246,7 @@ class Room:
         self.post_norm, self.sources = post_norm, sources
         self._make = buffers.zeros if zeros else buffers.empty
 
-    def new(self, *shape: int, dtype: Optional[torch.dtype] = None) -> Tensor:
+    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer in the representations' type."""
         return self._make(*shape, dtype=dtype or self.kept)
 
@@ -311,7 +254,7 @@ class Room:
         """A buffer in the compute type."""
         return self._make(*shape, dtype=self.dtype)
 
-    def by_layer(self, steps: int, width: int, half: bool = False, layers: Optional[int] = None) -> StepTensor:
+    def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> StepTensor:
         """Vectors by layer, then step [L, T, B, width]."""
         make = self.new_half if half else self.new
         return StepTensor(make(layers or self.sizes.L, steps, self.sizes.B, width), steps_first=False)
@@ -425,7 +368,7 @@ class Block:
         return Record(self.room, steps, self.records_weights, self.ragged)
 
     @cached_property
-    def windows(self) -> List[Windows]:
+    def windows(self) -> list[Windows]:
         """Whatever each layer attends to at each step."""
         return self.slots.windows(self.reaches)
 
@@ -442,12 +385,12 @@ class Block:
         """A layer's dropout masks at one step."""
         return self.inputs.dropouts.at(l, t) if self._drops else NO_DROPOUTS
 
-    def attention_dropout(self, l: int, t: int, n: int) -> Optional[Dropout]:
+    def attention_dropout(self, l: int, t: int, n: int) -> Dropout | None:
         """The mask [G, n] of a step's attention weights over its last n slots."""
         mask = self.inputs.dropouts.attention_LTBHS
         return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1)[:, -n:], mask.scale)
 
-    def cross_dropout(self, l: int, t: int) -> Optional[Dropout]:
+    def cross_dropout(self, l: int, t: int) -> Dropout | None:
         """The mask [G, C] of a step's attention weights over the encoder's output."""
         mask = self.inputs.dropouts.cross_LTBHC
         return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1), mask.scale)

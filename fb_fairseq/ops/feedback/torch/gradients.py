@@ -4,7 +4,7 @@ All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from functools import partial
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class LayerGradients(NamedTuple):
     fc1: AffineGradient
     fc2: AffineGradient
     ffn_norm: AffineGradient
-    cross: Optional[CrossAttention]  # of sums
+    cross: CrossAttention | None  # of sums
 
 
 class BlockGradients:
@@ -155,7 +155,7 @@ class BlockGradients:
             vectors_GTE = vectors_RX.view(n, s.G, s.E).transpose(0, 1)
             add_product(total, weights_TGC.permute(1, 2, 0), vectors_GTE)
 
-    def cross_weights(self, tile: Tile, l: int) -> Tuple[Tensor, Tensor]:
+    def cross_weights(self, tile: Tile, l: int) -> tuple[Tensor, Tensor]:
         """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
         n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
         if not self.block.records_weights:
@@ -202,7 +202,7 @@ class BlockGradients:
                 # (baddbmm_ on a slice would go matrix by matrix.)
                 self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
 
-    def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> Tuple[Tensor, Tensor]:
+    def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> tuple[Tensor, Tensor]:
         """The operands of ``push_slots`` [G, Y, …]. Where weights are recorded, copies, which are faster than strides
         of the width of all heads."""
         if not self.block.records_weights:
@@ -247,7 +247,7 @@ class BlockGradients:
         positions = Positions(*map(self._position_table, given.positions, self.positions))
         return FeedbackWeights(layers, projections, self.mix_KA.to(given.mix_KA.dtype), positions)
 
-    def _span_mask(self, l: int, own_HS: Optional[Tensor]) -> Optional[Tensor]:
+    def _span_mask(self, l: int, own_HS: Tensor | None) -> Tensor | None:
         """The gradient of a layer's span mask.
 
         ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``.
@@ -260,7 +260,7 @@ class BlockGradients:
         return d_mask_HS
 
     @staticmethod
-    def _position_table(own: Optional[Tensor], summed_SE: Optional[Tensor]) -> Optional[Tensor]:
+    def _position_table(own: Tensor | None, summed_SE: Tensor | None) -> Tensor | None:
         """The gradient of a table of positions, of which the block may have used the first rows only."""
         if own is None:
             return None
@@ -268,7 +268,7 @@ class BlockGradients:
         whole[: len(summed_SE)] = summed_SE.flip(0)
         return whole
 
-    def encoder_contexts(self) -> List[EncoderContext]:
+    def encoder_contexts(self) -> list[EncoderContext]:
         """The gradients of the encoder's keys and values, in the same structure."""
         s, given = self.block.sizes, self.block.inputs.encoder
         return [

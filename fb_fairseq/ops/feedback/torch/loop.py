@@ -6,8 +6,6 @@ gathers the gradients of its own keys and values from the later steps. Rows of m
 stream. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Optional
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from fb_fairseq.ops.feedback.torch.tile import Side, StepIndex, Tile
 from fb_fairseq.ops.layers import ACTIVATIONS, Affine, at_least_fp32, dropout, layer_norm, linear
 
 
-def run_steps(block: Block, record: Record, first: int, last: int, results: Optional[Results]) -> None:
+def run_steps(block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
     """Run some steps, one after the other; see ``Loop.forward_steps``."""
     s = block.sizes
     for i, query_BX in enumerate(block.first_queries(first, last)):
@@ -125,7 +123,7 @@ def attend_encoder(block: Block, r: Record, at: int, t: int, l: int) -> None:
     torch.bmm(dropout(p_GC.to(block.dtype), mask)[:, None], values_GCE, out=a_G1E)
 
 
-def add_residual(x: Tensor, sublayer: Tensor, norm: Affine, result: Tensor, summed: Optional[Tensor]) -> Tensor:
+def add_residual(x: Tensor, sublayer: Tensor, norm: Affine, result: Tensor, summed: Tensor | None) -> Tensor:
     """Write ``x + sublayer`` to ``result``; with post-norm, the sum to ``summed`` and its norm to ``result``.
 
     Args:
@@ -286,7 +284,7 @@ def cross_backward(tile: Tile, step: StepIndex, l: int) -> None:
     torch.bmm(dcs_GC[:, None], keys_GCE, out=dcq_G1E)
 
 
-def input_gradient(d_out: Tensor, weight: Tensor, out: Optional[Tensor]) -> Tensor:
+def input_gradient(d_out: Tensor, weight: Tensor, out: Tensor | None) -> Tensor:
     """The gradient of a linear map's input; written to ``out`` if it is given."""
     if out is None:
         return d_out @ weight

@@ -6,7 +6,9 @@ product over the tile's rows, and the gradients of older keys and values one pro
 """
 
 import weakref
-from typing import Callable, ContextManager, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +16,17 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.feedback.loop import Loop, Results
-from fb_fairseq.ops.feedback.torch.block import Block, BlockInputs, Record, Sizes
+from fb_fairseq.ops.feedback.torch.block import Block, Record
 from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
 from fb_fairseq.ops.feedback.torch.tile import Tile, Workspace
-from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    Sizes,
+)
 from fb_fairseq.ops.threads import loop_threads
 
 # A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
@@ -36,7 +45,7 @@ class Differentiable(NamedTuple):
 
     x_TBD: Tensor
     weights: FeedbackWeights
-    encoder: List[EncoderContext]
+    encoder: list[EncoderContext]
 
 
 class Passes:
@@ -51,9 +60,9 @@ class Passes:
 
     def __init__(self, loop: Loop, needs_backward: bool):
         self.loop, self.needs_backward = loop, needs_backward
-        self.owner: Callable[[], Optional[object]] = lambda: None
+        self.owner: Callable[[], object | None] = lambda: None
 
-    def forward(self, inputs: BlockInputs) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
         """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
         records_all = self.needs_backward and not inputs.options.recompute
         with self._threads(inputs) as threads:
@@ -96,7 +105,7 @@ class Passes:
         """Free what a forward pass has kept, once its backward pass is done."""
         self.block = self.record = None
 
-    def _threads(self, inputs: BlockInputs) -> ContextManager[int]:
+    def _threads(self, inputs: BlockInputs) -> AbstractContextManager[int]:
         largest = 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
         return loop_threads(inputs.x_TBD.device, 0 if self.loop.own_threads else largest)
 
@@ -135,10 +144,10 @@ def run_block_with(
     weights: FeedbackWeights,
     options: FeedbackOptions,
     dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Optional[Sequence[bool]] = None,
+    active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Optional[Tensor] = None,
-) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    reach_TB: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps; see ``fb_fairseq.ops.feedback.reference.feedback_block``.
 
     The memories and the attention to the encoder come out as constants.

@@ -6,8 +6,9 @@ leaves them in a workspace; at a tile's end each weight's gradient is one produc
 """
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class Normed:
         result_TBD: the normalised input; the input itself where there is no norm.
     """
 
-    def __init__(self, x_TBD: Tensor, norm: Optional[Affine]):
+    def __init__(self, x_TBD: Tensor, norm: Affine | None):
         self.x_TBD, self.norm, self.result_TBD = x_TBD, norm, x_TBD
         if norm is not None:
             self.result_TBD, self.mean, self.rstd = torch.native_layer_norm(
@@ -56,7 +57,7 @@ class Normed:
             )
 
     @cached_property
-    def _steps(self) -> List[Sequence[Tensor]]:
+    def _steps(self) -> list[Sequence[Tensor]]:
         return list(zip(*(x.unbind(0) for x in (self.x_TBD, self.mean, self.rstd))))
 
     def rows(self, dtype: torch.dtype) -> Tensor:
@@ -71,7 +72,7 @@ class Normed:
             d_normed_BD, x, x.shape[-1:], mean, rstd, weight, bias, [True, False, False]
         )[0]
 
-    def backward(self, d_normed_TBD: Tensor, wanted: List[bool]):
+    def backward(self, d_normed_TBD: Tensor, wanted: list[bool]):
         """Gradients of input, weight and bias; ``wanted`` says which, the others are None."""
         x = self.x_TBD
         return torch.ops.aten.native_layer_norm_backward(
@@ -188,7 +189,7 @@ class Tile:
         )
         layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
 
-        def norms(pre: StepTensor, post: Optional[StepTensor], affines: List[Affine]) -> List[Normed]:
+        def norms(pre: StepTensor, post: StepTensor | None, affines: list[Affine]) -> list[Normed]:
             inputs = (pre if pre_norm else post).whole
             return [Normed(inputs[l, in_record], affine) for l, affine in enumerate(affines)]
 

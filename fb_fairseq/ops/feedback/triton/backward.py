@@ -4,7 +4,7 @@ It computes gradients of activations only; each weight's gradient is one product
 ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -132,7 +132,7 @@ class BackwardKernels:
         if self.kernels.active and self.kernels.active[0] > 0:  # else the queries' part follows, for all steps at once
             d_x += tile.attn_norm[self.kernels.active[0]].step_backward(above.d_normed, i) if pre else above.d_normed
 
-    def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> Tuple[Tensor, Above]:
+    def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
         """The gradient through a layer's attention to the encoder."""
         block, work, tile, record = self.block, self.work, self.tile, self.tile.record
         t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
@@ -155,22 +155,22 @@ class BackwardKernels:
     def _back(
         self,
         base: Tensor,
-        above: Optional[Above],
-        mix: Optional[Tuple[Tensor, int]],
+        above: Above | None,
+        mix: tuple[Tensor, int] | None,
         i: int,
         l: int,
         at: int,
         kind: str,
         norm: Affine,
-        summed: Optional[Tensor],
+        summed: Tensor | None,
         affine: Affine,
-        keep: Tuple[Optional[Tensor], float],
+        keep: tuple[Tensor | None, float],
         d_branch: Tensor,
         d_norm: Tensor,
         out: Tensor,
         d_sum: Tensor,
-        hidden: Optional[Tensor] = None,
-        keep_hidden: Tuple[Optional[Tensor], float] = (None, 1.0),
+        hidden: Tensor | None = None,
+        keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
         """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
 
@@ -214,8 +214,8 @@ class BackwardKernels:
         source: Source,
         d_a: Tensor,
         d_q: Tensor,
-        left: List[Tensor],
-        query: Optional[Affine],
+        left: list[Tensor],
+        query: Affine | None,
         d_normed: Tensor,
     ) -> None:
         """The gradients of queries and, through their projection, of what they are projected from.

@@ -3,19 +3,20 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.attention import MASKED_FRACTION
+from fb_fairseq.ops.attention import MASKED_FRACTION, cross_attention
 from fb_fairseq.ops.feedback.loop import Results
 from fb_fairseq.ops.feedback.torch.block import Block, Record, Room, StepTensor
 from fb_fairseq.ops.feedback.triton import attention, memory, products
 from fb_fairseq.ops.feedback.triton.launches import Launcher, Parts, Source, contiguous, keep_of
 from fb_fairseq.ops.feedback.triton.products import NUMBERS
-from fb_fairseq.ops.feedback.types import FeedbackDropouts, FeedbackOptions, one_or_own
-from fb_fairseq.ops.layers import Affine, Layer
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, one_or_own
+from fb_fairseq.ops.layers import Affine, Layer, split_heads
 
 
 class Pending(NamedTuple):
@@ -64,7 +65,7 @@ class StepKernels:
         pre_norm, last = self.pre_norm, s.L - 1
         x = r.x.whole[:, at]
         x[0].copy_(x_BD)
-        pending: Optional[Pending] = None
+        pending: Pending | None = None
         for l, layer in enumerate(self.layers):
             if not self.active[l]:
                 x[l + 1].copy_(x[l])
@@ -93,11 +94,8 @@ class StepKernels:
             hidden = r.hidden.whole[l, at]
             self._normed_product(r, at, l, "ffn", x_now, pending, layer.ffn_norm, layer.fc1, hidden, relu=self.relu)
             result = x[l + 1] if pre_norm else r.ffn_sum.whole[l, at]
-            keep_in, scale_in = keep_of(masks.hidden_LTBF, l, t)
-            keep_out, scale_out = keep_of(masks.ffn_residual_LTBD, l, t)
-            self._product_residual(
-                hidden, layer.fc2, x_now, result, (keep_in, scale_in), (keep_out, scale_out), s.F, self.kind
-            )
+            keep_in, keep_out = keep_of(masks.hidden_LTBF, l, t), keep_of(masks.ffn_residual_LTBD, l, t)
+            self._product_residual(hidden, layer.fc2, x_now, result, keep_in, keep_out, s.F, self.kind)
             pending = self._pending(r, at, l, "ffn", result, layer.ffn_norm, r.x, 1)
             if pending is not None and (l == last or not self.active[l + 1]):
                 self._take_norm(pending)
@@ -112,7 +110,7 @@ class StepKernels:
 
     def _pending(
         self, r: Record, at: int, l: int, kind: str, summed: Tensor, norm: Affine, results: StepTensor, next: int = 0
-    ) -> Optional[Pending]:
+    ) -> Pending | None:
         """The norm that is still to be taken after a sublayer; None with pre-norm."""
         if self.pre_norm:
             return None
@@ -126,7 +124,7 @@ class StepKernels:
         l: int,
         kind: str,
         x: Tensor,
-        pending: Optional[Pending],
+        pending: Pending | None,
         norm: Affine,
         affine: Affine,
         out: Tensor,
@@ -156,12 +154,11 @@ class StepKernels:
         lse: Tensor,
         residual: Tensor,
         out: Affine,
-        keep: Tuple[Optional[Tensor], float],
+        keep: tuple[Tensor | None, float],
         result: Tensor,
     ) -> None:
         """Attention, its output projection and the residual connection."""
-        after = a, lse, *self.parts
-        self.launcher.attend(attention.attend, source, (q,), after)
+        self.launcher.attend(attention.attend, source, (q,), (a, lse, *self.parts))
         self._product_residual(a, out, residual, result, (None, 1.0), keep, self.sizes.X, 0)
 
     def _product_residual(
@@ -170,8 +167,8 @@ class StepKernels:
         affine: Affine,
         residual: Tensor,
         result: Tensor,
-        keep_in: Tuple[Optional[Tensor], float],
-        keep_out: Tuple[Optional[Tensor], float],
+        keep_in: tuple[Tensor | None, float],
+        keep_out: tuple[Tensor | None, float],
         inner: int,
         kind: int,
     ) -> None:
@@ -278,7 +275,7 @@ class BlockKernels:
         starts = [0] + ends[:-1]
         self.mix = torch.stack([self.slots.mix_KA[:, a:b].sum(1) for a, b in zip(starts, ends)], 1).contiguous()
 
-    def forward(self, block: Block, record: Record, first: int, last: int, results: Optional[Results]) -> None:
+    def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:
         """Run some steps; see ``Loop.forward_steps``."""
         queries_TBX = torch.stack(list(block.first_queries(first, last)))
         for i in range(last - first):
@@ -290,21 +287,19 @@ class BlockKernels:
                 results.out_TBD[t].copy_(record.x.whole[-1, at])
             if results.aligned_TBC is not None:
                 l = block.inputs.options.alignment_layer
-                results.aligned_TBC[t] = aligned_weights(
-                    record.cross_q.whole[at, l], block.encoder[l][0], block.inputs.encoder[l].padding_BC,
-                    block.inputs.options,
-                )  # fmt: skip
+                query_BX, encoder = record.cross_q.whole[at, l], block.inputs.encoder[l]
+                results.aligned_TBC[t] = aligned_weights(query_BX, encoder, block.inputs.options)
         if results is None or results.out_TBD is None:  # the record has all steps
             record.q.whole[: last - first, 0] = queries_TBX
 
 
-def padding_bytes(encoder: Sequence) -> Optional[Tensor]:
+def padding_bytes(encoder: Sequence) -> Tensor | None:
     """An encoder's padding as bytes."""
     padding_BC = encoder[0].padding_BC if encoder else None
     return None if padding_BC is None else padding_BC.contiguous().view(torch.uint8)
 
 
-def span_table(block: Block) -> Optional[Tensor]:
+def span_table(block: Block) -> Tensor | None:
     """The layers' span masks [L, H, S]: what a layer does not reach is a very low number."""
     s, spans = block.sizes, block.weights.spans
     if all(span is None for span in spans):
@@ -319,19 +314,8 @@ def span_table(block: Block) -> Optional[Tensor]:
     return table
 
 
-def aligned_weights(
-    q_BX: Tensor, keys_GCE: Tensor, padding_BC: Optional[Tensor], options: FeedbackOptions, hypotheses: int = 1
-) -> Tensor:
-    """The attention [B, C] of a layer's queries to the encoder, averaged over heads.
-
-    Args:
-        hypotheses: number of consecutive rows per sentence of the encoder.
-    """
-    B, H, E = len(q_BX), options.heads, keys_GCE.shape[-1]
-    q_GnE = q_BX.view(B // hypotheses, hypotheses, H, E).transpose(1, 2).flatten(0, 1)
-    scores_GnC = torch.bmm(q_GnE * E**-0.5, keys_GCE.transpose(1, 2))
-    scores_bHnC = scores_GnC.to(torch.promote_types(q_BX.dtype, torch.float32)).unflatten(0, (-1, H))
-    if padding_BC is not None:
-        scores_bHnC = scores_bHnC.masked_fill(padding_BC[:, None, None], float("-inf"))
-    weights_BHC = torch.softmax(scores_bHnC, -1).transpose(1, 2).flatten(0, 1)
-    return weights_BHC[:, : options.alignment_heads].mean(1).to(q_BX.dtype)
+def aligned_weights(q_BX: Tensor, encoder: EncoderContext, options: FeedbackOptions) -> Tensor:
+    """The attention [B, C] of a layer's queries to the encoder, averaged over heads."""
+    keys, values = (x.to(q_BX.dtype) for x in encoder[:2])
+    _, weights_BHC = cross_attention(split_heads(q_BX, options.heads), keys, values, encoder.padding_BC)
+    return weights_BHC[:, : options.alignment_heads].mean(1)

@@ -6,15 +6,16 @@ outside is masked. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import functools
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.torch.block import Room, Sizes
+from fb_fairseq.ops.feedback.torch.block import Room
 from fb_fairseq.ops.feedback.triton import memory, products
+from fb_fairseq.ops.feedback.types import Sizes
 from fb_fairseq.ops.layers import Affine, Dropout
 
 PROGRAMS = 96  # a product on a step's few rows should have about so many programs
@@ -34,7 +35,7 @@ class Gpu(NamedTuple):
         processors: number of multiprocessors.
     """
 
-    capability: Tuple[int, int] = (9, 0)
+    capability: tuple[int, int] = (9, 0)
     processors: int = 132
 
     @property
@@ -56,7 +57,7 @@ class Gpu(NamedTuple):
         return self.capability >= EARLY_SINCE
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def gpu_of(device: torch.device) -> Gpu:
     """The GPU of a device; for a CPU, where kernels are interpreted, an H200."""
     if device.type != "cuda" or not torch.cuda.is_available():
@@ -73,7 +74,7 @@ class ProductTile(NamedTuple):
     warps: int
     stages: int
 
-    def options(self) -> Dict[str, int]:
+    def options(self) -> dict[str, int]:
         """As keyword arguments of a kernel."""
         return dict(BM=self.BM, BN=self.BN, BK=self.BK, num_warps=self.warps, num_stages=self.stages)
 
@@ -179,13 +180,13 @@ class Source(NamedTuple):
     values: Tensor
     n: int
     first: int
-    positions: Tuple[Optional[Tensor], Optional[Tensor]] = (None, None)
-    log_mask_HS: Optional[Tensor] = None
-    reach_B: Optional[Tensor] = None
-    padding: Optional[Tensor] = None
-    keep: Optional[Tensor] = None
+    positions: tuple[Tensor | None, Tensor | None] = (None, None)
+    log_mask_HS: Tensor | None = None
+    reach_B: Tensor | None = None
+    padding: Tensor | None = None
+    keep: Tensor | None = None
     keep_scale: float = 1.0
-    seen_1: Optional[Tensor] = None
+    seen_1: Tensor | None = None
     span: int = 1
     streams: int = 1
 
@@ -208,7 +209,7 @@ class Launcher:
         self.BE = power_of_2(s.E)
         self.early = self.gpu.starts_early and device.type == "cuda" and hasattr(tl.extra.cuda, "gdc_wait")
         self.scale = s.E**-0.5
-        self._tiles: Dict[Tuple[int, int, bool, bool], ProductTile] = {}
+        self._tiles: dict[tuple[int, int, bool, bool], ProductTile] = {}
 
     def tile(self, kernel, columns: int, inner: int) -> ProductTile:
         """The tile of a product; see ``product_tile``."""
@@ -217,7 +218,7 @@ class Launcher:
             self._tiles[key] = product_tile(self.sizes.B, columns, inner, self.itemsize, self.gpu, *key[2:])
         return self._tiles[key]
 
-    def launch(self, kernel, grid: Tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    def launch(self, kernel, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         """Launch a kernel; with ``early``, while the one before it ends: it waits before it reads anything."""
         options = {"launch_pdl": True} if self.early else {}
         kernel[grid](*arguments, WIDE=self.WIDE, PDL=self.early, **constants, **options)
@@ -262,10 +263,10 @@ class Parts(NamedTuple):
         arrived: zeros, for counting.
     """
 
-    sums: Optional[Tensor] = None
-    tops: Optional[Tensor] = None
-    totals: Optional[Tensor] = None
-    arrived: Optional[Tensor] = None
+    sums: Tensor | None = None
+    tops: Tensor | None = None
+    totals: Tensor | None = None
+    arrived: Tensor | None = None
 
     @classmethod
     def made(cls, launcher: Launcher, room: Room) -> "Parts":
@@ -283,11 +284,11 @@ RICH = (products.back_product, memory.remember)
 WITH_NORM = (products.normed_product, *RICH)
 
 
-def keep_of(mask: Optional[Dropout], *index: int) -> Tuple[Optional[Tensor], float]:
+def keep_of(mask: Dropout | None, *index: int) -> tuple[Tensor | None, float]:
     """A part of a dropout mask as bytes, and its scale."""
     return (None, 1.0) if mask is None else (mask.keep[index].view(torch.uint8), mask.scale)
 
 
-def contiguous(affine: Optional[Affine]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+def contiguous(affine: Affine | None) -> tuple[Tensor | None, Tensor | None]:
     """Weight and bias, contiguous."""
     return (None, None) if affine is None else tuple(None if x is None else x.contiguous() for x in affine)

@@ -1,7 +1,6 @@
 """The step loop of Triton kernels, on a GPU. Importing this needs no Triton; running it does."""
 
 import importlib.util
-from typing import Optional, Tuple
 
 import torch
 
@@ -25,11 +24,11 @@ class TritonLoop(Loop):
     as_graphs = True
 
     @property
-    def devices(self) -> Tuple[str, ...]:
+    def devices(self) -> tuple[str, ...]:
         """Those with Triton's kernels, or CUDA graphs at least."""
         return (*fallbacks.KERNEL_DEVICES, *fallbacks.GRAPH_DEVICES)
 
-    def unsupported(self, inputs) -> Optional[str]:
+    def unsupported(self, inputs) -> str | None:
         device, dtype = inputs.x_TBD.device, inputs.dtype
         problem = problem_of_kernels(device)
         if problem is not None:
@@ -56,8 +55,8 @@ class TritonLoop(Loop):
 
         BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
 
-    def decoding_step(self, kept, model, x_BD, ring, options, encoder):
-        """See ``Loop.decoding_step``: on a ring whose position is on the device."""
+    def decoding_step(self, kept, step):
+        model, x_BD, ring, options, encoder = step
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in model.step_parameters())
         if not (model.plain_layers and isinstance(ring.storage, KeyValueStorage) and same_type):
             return None
@@ -68,7 +67,7 @@ class TritonLoop(Loop):
         return run_step(model.step_weights(ring, x_BD.device), x_BD, ring, options, encoder)
 
 
-def problem_of_kernels(device: torch.device) -> Optional[str]:
+def problem_of_kernels(device: torch.device) -> str | None:
     """Why there are no kernels for a device; None: there are."""
     if device.type not in fallbacks.KERNEL_DEVICES:
         return f"its kernels need a GPU, not {device.type}"

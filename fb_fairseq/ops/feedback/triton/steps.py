@@ -3,7 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from fb_fairseq.ops.attention import Positions, span_terms
 from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.torch.block import Record, Room, Sizes
+from fb_fairseq.ops.feedback.torch.block import Record, Room
 from fb_fairseq.ops.feedback.triton import memory
 from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
 from fb_fairseq.ops.feedback.triton.launches import Launcher, Source, contiguous
@@ -21,6 +21,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackDropouts,
     FeedbackOptions,
     FeedbackWeights,
+    Sizes,
     StepOutput,
     one_or_own,
 )
@@ -47,7 +48,7 @@ class RingSlots:
     def memory(self, l: int, t: int) -> Source:
         """See ``BlockSlots``."""
         s, i, ring, span_mask_HS = self.sizes, one_or_own(l, self.sizes.I), self.ring, self.spans[l]
-        log_mask_HS: Optional[Tensor] = None
+        log_mask_HS: Tensor | None = None
         if span_mask_HS is not None:
             log_mask_HS = span_terms(span_mask_HS.flip(1).to(self.wide))[0].contiguous()
         keys, values = (ring.buffer[2 * i + side].view(s.G, ring.slots, s.E) for side in range(2))
@@ -93,16 +94,13 @@ def run_step(
     sources = len(encoder[0].keys_CBHE) if encoder else 0
     room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
     slots = RingSlots(weights, x_BD, ring, sizes, encoder)
-    active = [True] * sizes.L
-    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), active, slots, max(ring.slots, sources))
-    record = Record(room, 1, weights=False)
+    active, record, most = [True] * sizes.L, Record(room, 1, weights=False), max(ring.slots, sources)
+    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), active, slots, most)
     query_BX, x_BD = record.q.whole[0, 0], x_BD.contiguous()
     kernels.first_query(record, x_BD, query_BX)
     kernels.run(record, 0, 0, x_BD, query_BX)
-    aligned_BC: Optional[Tensor] = None
+    aligned_BC: Tensor | None = None
     if encoder and options.alignment_layer is not None:
         l = options.alignment_layer
-        aligned_BC = aligned_weights(
-            record.cross_q.whole[0, l], slots.encoder_slots[l][0], encoder[l].padding_BC, options, slots.hypotheses
-        )
+        aligned_BC = aligned_weights(record.cross_q.whole[0, l], encoder[l], options)
     return StepOutput(record.x.whole[-1, 0], slots.memory_KBD, aligned_BC)

@@ -14,8 +14,6 @@ to, not including, ``cutoff[i + 1]``.
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of feature vectors.
 """
 
-from typing import Optional, Tuple
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -26,7 +24,7 @@ CHUNK = 1024  # positions; limits the memory for the logits of all words
 
 def adaptive_losses(
     softmax: nn.Module, features_BTD: Tensor, target_BT: Tensor, counted_BT: Tensor, training: bool, chunk: int = CHUNK
-) -> Tuple[Tensor, Optional[Tensor]]:
+) -> tuple[Tensor, Tensor | None]:
     """Negative log-likelihood of each target, in nats and fp32.
 
     Args:
