@@ -96,6 +96,14 @@ class TransformerOptions(CheckedOptions):
         CHOICES,
         OLD_NAMES,
     )
+    parallel_passes: int = option(
+        0,
+        "with --step-loop parallel: so many passes over a block in training, an approximation; 0: until they converge "
+        "(validation and evaluation always do)",
+    )
+    parallel_tolerance: float = option(
+        1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
+    )
     step_loop_recompute: bool = option(
         False,
         "recompute a block's activations in the backward pass instead of storing them: less memory, more time",
@@ -128,6 +136,8 @@ class TransformerOptions(CheckedOptions):
             f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
             "give a number that does, or the width of a head with --decoder-head-dim",
         )
+        self.check(self.parallel_passes >= 0, "parallel_passes", "must be a number of passes, or 0 for convergence")
+        self.check(self.parallel_tolerance > 0, "parallel_tolerance", "must be above 0, such as 1e-4")
         self.check(self.attention_span >= 1, "attention_span", "must be 1 or more steps")
         self._check_composition()
         self._check_persistent_memory()

@@ -5,6 +5,7 @@ reference.py   the equations: a step, and the loop around it, under autograd; to
 loop.py        a loop as its author writes it: four functions
 loops.py       the table of loops, --step-loop auto, and what runs a block or a decoding step
 torch/         PyTorch's operations, with a backward pass written by hand; and what surrounds every loop's steps
+parallel.py    all steps at once, in passes until they converge
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs

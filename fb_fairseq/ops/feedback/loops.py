@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LOOPS: dict[str, Loop] = {loop.name: loop for loop in (TorchLoop(), CppLoop(), TritonLoop())}
 TORCH, CPP, TRITON = LOOPS  # the first one runs where others do not
-AUTO, REFERENCE = "auto", "reference"
+AUTO, REFERENCE, PARALLEL = "auto", "reference", "parallel"
 PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
 # Names in checkpoints and exported configurations of earlier versions.
 OLD_NAMES = {"fast": TORCH, "native": CPP, "fused": TRITON, "graph": TRITON}
@@ -47,6 +47,7 @@ CHOICES: dict[str, Choice] = {
     AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere", "everywhere"),
     REFERENCE: Choice("the equations step by step, with autograd, to check the others", "everywhere"),
     **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
+    PARALLEL: Choice("all steps at once, in passes until they converge, or so many (--parallel-passes)", "everywhere"),
 }
 
 
@@ -102,7 +103,8 @@ class Stepper:
     """
 
     def __init__(self, name: str):
-        self.name, self.kept, self.graphs = name, {}, StepGraphs()
+        self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel
+        self.kept, self.graphs = {}, StepGraphs()
 
     def __reduce__(self):
         return type(self), (self.name,)
