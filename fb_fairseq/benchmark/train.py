@@ -20,9 +20,11 @@ from fb_fairseq.benchmark.options import add_block, add_only, add_repeats, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
-from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, REFERENCE, TORCH
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE, TORCH
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
+# Passes over all steps of a block at once: fixed, and until they converge.
+PASSES = {"parallel": {"parallel_passes": 6}, "parallel, converged": {"parallel_passes": 0}}
 WITHOUT_MEMORY = "transformer, no memory"
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
@@ -71,7 +73,8 @@ def cases_on(device: str) -> Dict[str, Case]:
         if not loop.as_graphs:
             options = {"step_loop": loop.name, "step_loop_recompute": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
-    return {**cases, **OTHER_MODELS}
+    parallel = {name: Case("feedback", {"step_loop": PARALLEL, **options}) for name, options in PASSES.items()}
+    return {**cases, **parallel, **OTHER_MODELS}
 
 
 def run(args: argparse.Namespace) -> dict:
@@ -84,7 +87,8 @@ def run(args: argparse.Namespace) -> dict:
     gpu = args.device.startswith("cuda")
     cases = only(cases_on(args.device), args)
     if REFERENCE in cases:
-        check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
+        options = [case.options for case in cases.values() if case.model == "feedback"]
+        check_gradients(args, [given for given in options if not given.get("parallel_passes")])
     else:
         print("Gradients are not checked: the reference loop is not among --only.")
     steps = {name: training_step(case, args) for name, case in cases.items()}
@@ -104,7 +108,11 @@ def run(args: argparse.Namespace) -> dict:
     if REFERENCE in speeds:
         rows, head = [[*row, row[1] / speeds[REFERENCE]] for row in rows], [*head, "relative to the reference loop"]
     table(head, rows)
+    passes = {name: int(steps[name].model.convergence.last["parallel_passes"]) for name in PASSES if name in steps}
+    if passes:
+        table(["", "passes"], [list(item) for item in passes.items()])
     result = {
+        "passes": passes,
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
         "ratio": speed_ratios(speeds),
         "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case.model == "feedback"}),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fb_fairseq.commands.plot import attention, context, models
+from fb_fairseq.commands.plot import attention, context, models, passes
 from fb_fairseq.commands.plot.bins import doubling_bins
 from fb_fairseq.commands.plot.heat_maps import NamedAttention, NamedMap, draw_attention, draw_attention_map
 from fb_fairseq.commands.plot.panels import (
@@ -300,3 +300,19 @@ def test_lines_are_drawn():
     draw_position_accuracy(axes, [NamedPositions("", many)])
     line = axes.get_lines()[0]
     assert len(line.get_xdata()) == 84 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
+
+
+def test_passes():
+    """The first pass is wrong, and after as many passes as steps the memory is the step loop's."""
+    loaded = load(FeedbackTransformerLanguageModel, memory_composition="weighted", adaptive_span=False)
+    tokens_BT = text(40)[0:40].view(2, 20)
+    found = passes.errors_by_pass("A", loaded, tokens_BT)
+    assert found.errors[0] > 1e-3 and found.errors[-1] < 1e-6 and len(found.errors) <= 20
+    assert passes.errors_by_pass("A", loaded, tokens_BT[:, :1]).errors[0] < 1e-12, "one step is exact at once"
+    _, axes = pyplot.subplots()
+    passes.draw_passes(axes, [found, found._replace(name="B")])
+    assert [line.get_label() for line in axes.lines] == ["A", "B"] and axes.get_yscale() == "log"
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), found.errors)
+    assert passes.values([found])[0].startswith(f"A: {found.errors[0]:.2g}, ")
+    with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
+        passes.errors_by_pass("A", load(RelativeTransformerLanguageModel), tokens_BT)

@@ -4,7 +4,7 @@ import os
 from functools import partial
 from typing import Dict, Iterator, List
 
-from fb_fairseq.commands.plot import attention, heat_maps, panels
+from fb_fairseq.commands.plot import attention, heat_maps, panels, passes
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.context import longest_context, losses_by_context
 from fb_fairseq.commands.plot.logs import UPDATES, Curve, NamedCurves, continued, read_layer_weights, read_log
@@ -36,7 +36,7 @@ def measured_on_data(args) -> List[str]:
     """The options among those given whose measures need ``--data``."""
     names = ["persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"]
     if not has_text(args):
-        names.insert(0, "attention")
+        names[:0] = ["attention", "passes"]
     return [flag(name) for name in names if getattr(args, name)]
 
 
@@ -123,6 +123,13 @@ def panels_of_models(args) -> Iterator[Panel]:
         loaded = load("--persistent-use", path)
         use = panels.NamedHeads(name, attention.persistent_use(loaded, *cut_data(loaded)))
         yield Panel(partial(panels.draw_persistent_use, model=use))
+    if args.passes:
+        errors = []
+        for name, path in args.passes:
+            loaded = load("--passes", path)
+            tokens_BT = one_stream(text_of(args, loaded))[0] if has_text(args) else cut_data(loaded)[0]
+            errors.append(passes.errors_by_pass(name, loaded, tokens_BT))
+        yield Panel(partial(passes.draw_passes, models=errors), values=passes.values(errors))
     if args.context_perplexity:
         losses = []
         for name, path in args.context_perplexity:

@@ -6,6 +6,7 @@
     python -m fb_fairseq plot --layer-weights-over-training train.log --out weights.png
     python -m fb_fairseq plot --attention checkpoint_best.pt --data DATA-BIN --out attention.png
     python -m fb_fairseq plot --attention-map checkpoint_best.pt --prompt "to be or not to be" --out map.png
+    python -m fb_fairseq plot --passes A=a.pt B=b.pt --prompt "to be or not to be" --out passes.png
     python -m fb_fairseq plot --persistent-shares checkpoint_best.pt --data DATA-BIN --out shares.png
     python -m fb_fairseq plot --context-perplexity A=a.pt B=b.pt --data DATA-BIN --out context.png
     python -m fb_fairseq plot --position-accuracy A=a.pt B=b.pt --data LABELLED-BIN --split test --out positions.png
@@ -32,7 +33,7 @@ from fb_fairseq.errors import flag
 
 PANELS = (
     *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
-    *("persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
+    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
 )
 
 
@@ -85,6 +86,11 @@ def build_parser() -> CommandParser:
             "draw the share of attention by layer and distance, mean of all heads, on --data or a text; one panel each",
         ),
         ("--attention-map", "draw the attention between the tokens of a short text; one panel each"),
+        (
+            "--passes",
+            "draw the error of a feedback memory that is computed for all steps at once, in passes (--step-loop "
+            "parallel), on --data or a text",
+        ),
         ("--persistent-shares", "draw the share of attention on persistent vectors by layer and head; one panel each"),
         ("--persistent-use", "draw how few persistent vectors take how much of that attention; one panel each"),
         (
@@ -106,7 +112,7 @@ def build_parser() -> CommandParser:
         "reads each of them about 20 times",
     )
     text = models.add_mutually_exclusive_group()
-    text.add_argument("--text", metavar="FILE", help="text for --attention and --attention-map")
+    text.add_argument("--text", metavar="FILE", help="text for --attention, --attention-map and --passes")
     text.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -148,13 +154,13 @@ def check(parser: CommandParser, args) -> None:
         parser.error(f"--tokens {args.tokens}: must be 1 or more")
     if args.data is None and measured_on_data(args):
         option = measured_on_data(args)[0]
-        text = ", or a text with --text or --prompt" if option == "--attention" else ""
+        text = ", or a text with --text or --prompt" if option in ("--attention", "--passes") else ""
         parser.error(f"{option}: give the folder of binarised text to measure on with --data{text}")
     if args.attention_map and not has_text(args):
         parser.error("--attention-map: give a short text with --prompt, or a file with --text")
     for name, users in (
-        ("text", ("attention", "attention_map")),
-        ("prompt", ("attention", "attention_map")),
+        ("text", ("attention", "attention_map", "passes")),
+        ("prompt", ("attention", "attention_map", "passes")),
         ("layer", ("attention_map",)),
         ("context", ("context_perplexity",)),
     ):
