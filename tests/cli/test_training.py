@@ -207,6 +207,8 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         "auto": {},
         "cpp": {"step_loop": "cpp"},
         "triton": {"step_loop": "triton", "step_loop_recompute": True},
+        "parallel": {"step_loop": "parallel"},
+        "two passes": {"step_loop": "parallel", "parallel_passes": 2},
     }.items():
         for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
@@ -214,8 +216,14 @@ def test_step_loops_train_alike(byte_data, tmp_path):
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
     assert len(losses["reference"]) == 4
     assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["triton"]
-    assert losses["cpp"] == pytest.approx(losses["reference"], abs=2e-3)
+    assert losses["cpp"] == pytest.approx(losses["reference"], abs=2e-3) == losses["parallel"]
+    assert losses["two passes"] != losses["parallel"] == pytest.approx(losses["two passes"], abs=0.1)
+    for name in ("parallel", "two passes"):
+        entries = json_logs(logs[name], "train_inner")
+        assert all(float(entry["parallel_passes"]) >= 2 and float(entry["parallel_change"]) < 0.5 for entry in entries)
     for name, lines in {
+        "parallel": ["step loop: parallel (asked for by --step-loop)"],
+        "two passes": ["--parallel-passes 2: training is approximate; validation and evaluation are exact"],
         "reference": ["step loop: reference (asked for by --step-loop)"],
         "auto": ["step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"],
         "cpp": ["step loop: cpp (asked for by --step-loop)"],
