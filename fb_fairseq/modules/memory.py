@@ -104,6 +104,16 @@ class SameAndLower(Composition):
         return torch.softmax(at_least_fp32(logits).masked_fill(above, float("-inf")), 1)
 
 
+class Same(Composition):
+    """For each layer its own output: the Recurrent Transformer (arXiv 2604.21215)."""
+
+    summary = "for each layer, itself (the Recurrent Transformer)"
+    per_layer = True
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        return torch.eye(self.layers, self.layers + 1, device=device).roll(1, 1)
+
+
 class Previous(Composition):
     """For each layer the output of the layer below: a Transformer."""
 
@@ -121,6 +131,7 @@ COMPOSITIONS: Dict[str, Type[Composition]] = {
     "average": Average,
     "layer": OneLayer,
     "same-and-lower": SameAndLower,
+    "same": Same,
     "previous": Previous,
 }
 

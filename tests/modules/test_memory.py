@@ -31,6 +31,7 @@ def test_weighted_is_a_softmax_over_embedding_and_layers():
         ("average", [[0.25] * 4]),
         ("layer:0", [[1, 0, 0, 0]]),
         ("layer:3", [[0, 0, 0, 1]]),
+        ("same", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
         ("previous", [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]),
         ("same-and-lower", [[0.5, 0.5, 0, 0], [1 / 3] * 3 + [0], [0.25] * 4]),
     ],

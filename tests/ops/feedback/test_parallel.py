@@ -35,7 +35,7 @@ def loop_of(passes=0, tolerance=TIGHT, other=ordinary, seen=None):
 
 
 @pytest.mark.parametrize("seed", range(14))
-@pytest.mark.parametrize("kind", [{}, {"cross": True}, {"resets": True}])
+@pytest.mark.parametrize("kind", [{}, {"cross": True}, {"resets": True}, {"memory_composition": "same"}])
 def test_outputs_memory_and_every_gradient(seed, kind):
     """Converged, or after as many passes as steps."""
     case = Case(seed, **kind)

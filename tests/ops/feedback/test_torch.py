@@ -42,6 +42,13 @@ def test_memory_that_is_reset(seed, tile_rows, empty_is_nan):
     check(Case(seed, resets=True))
 
 
+@pytest.mark.parametrize("projections", ["shared", "per-layer"])
+def test_layers_that_attend_to_their_own_outputs(projections, empty_is_nan):
+    """The Recurrent Transformer."""
+    for seed in (1, 6):
+        check(Case(seed, memory_composition="same", memory_projections=projections, decoder_layers=3))
+
+
 @pytest.mark.slow
 def test_any_options_many(empty_is_nan):
     for seed in range(1000, 1200):

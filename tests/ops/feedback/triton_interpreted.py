@@ -60,6 +60,11 @@ def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
     compare(case.run(loop), case.run(feedback_block), 1e-10)
 
 
+def test_layers_that_attend_to_their_own_outputs(loop, empty_is_nan):
+    case = case_of(1, steps=4, memory_composition="same", decoder_layers=2)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
 @pytest.mark.parametrize("seed,recompute", cases([(0, False), (1, True)], [(2, False), (4, True)]))
 def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
     """Own slots get gradients from their tile's steps and from later tiles."""

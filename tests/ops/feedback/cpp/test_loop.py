@@ -89,6 +89,11 @@ def test_equals_the_plain_twin(seed, recompute, empty_is_nan):
     check(single(seed, activation_fn=SMOOTH[seed % 4]), recompute)
 
 
+@pytest.mark.parametrize("seed", [1, 6])
+def test_layers_that_attend_to_their_own_outputs(seed, empty_is_nan):
+    check(single(seed, memory_composition="same", decoder_layers=3, activation_fn="tanh"))
+
+
 @pytest.mark.parametrize("activation", ["relu", "relu_squared"])
 @pytest.mark.parametrize("seed", range(6))
 def test_relu(seed, activation, empty_is_nan):
