@@ -22,6 +22,7 @@ from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
 # Stands for -∞ where a soft mask is zero, as a fraction of the lowest number: low enough to vanish beside any score in
 # a softmax, and still finite when a score is added to it.
 MASKED_FRACTION = 1 / 4
+LEAST_STEPS = 128  # of a long block whose queries are computed together
 
 
 class Positions(NamedTuple):
@@ -199,9 +200,20 @@ def block_attention(
     Returns:
         The attention output [T, B, H, E]; with ``return_lse`` a pair of it and the logarithms [T, B, H, 1].
     """
-    C, S = k_CBHE.shape[0], span
+    (T, C), S = (len(q_TBHE), len(k_CBHE)), span
     if C == 0:
         return nothing_attended(q_TBHE, return_lse)
+    steps = max(S, LEAST_STEPS)
+    if T > steps:  # piece by piece: few of all T x C pairs are within the span
+        pieces = []
+        for first in range(0, T, steps):
+            own, last = slice(first, first + steps), max(0, C - T + min(T, first + steps))
+            slots = slice(max(0, C - T + first - S + 1), last)
+            mask = mask_BHTS and Dropout(mask_BHTS.keep[:, :, own], mask_BHTS.scale)
+            reach = None if reach_TB is None else reach_TB[own]
+            arguments = k_CBHE[slots], v_CBHE[slots], S, positions, mask, span_mask_HS, return_lse, reach
+            pieces.append(block_attention(q_TBHE[own], *arguments))
+        return tuple(map(torch.cat, zip(*pieces))) if return_lse else torch.cat(pieces)
     weights_BHTC, lse_BHT1 = block_attention_weights(
         q_TBHE, k_CBHE, span, positions, span_mask_HS, return_lse, reach_TB
     )

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fb_fairseq.ops import attention
 from fb_fairseq.ops.attention import Positions, block_attention, by_distance, by_slot, step_attention
 from fb_fairseq.ops.layers import Dropout
 
@@ -103,3 +104,24 @@ def test_half_precision_softmax_is_fp32(dtype):
     out = step_attention(torch.ones(1, 1, E, dtype=dtype), k, v, Positions())
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), torch.ones(1, 1, E), atol=5e-3, rtol=0)
+
+
+@pytest.mark.parametrize("carried", [0, 1, 20])
+@pytest.mark.parametrize("span", [1, 3])
+def test_long_blocks_are_computed_in_pieces(carried, span, monkeypatch):
+    """The same with dropout, adaptive spans and episodes, and the same gradients."""
+    steps, C = 11, carried + 10
+    leaves = tensors((steps, B, H, E), (C, B, H, E), (C, B, H, E), (span, E), (span, E), (H, span))
+    mask = Dropout(torch.rand(B, H, steps, span) > 0.5, 2.0)
+    reach_TB = torch.randint(0, 5, (steps, B))
+    results = []
+    for least in (128, 2):
+        monkeypatch.setattr(attention, "LEAST_STEPS", least)
+        q, k, v, u, w, span_mask = leaves
+        given = q, k, v, span, Positions(u, w), mask, span_mask.sigmoid()
+        out, lse = block_attention(*given, return_lse=True, reach_TB=reach_TB)
+        torch.testing.assert_close(block_attention(*given, reach_TB=reach_TB), out)
+        loss = (out * torch.linspace(-1, 1, E)).sum() + lse.clamp(min=-100).sum()
+        results.append([out, lse, *torch.autograd.grad(loss, leaves)])
+    for whole, pieces in zip(*results):
+        torch.testing.assert_close(pieces, whole)
