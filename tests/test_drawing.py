@@ -10,23 +10,23 @@ from types import SimpleNamespace
 import pytest
 
 from fb_fairseq import drawing
-from fb_fairseq.benchmark.bptt import draw_times
 from fb_fairseq.commands.plot import heat_maps, panels
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import NamedCurves
 from fb_fairseq.commands.plot.positions import PositionCounts
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
-from fb_fairseq.recipes.figures import against
-from fb_fairseq.recipes.results import grouped
-from fb_fairseq.reproduction.experiments.figures import (
+from fb_fairseq.papers.benchmark.bptt import draw_times
+from fb_fairseq.papers.experiments.figures import (
     memory_composition,
     persistent_memory,
     reinforcement_learning,
     state_tracking,
     synthetic_tasks,
 )
-from fb_fairseq.reproduction.rl.plot import draw_rewards
+from fb_fairseq.papers.rl.plot import draw_rewards
+from fb_fairseq.papers.runner.figures import against
+from fb_fairseq.papers.runner.results import grouped
 from tests.conftest import REPOSITORY
 
 style = pytest.importorskip("matplotlib.style")

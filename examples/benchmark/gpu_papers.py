@@ -28,8 +28,8 @@ from papers_tasks import ARCHITECTURES, LIBRARY, TINY, Speed, Task, figures_of_p
 from fb_fairseq.errors import UserError  # noqa: E402
 from fb_fairseq.files import atomic_write  # noqa: E402
 from fb_fairseq.hardware import hardware  # noqa: E402
-from fb_fairseq.recipes.settings import Options, words  # noqa: E402
-from fb_fairseq.recipes.training import NEVER, PARAMETERS  # noqa: E402
+from fb_fairseq.papers.runner.settings import Options, words  # noqa: E402
+from fb_fairseq.papers.runner.training import NEVER, PARAMETERS  # noqa: E402
 
 PART = 16_000_000  # bytes of a part of a checkpoint
 STARTING, LONGEST_START = 6.0, 15.0  # seconds that a training takes beside its updates: expected, and believed

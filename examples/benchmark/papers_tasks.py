@@ -10,13 +10,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import papers_page
 from measuring import Measurement
 
-from fb_fairseq import papers as published
 from fb_fairseq.errors import UserError
-from fb_fairseq.recipes.language_modeling import LanguageModelingCall
-from fb_fairseq.recipes.session import new_shell
-from fb_fairseq.recipes.settings import Options, words
-from fb_fairseq.recipes.text import check_file, first_file, unpack
-from fb_fairseq.reproduction.experiments import char_ptb, synthetic_task_recipe, synthetic_tasks
+from fb_fairseq.papers import values as published
+from fb_fairseq.papers.experiments import char_ptb, synthetic_task_recipe, synthetic_tasks
+from fb_fairseq.papers.runner.language_modeling import LanguageModelingCall
+from fb_fairseq.papers.runner.session import new_shell
+from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.text import check_file, first_file, unpack
 
 ARCHITECTURES = {"feedback": "feedback_transformer_lm", "transformer": "relative_transformer_lm"}
 TINY = dict(
@@ -39,7 +39,7 @@ class Task:
     Attributes:
         key: its name in files.
         metric: in fairseq's log; ``unit`` is its heading.
-        papers: the title of the papers' table in ``fb_fairseq/papers/results.json``.
+        papers: the title of the papers' table in ``fb_fairseq/papers/values/results.json``.
         shares: of the time, of each model.
         every: updates between validations.
         changes: what differs from the recipe's full setting, and ``why``.
@@ -105,7 +105,7 @@ class Task:
             text, characters = (str(folder / f"{split}.{kind}") for kind in ("words", "chars"))
             unpack(shell, file, text)
             check_file(shell, text, md5, f"ptb.{split}.txt", size)
-            commands.append([*here, "fb_fairseq.reproduction.experiments.corpora.characters", text, characters])
+            commands.append([*here, "fb_fairseq.papers.experiments.corpora.characters", text, characters])
         paths = [word for split, option in prefixes.items() for word in (option, str(folder / f"{split}.chars"))]
         return [*commands, [*binarise, *paths, "--only-source"]]
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from fb_fairseq.recipes.command import main
+from fb_fairseq.papers.runner.command import main
 from tests.cli.conftest import made_up_text
 from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY

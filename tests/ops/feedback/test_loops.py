@@ -5,13 +5,13 @@ import argparse
 import pytest
 import torch
 
-from fb_fairseq.benchmark import train
 from fb_fairseq.commands import main
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
 from fb_fairseq.ops.feedback.loops import LOOPS, step_loop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice, StepLoop
+from fb_fairseq.papers.benchmark import train
 from tests.modules.options import random_options
 
 
