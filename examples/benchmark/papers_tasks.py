@@ -12,7 +12,9 @@ from measuring import Measurement
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers import values as published
-from fb_fairseq.papers.experiments import char_ptb, synthetic_task_recipe, synthetic_tasks
+from fb_fairseq.papers.experiments import char_ptb
+from fb_fairseq.papers.runner import labels
+from fb_fairseq.papers.runner.command import find
 from fb_fairseq.papers.runner.language_modeling import LanguageModelingCall
 from fb_fairseq.papers.runner.session import new_shell
 from fb_fairseq.papers.runner.settings import Options, words
@@ -57,7 +59,7 @@ class Task:
     every: int
     changes: Options = field(default_factory=dict)
     why: str = ""
-    recipe: Optional[synthetic_task_recipe.SyntheticTask] = None
+    recipe: Optional[labels.LabelledTask] = None
     equal: bool = False
 
     def options(self, model: str) -> Tuple[Dict[str, Any], int]:
@@ -73,9 +75,9 @@ class Task:
         options = {**call.options(run), "lr": training.lr, **training.resolved(training.warmup), "patience": None}
         return {**options, **self.changes}, training.updates
 
-    def _run(self) -> synthetic_task_recipe.Run:
+    def _run(self) -> labels.Run:
         args = self.recipe.parser().parse(["--full"])
-        return synthetic_task_recipe.Run(self.recipe, args, "", (), seed=1)
+        return labels.Run(self.recipe, args, "", (), seed=1)
 
     def data(self, folder: Path, args: argparse.Namespace) -> List[List[str]]:
         """The commands that make its data."""
@@ -119,7 +121,7 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
     return [
         Task(
             *("walk", "Random walk on 8 x 8 cells", f"10,000 walks of 100 steps (v3 §4.1.2), {table}."),
-            *("accuracy", "labels right (%)", "Random walk", (6, 6), 40, toy, why, synthetic_tasks.RANDOM_WALK),
+            *("accuracy", "labels right (%)", "Random walk", (6, 6), 40, toy, why, find("random_walk")),
         ),
         Task(
             *("ptb" if ptb else "library", text),
@@ -137,7 +139,7 @@ def tasks(ptb: Optional[Path]) -> List[Task]:
         ),
         Task(
             *("algorithmic", "Algorithmic task, 3 variables", f"10,000 programs of 100 statements, {table}."),
-            *("accuracy", "labels right (%)", "Algorithmic task", (5, 5), 80, toy, why, synthetic_tasks.ALGORITHMIC),
+            *("accuracy", "labels right (%)", "Algorithmic task", (5, 5), 80, toy, why, find("algorithmic")),
         ),
     ]
 

@@ -45,7 +45,7 @@ COMMANDS = {
         "train on real text, evaluate, generate and draw, in minutes on a CPU",
     ),
     "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
-    "synthetic-tasks": Command("fb_fairseq.papers.toy_tasks.command", "generate the data of the papers' toy tasks"),
+    "synthetic-tasks": Command("fb_fairseq.papers.toy_tasks.common.command", "generate the data of toy tasks"),
     "state-tracking": Command(
         "fb_fairseq.papers.state_tracking.command", "track a state beside the recurrent models of today"
     ),

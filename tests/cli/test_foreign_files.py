@@ -11,7 +11,7 @@ from fb_fairseq.commands.export import command as export
 from fb_fairseq.commands.plot import command as plot
 from fb_fairseq.papers.import_original import command as import_original
 from fb_fairseq.papers.state_tracking import command as state_tracking
-from fb_fairseq.papers.toy_tasks import command as synthetic_tasks
+from fb_fairseq.papers.toy_tasks.common import command as synthetic_tasks
 from tests.cli.own_commands import one_line
 
 

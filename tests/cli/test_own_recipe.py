@@ -26,7 +26,7 @@ def test_commands_of_the_page():
 def test_own_recipe(tmp_path, recipe, monkeypatch):  # noqa: F811
     """Three learning rates, as the page says, in the current folder."""
     page = (REPOSITORY / "docs/recipes.md").read_text()
-    (text,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    text, _ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(text.splitlines()) <= LONGEST
     monkeypatch.chdir(tmp_path)
     (tmp_path / "learning_rates.py").write_text(text)

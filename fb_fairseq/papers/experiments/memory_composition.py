@@ -5,7 +5,7 @@ from typing import List, Optional, Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.char_ptb import CHAR_PTB
-from fb_fairseq.papers.experiments.synthetic_tasks import BLOCKED_RANDOM_WALK
+from fb_fairseq.papers.runner.command import find
 from fb_fairseq.papers.runner.options import RecipeParser, add_numbers, add_scale, number_list, output_folder
 from fb_fairseq.papers.runner.session import find_data, new_shell, output
 from fb_fairseq.papers.runner.shell import Shell
@@ -65,7 +65,7 @@ class MemoryComposition:
         with output(shell, self.name, out):
             walk = ["--sweep", "--depths", layers, "--models", " ".join(models), "--out", os.path.join(out, "walk")]
             walk += _given("--updates", args.walk_updates) + _given("--seeds", args.seeds)
-            BLOCKED_RANDOM_WALK.main(list(map(str, [*common, *walk])), shell)
+            find("blocked_random_walk").main(list(map(str, [*common, *walk])), shell)
             if source:
                 if small:
                     common += ["--layers", layers]

@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any, Dict, List, Optional, Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.experiments.memory_options import composition
 from fb_fairseq.papers.runner.jobs import Jobs
+from fb_fairseq.papers.runner.memory_options import composition
 from fb_fairseq.papers.runner.options import (
     RecipeParser,
     add_numbers,
@@ -24,10 +24,11 @@ from fb_fairseq.papers.runner.options import (
     word_list,
 )
 from fb_fairseq.papers.runner.session import new_shell, output
-from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.settings import words
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.toy_tasks.groups import GROUPS
+from fb_fairseq.papers.toy_tasks.common.task import Tracking
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 FIGURE = "fb_fairseq.papers.experiments.figures.state_tracking"
 
@@ -38,17 +39,16 @@ class StateTracking:
 
     Attributes:
         name: of the task.
-        summary: one line for the list of recipes.
-        small: options of ``state-tracking train`` for a CPU, the default.
-        full: for a GPU.
-        rates: default of ``--lrs``.
+        recipe: of the task's file.
     """
 
     name: str
-    summary: str
-    small: Options
-    full: Options
-    rates: Sequence[float] = (0.003,)
+    recipe: Tracking
+
+    @property
+    def summary(self) -> str:
+        """One line for the list of recipes."""
+        return self.recipe.summary
 
     def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
         """Train and test all models, measure their speed, and draw the comparison.
@@ -62,7 +62,7 @@ class StateTracking:
                 known = ", ".join([*ARCHITECTURES, "average", "previous", "layer1"])
                 raise UserError(f"--models {model}: unknown; choose from {known}, …")
         small = args.small is not False
-        setting = {**(self.small if small else self.full)}
+        setting = {**(self.recipe.small if small else self.recipe.full)}
         for name in ("group", "updates", "longest"):
             if getattr(args, name, None):
                 setting[name] = getattr(args, name)
@@ -72,7 +72,7 @@ class StateTracking:
         with output(shell, self.name, out):
             jobs = Jobs(shell, args.jobs or 1, keep_going=True)
             for seed, rate, layers, span, model in product(
-                seeds_of(args), args.lrs or self.rates, args.layers or [None], args.spans or [None], args.models
+                seeds_of(args), args.lrs or self.recipe.rates, args.layers or [None], args.spans or [None], args.models
             ):
                 name = model + ("" if span is None else f"-span{span}") + ("" if layers is None else f"-layers{layers}")
                 given = dict(layers=layers, span=span, lr=rate, seed=seed)
@@ -105,12 +105,12 @@ class StateTracking:
         text += "transformer lstm)"
         default = ["feedback", "transformer", "lstm"]
         parser.add_argument("--models", type=word_list, default=default, metavar='"NAME …"', help=text)
-        if "group" in self.small:
-            text = f"{', '.join(GROUPS)} (default: {self.small['group']}; --full: {self.full['group']})"
+        if "group" in self.recipe.small:
+            text = f"{', '.join(GROUPS)} (default: {self.recipe.small['group']}; --full: {self.recipe.full['group']})"
             parser.add_argument("--group", type=name_among(GROUPS), metavar="NAME", help=text)
         several = dict(type=number_list, metavar='"N …"')
         text = "learning rates, each a run; the best one of a model on validation data counts (default: "
-        text += f"{' '.join(map(str, self.rates))})"
+        text += f"{' '.join(map(str, self.recipe.rates))})"
         parser.add_argument("--lrs", type=rate_list, metavar='"R …"', help=text)
         parser.add_argument("--spans", help="attention spans, each a run", **several)
         parser.add_argument("--layers", help="numbers of layers, each a run", **several)
@@ -149,23 +149,3 @@ class Run:
         if not shell.printing:
             with open(f"{self.path}.log", encoding="utf-8", errors="replace") as file:
                 shell.say(f"== {name}: {file.read().strip().splitlines()[-1]}")
-
-
-WORD_PROBLEM = StateTracking(
-    "word_problem",
-    "the product so far of elements of a finite group: parity, Z60, S3, A5, S5 (arXiv 2404.08819)",
-    small=dict(group="A5", longest=32, updates=4000, layers=2, width=64, heads=2, tokens=2048),
-    full=dict(group="S5", longest=128, updates=50_000, layers=4, width=256, heads=4, tokens=16_384),
-)
-RECALL = StateTracking(
-    "recall",
-    "values of keys that occurred before: multi-query associative recall (arXiv 2312.04927)",
-    small=dict(longest=32, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
-    full=dict(longest=64, symbols=8192, updates=50_000, layers=2, width=128, heads=2, tokens=16_384),
-)
-MODULAR_ARITHMETIC = StateTracking(
-    "modular_arithmetic",
-    "values of expressions with brackets, modulo 5 (arXiv 2207.02098)",
-    small=dict(longest=40, updates=4000, layers=2, width=64, heads=2, tokens=8192),
-    full=dict(longest=40, updates=50_000, layers=2, width=256, heads=4, tokens=65_536),
-)

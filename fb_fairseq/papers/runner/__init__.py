@@ -5,9 +5,9 @@ them. What is done is not repeated, so that a recipe that was stopped goes on wh
 
     command.py        the list of recipes, and the command
     settings.py       the settings of experiments, as data
-    language_modeling.py, translation.py   the steps of these two kinds of experiments
+    language_modeling.py, translation.py, labels.py   the steps of these kinds of experiments; labels: toy tasks
     call.py           what their calls have in common
-    options.py        command lines
+    options.py        command lines; memory_options.py: memory compositions as names of models
     session.py        where a recipe runs and writes
     data.py, text.py  the step prepare
     finetuning.py     from which checkpoint a model was fine-tuned

@@ -15,15 +15,16 @@ import importlib
 import os
 import runpy
 import sys
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from fb_fairseq.command_line import INTERRUPTED_STATUS, CommandParser
 from fb_fairseq.errors import STATUS, UserError, debugging, explain, single_line
+from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.runner.processes import RUNNING, Interrupted
 from fb_fairseq.papers.runner.session import CALLER_VARIABLE
 
 EXPERIMENTS = "fb_fairseq.papers.experiments"
-# Modules and objects, imported when a recipe runs or the list is shown.
+# Modules and objects, imported when a recipe runs or the list is shown. The toy tasks are listed with them.
 RECIPES: Dict[str, str] = {
     "quickstart": "fb_fairseq.papers.experiments.quickstart:QUICKSTART",
     "char_ptb": f"{EXPERIMENTS}.char_ptb:CHAR_PTB",
@@ -37,22 +38,18 @@ RECIPES: Dict[str, str] = {
     "iwslt14_de_en": f"{EXPERIMENTS}.translation:IWSLT14_DE_EN",
     "wmt14_en_de": f"{EXPERIMENTS}.translation:WMT14_EN_DE",
     "cnn_dm": f"{EXPERIMENTS}.cnn_dm:CNN_DM",
-    "random_walk": f"{EXPERIMENTS}.synthetic_tasks:RANDOM_WALK",
-    "blocked_random_walk": f"{EXPERIMENTS}.synthetic_tasks:BLOCKED_RANDOM_WALK",
-    "algorithmic": f"{EXPERIMENTS}.synthetic_tasks:ALGORITHMIC",
-    "copy": f"{EXPERIMENTS}.synthetic_tasks:COPY",
-    "reverse": f"{EXPERIMENTS}.synthetic_tasks:REVERSE",
-    "counting": f"{EXPERIMENTS}.synthetic_tasks:COUNTING",
-    "word_problem": f"{EXPERIMENTS}.state_tracking:WORD_PROBLEM",
-    "recall": f"{EXPERIMENTS}.state_tracking:RECALL",
-    "modular_arithmetic": f"{EXPERIMENTS}.state_tracking:MODULAR_ARITHMETIC",
     "memory_composition": f"{EXPERIMENTS}.memory_composition:MEMORY_COMPOSITION",
     "corridor": f"{EXPERIMENTS}.reinforcement_learning:CORRIDOR",
     "maze": f"{EXPERIMENTS}.reinforcement_learning:MAZE",
     "maze_easy": f"{EXPERIMENTS}.reinforcement_learning:MAZE_EASY",
     "water_maze": f"{EXPERIMENTS}.reinforcement_learning:WATER_MAZE",
 }
-OWN = "RECIPE"  # the name of the recipe in a file of one's own
+OWN = "RECIPE"  # the name of the recipe in a toy task's file, or one's own
+
+
+def names() -> List[str]:
+    """The names of all recipes."""
+    return [*RECIPES, *toy_tasks.names()]
 
 
 def find(name: str):
@@ -63,11 +60,18 @@ def find(name: str):
     """
     if name.endswith(".py"):
         return from_file(name)
-    if name not in RECIPES:
-        close = difflib.get_close_matches(name, RECIPES, 1)
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {close[0]}?" if close else "python -m fb_fairseq recipe lists them"
         raise UserError(f"{name}: unknown recipe; {hint}")
-    module, attribute = RECIPES[name].split(":")
+    if name in RECIPES:
+        return _named(RECIPES[name])
+    recipe = toy_tasks.load(name).RECIPE
+    return _named(recipe.kind)(name, recipe)
+
+
+def _named(name: str) -> Any:
+    module, attribute = name.split(":")
     return getattr(importlib.import_module(module), attribute)
 
 
@@ -94,8 +98,8 @@ def from_file(path: str):
 
 def parser() -> CommandParser:
     """The command line without a recipe; its help lists them."""
-    width = max(map(len, RECIPES))
-    lines = ["recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in RECIPES)]
+    width = max(map(len, names()))
+    lines = ["recipes:", *(f"  {name:{width}}  {find(name).summary}" for name in names())]
     return CommandParser("recipe", usage="%(prog)s NAME [DATA] [options]", description=__doc__, epilog="\n".join(lines))
 
 

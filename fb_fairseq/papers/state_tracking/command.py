@@ -22,7 +22,7 @@ from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
 from fb_fairseq.papers.state_tracking.speed import measure
 from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
-from fb_fairseq.papers.toy_tasks.groups import GROUPS
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 RESULT_FILE = "result.json"
 HELP = {

@@ -1,17 +1,22 @@
-"""Data of the illustrative tasks of the Feedback Transformer paper (arXiv 2002.09402, Table 1), and of other tasks that
-need a state or a memory, generated from a seed.
+"""Toy tasks, the papers' (arXiv 2002.09402, Table 1) and others: tasks that need a state or a memory.
+
+Each file is a task, with its generator, options and recipe, and is found by its name: ``python -m fb_fairseq
+synthetic-tasks`` lists them. ``common/`` has what they are made of, and the command. docs/recipes.md adds a task.
 
 In comments, "v1" and "v3" are versions of the paper on arXiv. Needs neither torch nor fairseq.
-
-    tasks.py          the tasks by name, with their options and sizes
-    copying.py        copying, reversing and counting
-    walks.py          random walks on a grid
-    algorithmic.py    programs whose variables the model has to track
-    groups.py         word problems of finite groups
-    recall.py         multi-query associative recall
-    arithmetic.py     modular arithmetic with brackets
-    sequence.py       the type of all generated data
-    seeded_random.py  random choices that are the same everywhere
-    options.py        the kinds of options that a task has
-    command.py        writes the data of a task
 """
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import List
+
+
+def names() -> List[str]:
+    """The names of all tasks."""
+    return [found.name for found in pkgutil.iter_modules(__path__) if not found.ispkg]
+
+
+def load(name: str) -> ModuleType:
+    """The module of a task, with its ``TASK`` and its ``RECIPE``."""
+    return importlib.import_module(f"{__name__}.{name}")

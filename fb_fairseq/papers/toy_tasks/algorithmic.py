@@ -22,8 +22,19 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 
 from typing import Dict, List, Sequence, Tuple
 
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import NO_LABEL, LabelledSequence
+from fb_fairseq.papers.toy_tasks.common.task import (
+    NO_LABEL,
+    Choice,
+    LabelledSequence,
+    Labels,
+    SeededRandom,
+    Size,
+    Splits,
+    Switch,
+    Task,
+    full,
+    small,
+)
 
 NAMES = "xyzuvw"
 MIXES = {  # kinds of statements, each as likely
@@ -157,3 +168,33 @@ class RandomProgram:
         if self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1):
             return self._initialise(executed)
         return self._change(executed)
+
+
+TASK = Task(
+    "predict what a program of assignments, increments and conditions prints",
+    algorithmic,
+    {
+        "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
+        "statements": Size(100, "number of statements in a program", training_name="shortest"),
+        "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
+        "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
+        "conditions": Choice("inequality", "what conditions test", CONDITIONS),
+        "nested_assignments": Switch("statements after a condition may also initialise a variable"),
+    },
+    Splits(10_000, 1_000, 1_000),
+)
+RECIPE = Labels(
+    "programs of assignments, increments, conditions and prints (v3 §4.1.2, §7.4); small: shorter, fewer values",
+    small=small(
+        sequences=dict(mix="table7", variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
+        updates=4000,
+        span=64,
+        streams=256,  # only one in 17 symbols has a label
+    ),
+    full=full(
+        source="v3 Table 9, random walk; number of updates and nested assignments: the published program's",
+        sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
+        updates=50_000,
+    ),
+    graded="statements",
+)

@@ -9,8 +9,17 @@ symbols.
 from typing import List
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import NO_LABEL, LabelledSequence
+from fb_fairseq.papers.toy_tasks.common.task import (
+    NO_LABEL,
+    Growth,
+    LabelledSequence,
+    SeededRandom,
+    Size,
+    Splits,
+    Task,
+    Tracking,
+    numbers,
+)
 
 POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 1)
 
@@ -70,3 +79,29 @@ def _weighted(rng: SeededRandom, weights: List[float]) -> int:
         if left < 0 and weight:
             return index
     return max(index for index, weight in enumerate(weights) if weight)
+
+
+TASK = Task(
+    "give the value of a key that occurred before (multi-query associative recall)",
+    recall,
+    {
+        "pairs": Size(16, "number of keys with a value", test_name="test_pairs", training_name="fewest"),
+        "length": Size(64, "number of symbols in a sequence", test_name="test_length"),
+        "symbols": Size(8192, "number of different symbols, half of them keys", lowest=4),
+    },
+    Splits(100_000, 1_000, 3_000),
+    check=check_recall,
+    growth=Growth(
+        size="pairs",
+        smallest=2,
+        steps=lambda size: 4 * size,
+        options=lambda size, given: dict(pairs=size, length=4 * size, symbols=given["symbols"]),
+        symbols=lambda given: numbers(given["symbols"]),
+        labels=lambda given: numbers(given["symbols"], given["symbols"] // 2),
+    ),
+)
+RECIPE = Tracking(
+    "values of keys that occurred before: multi-query associative recall (arXiv 2312.04927)",
+    small=dict(longest=32, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
+    full=dict(longest=64, symbols=8192, updates=50_000, layers=2, width=128, heads=2, tokens=16_384),
+)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from fb_fairseq.papers.runner.command import RECIPES, main
+from fb_fairseq.papers.runner.command import main, names
 from tests.conftest import REPOSITORY
 
 NUMBER = "give a number, 1 or more"
@@ -127,7 +127,7 @@ def test_data(tmp_path, data, capsys, words, message):
 def test_options(tmp_path, capsys, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     name, *rest = words.split("|")
-    line = refused(capsys, name, *(["--print"] if name in RECIPES else []), *rest)
+    line = refused(capsys, name, *(["--print"] if name in names() else []), *rest)
     assert re.search(message, line), line
     assert not list(tmp_path.iterdir())
 
@@ -155,7 +155,7 @@ def test_a_folder_with_other_files(data, tmp_path, capsys, monkeypatch):
     "name,options,message",
     [
         ("random_walk", ["--size", "1"], "error: --size 1: give a number from 2 to 1000000"),
-        ("random_walk", ["--longest", "9"], "error: unrecognized arguments: --longest 9"),
+        ("copy", ["--length", "1", "--train", "90"], "error: copy: too few different sequences of this size"),
         ("algorithmic", ["--conditions", "or"], "error: --conditions or: unknown; choose from inequality"),
         ("blocked_random_walk", ["--blocks", "c"], 'error: --blocks "c": give one or more of the letters A to I'),
     ],
@@ -196,14 +196,14 @@ def test_help(capsys):
     """The list, and every recipe's options."""
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert all(f"  {name} " in listed for name in RECIPES)
-    for name in RECIPES:
+    assert all(f"  {name} " in listed for name in names())
+    for name in names():
         with pytest.raises(SystemExit) as stop:
             main([name, "--help"])
         assert stop.value.code == 0 and "--print" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("script", ["quickstart.sh", "synthetic_tasks/sweep.sh", "environment.sh"])
+@pytest.mark.parametrize("script", ["quickstart.sh", "recipe.sh", "synthetic_tasks/sweep.sh", "environment.sh"])
 def test_scripts(tmp_path, script):
     """Mistakes are reported before anything is installed; --help prints the comment."""
     environment = {**os.environ, "FB_FAIRSEQ_VENV": str(tmp_path / "venv")}
@@ -215,6 +215,7 @@ def test_scripts(tmp_path, script):
     done = run("--epochs", "3")
     expected = {
         "environment.sh": "not a script of its own; run a recipe",
+        "recipe.sh": "the recipe is missing",
         "synthetic_tasks/sweep.sh": "the task is missing",
     }
     (line,) = done.stderr.splitlines()

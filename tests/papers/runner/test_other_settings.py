@@ -14,8 +14,8 @@ from fb_fairseq.papers.experiments.reinforcement_learning import FULL_SEEDS
 from fb_fairseq.papers.rl.envs import ENVS
 from fb_fairseq.papers.rl.envs.maze import COLOURS
 from fb_fairseq.papers.rl.presets import preset_options
+from fb_fairseq.papers.toy_tasks import load as load_task
 from fb_fairseq.papers.toy_tasks.algorithmic import MIXES
-from fb_fairseq.papers.toy_tasks.tasks import TASKS
 from fb_fairseq.papers.values import load
 from tests.models.test_presets import dictionary
 from tests.papers.runner.printed import commands, printed, trainings, values
@@ -38,7 +38,7 @@ def test_toy_tasks(column):
     task = column.replace(" ", "_")
     data = data_of(task)
     for name, value in TOYS[column].items():
-        option = TASKS[task].options.get(name)
+        option = load_task(task).TASK.options.get(name)
         if option or name in ("train", "valid", "test", "test_length"):
             first = value[0] if isinstance(value, list) else value  # the other one has to be asked for
             assert int(data.get(name, getattr(option, "default", 0))) == first, name

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.command import RECIPES
+from fb_fairseq.papers.runner.command import names
 from tests.cli.odd_names import ODD_NAME
 from tests.conftest import REPOSITORY
 from tests.papers.runner.printed import commands, printed, values
@@ -34,7 +34,7 @@ def programs(text):
     return [command[0] for command in commands(text)]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("scale", [[], ["--small"]], ids=["full", "small"])
 def test_recipes(tmp_path, monkeypatch, name, scale):
     """Without DATA and an environment: both are named, the commands are valid for bash, and nothing is written."""

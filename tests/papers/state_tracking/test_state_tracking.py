@@ -172,7 +172,7 @@ def test_speed(tmp_path, capsys):
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
         (["--model", "mambo"], "--model mambo: unknown; choose from feedback"),
-        (["--task", "dyck"], "--task dyck: unknown; choose from word_problem"),
+        (["--task", "dyck"], "--task dyck: unknown; choose from modular_arithmetic"),
         (["--longest", "1"], "--longest 1: give 2 or more"),
         (["--lr", "0"], "--lr 0.0: give a number above 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.arithmetic import modular_arithmetic
-from fb_fairseq.papers.toy_tasks.command import main
-from fb_fairseq.papers.toy_tasks.groups import GROUPS, named, word_problem
+from fb_fairseq.papers.toy_tasks.common.command import main
+from fb_fairseq.papers.toy_tasks.common.task import NO_LABEL, SeededRandom
+from fb_fairseq.papers.toy_tasks.modular_arithmetic import modular_arithmetic
 from fb_fairseq.papers.toy_tasks.recall import check_recall, recall
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import NO_LABEL
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named, word_problem
 
 ORDERS = {"parity": 2, "Z60": 60, "A4xZ5": 60, "S3": 6, "A5": 60, "S5": 120}
 

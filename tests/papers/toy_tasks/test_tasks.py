@@ -6,17 +6,15 @@ from collections import Counter
 
 import pytest
 
+from fb_fairseq.papers.toy_tasks import names
 from fb_fairseq.papers.toy_tasks.algorithmic import algorithmic
-from fb_fairseq.papers.toy_tasks.command import main
-from fb_fairseq.papers.toy_tasks.copying import copy, counting, reverse
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.tasks import TASKS
-from fb_fairseq.papers.toy_tasks.walks import (
-    blocked_random_walk,
-    random_walk,
-    simulate_blocked_walk,
-    simulate_walk,
-)
+from fb_fairseq.papers.toy_tasks.blocked_random_walk import blocked_random_walk, simulate_blocked_walk
+from fb_fairseq.papers.toy_tasks.common.command import main
+from fb_fairseq.papers.toy_tasks.common.task import SeededRandom
+from fb_fairseq.papers.toy_tasks.copy import copy
+from fb_fairseq.papers.toy_tasks.counting import counting
+from fb_fairseq.papers.toy_tasks.random_walk import random_walk, simulate_walk
+from fb_fairseq.papers.toy_tasks.reverse import reverse
 from fb_fairseq.papers.values import load
 
 
@@ -236,7 +234,7 @@ def written(folder):
     return sorted(path for path in folder.iterdir() if path.name != "checksums.json")
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", names())
 def test_files(task, tmp_path, capsys):
     """The same seed gives the same files, another seed gives others; no sequence occurs in two splits."""
     digests = []
@@ -277,7 +275,7 @@ DIGESTS = {  # of the six files in the order of their names, with seed 1 and the
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", names())
 def test_data_do_not_change(task, tmp_path, capsys):
     """Results of different versions of this package can be compared only if they are measured on the same data."""
     main([task, "--out", str(tmp_path), "--seed", "1", *SMALL])

@@ -7,8 +7,17 @@ digits. The only label of a sequence is that of ``=`` at its end.
 
 from typing import List, Tuple
 
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import NO_LABEL, LabelledSequence
+from fb_fairseq.papers.toy_tasks.common.task import (
+    NO_LABEL,
+    Growth,
+    LabelledSequence,
+    SeededRandom,
+    Size,
+    Splits,
+    Task,
+    Tracking,
+    numbers,
+)
 
 OPERATORS = "+-*"
 
@@ -32,3 +41,27 @@ def _expression(rng: SeededRandom, length: int, modulus: int) -> Tuple[List[str]
     operator = rng.choice(OPERATORS)
     value = {"+": a + b, "-": a - b, "*": a * b}[operator]
     return ["(", *left, operator, *right, ")"], value % modulus
+
+
+TASK = Task(
+    "evaluate an expression with brackets modulo a number",
+    modular_arithmetic,
+    {
+        "length": Size(*(40, "number of symbols in a sequence", 2), test_name="test_length", training_name="shortest"),
+        "modulus": Size(5, "values are computed modulo this number", lowest=2, highest=10),
+    },
+    Splits(100_000, 1_000, 1_000),
+    growth=Growth(
+        size="length",
+        smallest=4,
+        steps=lambda size: size,
+        options=lambda size, given: dict(length=size),
+        symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="],
+        labels=lambda given: numbers(5),
+    ),
+)
+RECIPE = Tracking(
+    "values of expressions with brackets, modulo 5 (arXiv 2207.02098)",
+    small=dict(longest=40, updates=4000, layers=2, width=64, heads=2, tokens=8192),
+    full=dict(longest=40, updates=50_000, layers=2, width=256, heads=4, tokens=65_536),
+)

@@ -9,8 +9,16 @@ from functools import lru_cache
 from itertools import permutations, product
 from typing import List, NamedTuple, Sequence, Tuple
 
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import LabelledSequence
+from fb_fairseq.papers.toy_tasks.common.task import (
+    Choice,
+    Growth,
+    LabelledSequence,
+    SeededRandom,
+    Size,
+    Splits,
+    Task,
+    Tracking,
+)
 
 # Cyclic groups are named by their order, the others by their permutations; A4xZ5 is a product of groups.
 GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
@@ -69,3 +77,28 @@ def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> Lab
     for element in drawn:
         so_far.append(table[so_far[-1]][element] if so_far else element)
     return LabelledSequence([elements[i] for i in drawn], [elements[i] for i in so_far])
+
+
+TASK = Task(
+    "give the product so far after each element of a finite group",
+    word_problem,
+    {
+        "group": Choice("A5", "group", GROUPS),
+        "length": Size(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
+    },
+    Splits(1_000_000, 1_000, 1_000),
+    growth=Growth(
+        size="length",
+        smallest=2,
+        steps=lambda size: size,
+        options=lambda size, given: dict(length=size, group=given["group"]),
+        symbols=lambda given: named(given["group"]).elements,
+        labels=lambda given: named(given["group"]).elements,
+        by_position=True,
+    ),
+)
+RECIPE = Tracking(
+    "the product so far of elements of a finite group: parity, Z60, S3, A5, S5 (arXiv 2404.08819)",
+    small=dict(group="A5", longest=32, updates=4000, layers=2, width=64, heads=2, tokens=2048),
+    full=dict(group="S5", longest=128, updates=50_000, layers=4, width=256, heads=4, tokens=16_384),
+)

@@ -1,38 +1,27 @@
-"""Random walks on a grid: the inputs are an agent's actions; the label of an action is the cell that it leads to."""
+"""A random walk through a maze, some of whose cells are blocked: the label of a move is the cell that it leads to."""
 
 from typing import List, Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import LabelledSequence
-
-ACTIONS = ("forward", "left", "right")  # of the random walk: a step ahead, or a quarter turn
-HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
+from fb_fairseq.papers.toy_tasks.common.task import (
+    FULL,
+    SMALL,
+    LabelledSequence,
+    Labels,
+    Letters,
+    SeededRandom,
+    Size,
+    Splits,
+    Switch,
+    Task,
+    full,
+    small,
+)
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
 MAZE = ("ABC", "DEF", "GHI")
 BESIDE_START = "BDFH"  # the agent starts in the middle
 BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
-
-
-def simulate_walk(actions: Sequence[str], size: int) -> List[str]:
-    """Names ``row,column`` of the cells after each action (v3 §7.1).
-
-    The agent starts in the upper left corner, heading right. A step out of the grid is ignored.
-
-    Args:
-        size: number of rows, and of columns.
-    """
-    row, column, heading, cells = 0, 0, 1, []
-    for action in actions:
-        if action == "forward":
-            down, right = HEADINGS[heading]
-            if 0 <= row + down < size and 0 <= column + right < size:
-                row, column = row + down, column + right
-        else:
-            heading = (heading + (1 if action == "right" else -1)) % len(HEADINGS)
-        cells.append(f"{row},{column}")
-    return cells
 
 
 def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
@@ -72,15 +61,31 @@ def simulate_blocked_walk(
     return cells
 
 
-def random_walk(rng: SeededRandom, size: int = 8, steps: int = 100) -> LabelledSequence:
-    """A walk of random ``ACTIONS`` on a grid of ``size`` x ``size`` cells."""
-    actions = [rng.choice(ACTIONS) for _ in range(steps)]
-    return LabelledSequence(actions, simulate_walk(actions, size))
-
-
 def blocked_random_walk(
     rng: SeededRandom, steps: int = 100, blocks: str = BLOCKS, free_first_move: bool = False
 ) -> LabelledSequence:
     """A walk of random ``MOVES`` through the ``MAZE``."""
     moves = [rng.choice(tuple(MOVES)) for _ in range(steps)]
     return LabelledSequence(moves, simulate_blocked_walk(moves, blocks, free_first_move))
+
+
+TASK = Task(
+    "track an agent on a torus of 3 x 3 cells, some of which are blocked",
+    blocked_random_walk,
+    {
+        "steps": Size(100, "number of actions in a sequence"),
+        "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
+        "free_first_move": Switch("the first move of a sequence may enter a blocked cell"),
+    },
+    Splits(10_000, 1_000, 10_000),
+    check=check_blocks,
+)
+RECIPE = Labels(
+    "the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1)",
+    small=small(sequences=dict(train=4000, valid=200, test=500), training={**SMALL.training, "lr": 0.001}),
+    full=full(
+        source="v3 Table 9, random walk; learning rate and clipping: v1 Table 9",
+        sequences=dict(train=10_000, valid=1000, test=100_000),
+        training={**FULL.training, "lr": 0.0003, "clip_norm": 1.0},
+    ),
+)

@@ -15,9 +15,8 @@ from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_folder
-from fb_fairseq.papers.toy_tasks.seeded_random import SeededRandom
-from fb_fairseq.papers.toy_tasks.sequence import LabelledSequence
-from fb_fairseq.papers.toy_tasks.tasks import TASKS, Splits, Task
+from fb_fairseq.papers.toy_tasks import load, names
+from fb_fairseq.papers.toy_tasks.common.task import LabelledSequence, SeededRandom, Splits, Task
 
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
 
@@ -26,7 +25,8 @@ def build_parser() -> CommandParser:
     """The command line: one subcommand per task, with its options."""
     parser = CommandParser("synthetic-tasks", description=__doc__)
     commands = parser.add_subparsers(dest="task", required=True)
-    for task_name, task in TASKS.items():
+    for task_name in names():
+        task = load(task_name).TASK
         command = commands.add_parser(task_name, help=task.help, description=f"Data of the task: {task.help}.")
         command.add_argument("--out", required=True, metavar="DIR", help="folder to write the files to")
         add_overwrite(command)
@@ -87,7 +87,7 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
         UserError: there are too few sequences that other splits do not have.
     """
     name, wanted = options["task"], options[split]
-    task = TASKS[name]
+    task = load(name).TASK
     chosen, lowest = options_of_split(task, options, split), sizes_that_vary(task, options, split)
     generated = accepted = 0
     while accepted < wanted:
@@ -129,7 +129,7 @@ def main(argv=None) -> None:
     parser = build_parser()
     options = vars(parser.parse_args(argv))
     with parser.one_line_errors():
-        check_options(TASKS[options["task"]], options)
+        check_options(load(options["task"]).TASK, options)
         check_output_folder("--out", options["out"])
         with own_folder("--out", options["out"], options["overwrite"]) as folder:
             write_splits(options, folder)

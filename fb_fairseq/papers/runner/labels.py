@@ -8,15 +8,15 @@ import argparse
 import json
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.papers.experiments.memory_options import composition
 from fb_fairseq.papers.runner import data as prepared
 from fb_fairseq.papers.runner.jobs import Jobs
 from fb_fairseq.papers.runner.language_modeling import ARCHITECTURES
 from fb_fairseq.papers.runner.machines import Machines
+from fb_fairseq.papers.runner.memory_options import composition
 from fb_fairseq.papers.runner.options import (
     RecipeParser,
     add_numbers,
@@ -34,81 +34,36 @@ from fb_fairseq.papers.runner.settings import Options, words
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, collect_results, compare, draw_curves, parameters_of
+from fb_fairseq.papers.toy_tasks import load
+from fb_fairseq.papers.toy_tasks.common.task import Labels, Option, Size, Splits, Switch
 
 MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
 FIRST_SPAN = 8  # initial length of adaptive spans, in steps
-# What python -m fb_fairseq synthetic-tasks takes.
-SIZES = (
-    *("train", "valid", "test", "size", "length", "test_length", "shortest", "longest", "variables", "statements"),
-    "highest",
-)
-NAMES, SWITCHES = ("mix", "conditions", "blocks"), ("nested_assignments", "free_first_move")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How the models are trained on a task.
-
-    Attributes:
-        source: where the values come from.
-        sequences: options of ``synthetic-tasks``.
-        updates: of training.
-        span: attention span in steps.
-        layers: of every model.
-        streams: in an update, over all processes.
-        model: options of all models.
-        attention: options of the Transformer and the Feedback Transformer.
-        feedback: further options of the Feedback Transformer.
-        training: options of training.
-        lstm: what LSTMs have instead.
-        decay: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
-            and longer spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
-    """
-
-    source: str
-    sequences: Options
-    updates: int
-    span: int
-    layers: int
-    streams: int
-    model: Options
-    attention: Options
-    training: Options
-    feedback: Options = field(default_factory=dict)
-    lstm: Options = field(default_factory=dict)
-    decay: bool = False
-
-    def schedule(self) -> Dict[str, Any]:
-        """The options of the learning rate's schedule."""
-        if not self.decay:
-            return {}
-        warmup, decay = self.updates // 20, -(-self.updates // 5)
-        return dict(
-            lr_scheduler="tri_stage",
-            warmup_steps=warmup,
-            hold_steps=self.updates - warmup - decay,
-            decay_steps=decay,
-            final_lr_scale=0.1,
-        )
-
-
-@dataclass(frozen=True)
-class SyntheticTask:
+class LabelledTask:
     """A recipe.
 
     Attributes:
         name: of the task in ``python -m fb_fairseq synthetic-tasks``.
-        summary: one line for the list of recipes.
-        small: a setting for a CPU, the default.
-        full: the papers' setting.
-        graded: the size that ``--curriculum`` varies; empty if the task has none.
+        recipe: of the task's file.
     """
 
     name: str
-    summary: str
-    small: Setting
-    full: Setting
-    graded: str = ""
+    recipe: Labels
+
+    @property
+    def summary(self) -> str:
+        """One line for the list of recipes."""
+        return self.recipe.summary
+
+    def data_options(self) -> Dict[str, Option]:
+        """The options of its data: numbers of sequences, and those of the task."""
+        found: Dict[str, Option] = {split: Size(1, "") for split in Splits._fields}
+        for name, option in load(self.name).TASK.options.items():
+            found.update({each: option for each in (name, option.test_name, option.training_name) if each})
+        return found
 
     def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
         """Generate the data, train and evaluate all models, and draw their learning curves.
@@ -127,7 +82,7 @@ class SyntheticTask:
                     f"--models {model}: unknown; give architectures, such as "
                     '"feedback_transformer_lm relative_transformer_lm streaming_lstm_lm", or memory compositions'
                 )
-        if args.curriculum and not self.graded:
+        if args.curriculum and not self.recipe.graded:
             raise UserError(f"--curriculum: {self.name} has none; only algorithmic, copy, reverse and counting do")
         small = args.small is not False
         shell = shell or new_shell(args.print)
@@ -159,15 +114,18 @@ class SyntheticTask:
         parser.add_argument("--fixed-span", action="store_true", help="long spans do not grow in training (small only)")
         parser.add_argument("--sweep", action="store_true", help="seeds 1 to 3 by default, and a folder for each run")
         add_numbers(parser, jobs="number of parallel runs of a sweep (default: 1)", updates="of training")
-        text = f"sizes of a curriculum's stages ({flag(self.graded)})" if self.graded else argparse.SUPPRESS
+        text = (
+            f"sizes of a curriculum's stages ({flag(self.recipe.graded)})" if self.recipe.graded else argparse.SUPPRESS
+        )
         parser.add_argument("--curriculum", type=number_list, metavar='"N …"', help=text)
         data = parser.add_argument_group("data", f"options of python -m fb_fairseq synthetic-tasks {self.name}")
-        for name in SIZES:
-            data.add_argument(flag(name), type=whole_number, metavar="N")
-        for name in NAMES:
-            data.add_argument(flag(name), metavar="WORD")
-        for name in SWITCHES:
-            data.add_argument(flag(name), action="store_true")
+        for name, option in self.data_options().items():
+            if isinstance(option, Switch):
+                data.add_argument(flag(name), action="store_true")
+            elif isinstance(option, Size):
+                data.add_argument(flag(name), type=whole_number, metavar="N")
+            else:
+                data.add_argument(flag(name), metavar="WORD")
         return parser
 
     def sweep(self, args: argparse.Namespace, shell: Shell, seeds: Sequence[int], out: str) -> None:
@@ -195,7 +153,7 @@ class SyntheticTask:
 class Run:
     """One seed of a task: all models on the same data."""
 
-    task: SyntheticTask
+    task: LabelledTask
     args: argparse.Namespace
     out: str
     models: Sequence[str]
@@ -206,11 +164,11 @@ class Run:
     def __post_init__(self):
         args = self.args
         self.small = args.small is not False
-        setting = self.task.small if self.small else self.task.full
+        setting = self.task.recipe.small if self.small else self.task.recipe.full
         given = dict(updates=args.updates, span=self.span, layers=self.layers)
         self.setting = replace(setting, **{name: value for name, value in given.items() if value})
         self.sequences = {**setting.sequences}
-        for name in (*SIZES, *NAMES, *SWITCHES):
+        for name in self.task.data_options():
             if getattr(args, name):
                 self.sequences[name] = getattr(args, name)
         self.machines = Machines()
@@ -230,7 +188,7 @@ class Run:
                 f"{self.setting.streams} streams cannot be divided among {self.machines.processes} GPUs; use fewer "
                 "(CUDA_VISIBLE_DEVICES)"
             )
-        data, graded = os.path.join(self.out, "data"), self.task.graded
+        data, graded = os.path.join(self.out, "data"), self.task.recipe.graded
         self._prepare(shell, data, self.sequences, {})
         dictionaries = {
             f"{option}dict": os.path.join(data, f"dict.{side}.txt")
@@ -298,7 +256,7 @@ class Run:
         updates, run = self.setting.updates, os.path.join(self.out, model)
         options, start = self.options(model), {}
         for folder in [*stages, self.out]:
-            stage = f", {self.task.graded} {folder.rsplit('-', 1)[1]}" if folder != self.out else ""
+            stage = f", {self.task.recipe.graded} {folder.rsplit('-', 1)[1]}" if folder != self.out else ""
             shell.comment(f"train {model}{stage}")
             path = os.path.join(folder, model)
             every = updates // 5 + 1
