@@ -174,7 +174,7 @@ def keep_setting(out: str, setting: str) -> None:
     kept = setting
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
-            kept = ",".join(file.read().strip().split(",")[:2])  # recipes once wrote the data's checksum, too
+            kept = file.read().strip()
     if kept != setting and os.path.exists(os.path.join(out, "checkpoints")):
         raise UserError(
             f"--out {out}: holds a model with another --text, --minutes or --updates; choose another folder"

@@ -2,16 +2,15 @@
 
 import glob
 import os
-import platform
 import shutil
+from contextlib import suppress
 from typing import Callable, List
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import atomic_write
+from fb_fairseq.files import LOCK, atomic_write, lock_folder
 from fb_fairseq.papers.runner.shell import Shell
 
-OWNER = ".owner"  # in a folder that is being written: the process and its machine
 Prepare = Callable[[Shell, str, str], None]
 
 
@@ -41,10 +40,12 @@ def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, p
         shell.say("== prepare: done already")
         return
     shell.say("== prepare")
-    claim(unfinished)
+    lock_folder("--out", unfinished)
+    for name in set(os.listdir(unfinished)) - {LOCK}:  # a killed run has left it
+        path = os.path.join(unfinished, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     try:
         prepare(shell, source, unfinished)
-        os.remove(os.path.join(unfinished, OWNER))
         if differs(data, unfinished) and glob.glob(f"{glob.escape(out)}/*/*.pt"):
             old = (_lines(marker) or [setting])[0] if os.path.exists(marker) else setting
             which = f" ({old})" if old != setting else ""
@@ -55,6 +56,8 @@ def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, p
             os.remove(marker)  # first, so that incomplete data never counts as done
         shutil.rmtree(data, ignore_errors=True)
         os.rename(unfinished, data)
+        with suppress(FileNotFoundError):  # the second time in this process
+            os.remove(os.path.join(data, LOCK))
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     with atomic_write(marker) as temporary, open(temporary, "w", encoding="utf-8") as file:
@@ -64,38 +67,6 @@ def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, p
 def _lines(path: str) -> List[str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().splitlines()
-
-
-def claim(folder: str) -> None:
-    """Make a folder, in place of one that a killed run has left.
-
-    Raises:
-        UserError: another run is writing it.
-    """
-    owner, process, machine = os.path.join(folder, OWNER), "", ""
-    if os.path.exists(owner):
-        process, _, machine = "".join(_lines(owner)[:1]).partition(" ")
-    if machine == platform.node() and not _is_running(process):
-        shutil.rmtree(folder)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        who = f"process {process} on {machine}" if machine else "another run"
-        raise UserError(
-            f"{folder}: {who} is writing it; wait for that run or, if it was killed, delete this folder"
-        ) from None
-    with open(owner, "w") as file:
-        file.write(f"{os.getpid()} {platform.node()}\n")
-
-
-def _is_running(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, OverflowError, ProcessLookupError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def checksum(path: str) -> str:

@@ -7,21 +7,12 @@ from fb_fairseq.papers.runner.data import checksum
 
 
 def started_from(run: str, checkpoint: str) -> bool:
-    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum.
-
-    Recipes once wrote another kind of checksum, ``CRC SIZE``: of these files, the size and the time count.
-    """
+    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
     name = f"{run}.from"
     if not os.path.exists(name):
         return False
     with open(name, encoding="utf-8", errors="replace") as file:
-        kept = file.read().strip()
-    if kept == checksum(checkpoint):
-        return True
-    old = kept.split()
-    if len(old) != 2 or not all(map(str.isdigit, old)):
-        return False
-    return int(old[1]) == os.path.getsize(checkpoint) and os.path.getmtime(name) >= os.path.getmtime(checkpoint)
+        return file.read().strip() == checksum(checkpoint)
 
 
 def start_over(run: str, checkpoint: str) -> None:

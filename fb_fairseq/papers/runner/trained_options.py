@@ -55,9 +55,7 @@ def differences(new: List[str], old: List[str]) -> List[str]:
     """What differs, each as a few words."""
     now, then = (dict((line.split(" ", 1) + [""])[:2] for line in given) for given in (new, old))
     found = []
-    # What a fine-tuned model was once initialised with has no effect; recipes once named it.
-    without_effect = {"--init-from-transformer"} if "--finetune-from-model" in now else set()
-    for name in sorted({*now, *then} - without_effect):
+    for name in sorted({*now, *then}):
         if name not in then:
             found.append(f"{name} {now[name]}".strip() + " is new")
         elif name not in now:
