@@ -6,6 +6,7 @@ them. What is done is not repeated, so that a recipe that was stopped goes on wh
     command.py        the list of recipes, and the command
     settings.py       the settings of experiments, as data
     language_modeling.py, translation.py, labels.py   the steps of these kinds of experiments; labels: toy tasks
+    sweep.py          experiments that run the same steps for all combinations of values
     call.py           what their calls have in common
     options.py        command lines; memory_options.py: memory compositions as names of models
     session.py        where a recipe runs and writes

@@ -356,4 +356,4 @@ class Tracking:
     small: Mapping[str, Any]
     full: Mapping[str, Any]
     rates: Sequence[float] = (0.003,)
-    kind: str = "fb_fairseq.papers.experiments.state_tracking:StateTracking"
+    kind: str = "fb_fairseq.papers.experiments.state_tracking:state_tracking"
