@@ -15,7 +15,7 @@ from fb_fairseq.errors import UserError
 OPTION = re.compile(r"--[A-Za-z]")
 MAY_CHANGE = re.compile(
     r"--(.*interval.*|cpu|ddp-backend|distributed-.*|log-.*|max-update|num-workers|patience|save-dir|step-loop.*|"
-    r"tensorboard-logdir|user-dir)$"
+    r"stop-time-hours|tensorboard-logdir|user-dir)$"
 )
 PER_PROCESS = "--batch-size", "--max-tokens"
 SHOWN = 3  # differences in the message

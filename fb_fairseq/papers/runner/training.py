@@ -108,7 +108,7 @@ class Trainer:
             with open(f"{run}.hardware", "w", encoding="utf-8") as file:
                 file.write(f"{self.machines.hardware}\n")
         self._run(shell, command, log, updates, f"{run}.seconds" if first else None)
-        if first:
+        if first and "--stop-time-hours" not in self.extra:  # (with it, training may have ended early)
             with open(f"{run}.done", "w") as file:
                 file.write(f"{updates}\n")
 

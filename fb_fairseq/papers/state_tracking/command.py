@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 from dataclasses import asdict, fields
+from typing import Optional
 
 import torch
 
@@ -52,6 +53,8 @@ def build_parser() -> CommandParser:
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train a model, or resume, and test it")
     train.add_argument("--out", required=True, metavar="DIR", help=f"folder of checkpoint.pt and {RESULT_FILE}")
+    text = "end training after so long, before its last update; the same command goes on"
+    train.add_argument("--minutes", type=float, metavar="N", help=text)
     _add_options(train)
     speed = commands.add_parser("speed", help="measure steps per second of training and decoding")
     speed.add_argument("--models", metavar='"NAME …"', help="models to measure (default: all that run here)")
@@ -109,7 +112,7 @@ def device_of(name: str) -> torch.device:
     return torch.device(name)
 
 
-def train(options: Options, out: str, device: torch.device) -> None:
+def train(options: Options, out: str, device: torch.device, minutes: Optional[float] = None) -> None:
     """Train a model, test it, and write OUT/result.json.
 
     On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would
@@ -119,7 +122,7 @@ def train(options: Options, out: str, device: torch.device) -> None:
         torch.set_num_threads(1)
     trainer = Trainer(options, device)
     print(f"{ARCHITECTURES[options.model].title}: {parameters(trainer.model.body):,} parameters in its layers")
-    trainer.train(out, lambda line: print(line, flush=True))
+    trainer.train(out, lambda line: print(line, flush=True), minutes)
     model, sequences = trainer.model, trainer.sequences
     valid = evaluate(model, sequences, options.longest, "valid")["accuracy"]
     tested = evaluate(model, sequences, options.longest)
@@ -185,7 +188,9 @@ def main(argv=None) -> None:
             speed(args, options, device)
             return
         check(options)
+        if args.minutes is not None and not args.minutes > 0:
+            raise UserError(f"--minutes {args.minutes:g}: give a number above 0")
         check_output_folder("--out", args.out)
         if ARCHITECTURES[options.model].device not in ("", device.type):
             raise UserError(f"--model {options.model}: needs a GPU; leave it out here")
-        train(options, args.out, device)
+        train(options, args.out, device, args.minutes)

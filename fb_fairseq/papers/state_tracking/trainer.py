@@ -4,7 +4,7 @@ import os
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.nn.functional as F
@@ -107,8 +107,8 @@ class Trainer:
         self.model = new_model(self.options, self.sequences).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
 
-    def train(self, out: str, say: Callable[[str], None]) -> None:
-        """Train until ``options.updates``. Resumes from ``out``/checkpoint.pt if it exists.
+    def train(self, out: str, say: Callable[[str], None], minutes: Optional[float] = None) -> None:
+        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
 
         Raises:
             UserError: see ``lock_folder``; or the checkpoint is not one of a ``Trainer`` with these options.
@@ -119,12 +119,13 @@ class Trainer:
         if os.path.exists(path):
             self._resume(path)
         saved = said = last = time.monotonic()
-        while self.update < self.options.updates:
+        end = float("inf") if minutes is None else last + 60 * minutes
+        while self.update < self.options.updates and last < end:
             loss, accuracy = self.train_update()
             now = time.monotonic()
             self.seconds += now - last
             last = now
-            done = self.update == self.options.updates
+            done = self.update == self.options.updates or last >= end
             if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
                 said = now
                 size = f"{self.problem.size} {self.size}"

@@ -1,5 +1,6 @@
 """examples/benchmark/gpu.sh and gpu.py: one page with what ran, what failed, and every fallback."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -8,7 +9,9 @@ import sys
 
 import pytest
 
+from fb_fairseq.papers.values import load
 from tests.conftest import REPOSITORY
+from tests.papers.runner.printed import commands, printed, trainings
 
 SCRIPT = REPOSITORY / "examples/benchmark/gpu.py"
 
@@ -62,18 +65,50 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(gpu.shutil, "which", lambda name: f"/usr/bin/{name}")
     found = gpu.measurements(False, tmp_path)
     titles = [measurement.title for measurement in found]
-    assert "Tests on the GPU" in titles and "compute-sanitizer, tiny" in titles and "fairseq-train, --fp16" in titles
-    assert {"Longer blocks, as many tokens (v1 Figure 9)", "Table 5"} <= set(titles)
-    assert {"Two GPUs, legacy_ddp", "Two GPUs, pytorch_ddp"} <= set(titles)
+    assert {"Tests", "fairseq-train, --fp16", "Two GPUs, legacy_ddp", "Two GPUs, pytorch_ddp"} <= set(titles)
     assert {f"Training, {name}, {dtype}" for name in gpu.SIZES for dtype in ("fp32", "bf16")} <= set(titles)
-    assert {f"fairseq-train, char-PTB size, {what}" for what in ("--step-loop fused", "Transformer")} <= set(titles)
+    assert {f"fairseq-train, char-PTB size, {model}" for model in gpu.FAIRSEQ_MODELS} <= set(titles)
     assert {f"Decoding, char-PTB, bf16, {streams} streams" for streams in (1, 64)} <= set(titles)
     for measurement in found:
         if "benchmark" in measurement.command:
             parse(measurement.command[measurement.command.index("benchmark") + 1 :])
+
+
+@pytest.mark.parametrize("name", ["walk", "A5", "S5", "char-PTB"])
+@pytest.mark.parametrize("cpu", [True, False])
+def test_experiments(gpu, tmp_path, name, cpu):
+    """The Feedback Transformer comes first, and gets most of the time; sizes are the papers'."""
+    args = argparse.Namespace(train=name, cpu=cpu, minutes=6, out=tmp_path, ptb=tmp_path)
+    (tmp_path / name).mkdir()
+    feedback, transformer = gpu.experiment(args)
+    assert "feedback" in feedback.title and "transformer" in transformer.title
+    assert (feedback.limit, transformer.limit) == pytest.approx((240, 120))
+    words = feedback.command[feedback.command.index("recipe") + 1 :]
+    text = printed(*words)
+    tracks = name in ("A5", "S5")
+    (training,) = commands(text, "python -m fb_fairseq state-tracking train" if tracks else "fairseq-train ")
+    value = training[training.index("--minutes" if tracks else "--stop-time-hours") + 1]
+    assert float(value) == pytest.approx(0.8 * 4 / (1 if tracks else 60), rel=0.01)
+    if tracks:
+        assert training[training.index("--group") + 1] == name
+        assert cpu or training[training.index("--longest") + 1] == "128"
+    elif not cpu:
+        column = load("hyperparameters")["v3 Table 9"]["columns"][{"walk": "random walk"}.get(name, name)]
+        (options,) = trainings(text)
+        assert (options.decoder_layers, options.decoder_embed_dim) == (column["layers"], column["width"])
+        assert (options.attention_span, options.tokens_per_sample) == (column["span"], column["block"])
+        assert options.bf16
+
+
+def test_an_experiment_goes_on(gpu, tmp_path):
+    """For as many minutes as before, beside those that it has."""
+    args = argparse.Namespace(train="walk", cpu=True, minutes=6, out=tmp_path, ptb=None)
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "walk/feedback_transformer_lm.seconds").write_text("120\n")
+    hours = [float(found.command[found.command.index("--stop-time-hours") + 1]) for found in gpu.experiment(args)]
+    assert hours == pytest.approx([(2 + 3.2) / 60, 1.6 / 60], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +117,8 @@ def test_what_is_measured_on_a_gpu(gpu, tmp_path, monkeypatch):
         (["--minutes", "0", "--cpu"], "--minutes 0: give a positive number"),
         (["--minutes", "many"], "argument --minutes: invalid float value: 'many'"),
         ([], "torch finds no GPU; --cpu tries the script itself"),
+        (["--train", "chess", "--cpu"], "argument --train: invalid choice: 'chess' (choose from"),
+        (["--train", "char-PTB", "--cpu"], "--train char-PTB and --ptb DIR: give both, or none"),
     ],
 )
 def test_bad_options(gpu, monkeypatch, capsys, arguments, message):
@@ -93,19 +130,18 @@ def test_bad_options(gpu, monkeypatch, capsys, arguments, message):
 
 
 @pytest.mark.parametrize(
-    "script,arguments,message",
+    "arguments,message",
     [
-        ("gpu.sh", ["--nosuch"], "--nosuch: unknown option"),
-        ("gpu.sh", ["--minutes", "x"], "give a"),
-        ("gpu.sh", ["--ptb", "x"], "--ptb: unknown option"),
-        ("gpu_papers.sh", ["--cpu", "--ptb"], "--ptb needs a value"),
-        ("gpu_papers.sh", ["--minutes", "2", "--out", ""], "--out needs a value"),
+        (["--nosuch"], "--nosuch: unknown option"),
+        (["--minutes", "x"], "give a"),
+        (["--cpu", "--ptb"], "--ptb needs a value"),
+        (["--minutes", "2", "--out", ""], "--out needs a value"),
     ],
 )
-def test_bad_options_of_the_scripts(script, arguments, message, tmp_path):
-    """Before they install anything."""
+def test_bad_options_of_the_script(arguments, message, tmp_path):
+    """Before it installs anything."""
     environment = {**os.environ, "FB_FAIRSEQ_VENV": str(tmp_path / "venv")}
-    command = ["bash", str(SCRIPT.with_name(script)), *arguments]
+    command = ["bash", str(SCRIPT.with_name("gpu.sh")), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode and message in done.stderr and len(done.stderr.splitlines()) == 1
     assert not done.stdout and not (tmp_path / "venv").exists()
@@ -121,8 +157,20 @@ def test_on_the_cpu(tmp_path):
     (page,) = (tmp_path / "out").glob("*.md")
     text = page.read_text(encoding="utf-8")
     assert "## Problems and fallbacks\n\nNone.\n" in text
-    for part in ("Environment", "fairseq-train, --amp", "Training, tiny, fp32", "Decoding, tiny", "Memory of training"):
+    for part in ("Environment", "fairseq-train, --amp", "Training, tiny, fp32", "Decoding, tiny"):
         assert f"## {part}" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["walk", "A5"])
+def test_an_experiment_on_the_cpu(tmp_path, name):
+    environment = {**os.environ, "FB_FAIRSEQ_VENV": sys.prefix}
+    command = ["bash", "examples/benchmark/gpu.sh", "--train", name, "--cpu", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (page,) = (tmp_path / "out").glob("*.md")
+    assert f"![Learning curves]({name}/curves.png)" in page.read_text(encoding="utf-8")
+    assert len(json.loads((tmp_path / f"out/{name}/results.json").read_text())) >= 2
 
 
 def test_what_fits_into_memory(capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """State tracking: every model of the table, training with its curriculum, resuming, and what is written."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -145,6 +146,16 @@ def test_resume(tmp_path, monkeypatch, capsys):
     assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
 
 
+def test_a_time_limit(tmp_path, capsys):
+    """The last update is saved, and the same command goes on."""
+    updates = []
+    for minutes in ("0.0001", "0.0001", "9"):
+        out = str(tmp_path / "run")
+        main(["train", "--out", out, *options_of(TINY), "--device", "cpu", "--minutes", minutes])
+        updates.append(re.findall(r"^update (\d+) of 4", capsys.readouterr().out, re.MULTILINE)[-1])
+    assert updates == ["1", "2", "4"]
+
+
 def test_command(tmp_path, capsys):
     out = tmp_path / "run"
     for _ in range(2):  # the second one only tests the model again
@@ -174,6 +185,7 @@ def test_speed(tmp_path, capsys):
         (["--model", "mambo"], "--model mambo: unknown; choose from feedback"),
         (["--task", "dyck"], "--task dyck: unknown; choose from modular_arithmetic"),
         (["--longest", "1"], "--longest 1: give 2 or more"),
+        (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--lr", "0"], "--lr 0.0: give a number above 0"),
         (["--heads", "3"], "--heads 3: does not divide --width 64"),
         (["--device", "tpu"], "--device tpu: not there; give cpu"),

@@ -6,6 +6,7 @@ Reads OUT/*/result.json and OUT/speed.json, and writes
                       parameters, speed; all runs under ``all``
     OUT/results.md    the same as a table
     OUT/accuracy.png  accuracy by position (recall: by number of pairs), one line per model
+    OUT/curves.png    accuracy in training, on sequences that grow, one line per run
 
 Of several learning rates, the one with the best accuracy on validation data counts, averaged over seeds.
 """
@@ -13,16 +14,18 @@ Of several learning rates, the one with the best accuracy on validation data cou
 import glob
 import json
 import os
+import re
 from functools import partial
 from statistics import mean, median, stdev
 from typing import Dict, List, Tuple
 
-from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, mark_x, write_out
+from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.figures.program import run_main
 
 Key = Tuple[str, str, int, int]
 POINTS = 120  # of a line
+ENTRY = re.compile(r"^update ([\d,]+) of .*, ([\d.]+)% right", re.MULTILINE)  # in the log of a run
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
 
@@ -127,6 +130,29 @@ def draw_accuracy(axes, results: Dict[Key, List[dict]]) -> None:
     axes.set_ylim(-2, 102)
 
 
+def read_curves(out: str) -> Dict[str, List[Tuple[int, float]]]:
+    """The accuracy on the last label of training sequences by update, from the log of each run."""
+    curves = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.log"))):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = ENTRY.findall(file.read())
+        if found:
+            name = os.path.basename(path)[: -len(".log")]
+            curves[name] = [(int(updates.replace(",", "")), float(right)) for updates, right in found]
+    return curves
+
+
+def draw_training(axes, curves: Dict[str, List[Tuple[int, float]]]) -> None:
+    """Draw the learning curves."""
+    color = colors(curves)
+    for name, curve in curves.items():
+        draw_curve(axes, curve, color[name], training=True, continues=False)
+    explain_curves(axes, color, {})
+    axes.set_xlabel("updates")
+    axes.set_ylabel("last labels right (%), as sequences grow")
+    axes.set_ylim(-2, 102)
+
+
 def main(out: str) -> None:
     """Compare the runs in the folder ``out``."""
     results = read_results(out)
@@ -147,6 +173,9 @@ def main(out: str) -> None:
     with open(os.path.join(out, "results.json"), "w") as file:
         json.dump({"settings": settings, "all": [run for runs in results.values() for run in runs]}, file)
     draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, results=results))])
+    curves = read_curves(out)
+    if curves:
+        draw_figure(os.path.join(out, "curves.png"), [Panel(partial(draw_training, curves=curves))])
     print(f"{out}/results.json, results.md, accuracy.png")
 
 
