@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 # pip looks at python_requires only after it has downloaded torch.
-if sys.version_info < (3, 8):
+if sys.version_info < (3, 10):
     sys.exit("fb_fairseq does not run on Python {}.{}; use Python 3.10 or 3.12".format(*sys.version_info))
 
 from setuptools import find_packages, setup  # noqa: E402
@@ -61,21 +61,21 @@ setup(
         "Intended Audience :: Science/Research",
         "Operating System :: MacOS",
         "Operating System :: POSIX :: Linux",
-        *(f"Programming Language :: Python :: {version}" for version in ("3", "3.8", "3.9", "3.10", "3.12")),
+        *(f"Programming Language :: Python :: {version}" for version in ("3", "3.10", "3.12")),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
     packages=find_packages(include=["fb_fairseq", "fb_fairseq.*"]),
     package_data={
         "fb_fairseq": ["py.typed"],
-        "fb_fairseq.ops.feedback.native": ["src/*"],  # compiled at first use
+        "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
         "fb_fairseq.papers.values": ["*.json"],
     },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.
     package_dir={"": "."},
     entry_points={"console_scripts": ["fb-fairseq=fb_fairseq.commands:main"]},
-    python_requires=">=3.8",
+    python_requires=">=3.10",
     # fairseq does not run on 3.11 and from 3.13 on. There the package installs without it: for fb_fairseq.modules and
     # whatever else needs torch alone.
     install_requires=[
@@ -95,9 +95,9 @@ setup(
         "fla": [TRANSFORMERS, "flash-linear-attention"],
         "test": [
             *("pytest", "pytest-timeout", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
-            *(TRANSFORMERS + '; python_version>="3.10"', 'accelerate; python_version>="3.10"'),
-            GRADIO + '; python_version>="3.10"',
-            *('lm-eval; python_version>="3.10"', "mypy", "twine"),
+            *(TRANSFORMERS, "accelerate"),
+            GRADIO,
+            *("lm-eval", "mypy", "twine"),
         ],
     },
 )

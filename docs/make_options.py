@@ -13,7 +13,7 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 # isort: split
 import fb_fairseq.models  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.loops import CHOICES
 from fb_fairseq.patches.help_text import Component, components, text_of
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
@@ -45,7 +45,7 @@ BEGIN, END = "<!-- step loops, written by docs/make_options.py -->\n", "<!-- end
 
 def step_loops() -> str:
     """The table of the step loops."""
-    rows = [f"| `{loop.name}` | {loop.summary} | {loop.runs} |" for loop in LOOPS.values()]
+    rows = [f"| `{name}` | {choice.summary} | {choice.runs} |" for name, choice in CHOICES.items()]
     return "\n".join(["| `--step-loop` | what it is | runs |", "|---|---|---|", *rows]) + "\n"
 
 

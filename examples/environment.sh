@@ -1,7 +1,7 @@
 # Sourced by the scripts. make_environment creates a Python environment with fb_fairseq and its dependencies, or reuses an
 # existing one, and activates it; recipe runs a recipe in it.
 #
-#   PYTHON=/path/to/python   the interpreter to create it with (3.8, 3.9, 3.10 or 3.12)
+#   PYTHON=/path/to/python   the interpreter to create it with (3.10 or 3.12)
 #   FB_FAIRSEQ_VENV=DIR      where it is created, or the existing one to use (default: .venv in the repository)
 #   FB_FAIRSEQ_TORCH=URL     package index to take PyTorch from (default on Linux without an NVIDIA GPU: PyTorch's CPU
 #                            builds, 200 MB instead of several GB; otherwise, or if empty: the usual index)
@@ -42,9 +42,9 @@ import os, platform, sys, sysconfig
 version = sys.version_info[:2]
 wheels = platform.system() == "Linux" and platform.machine() == "x86_64"
 headers = os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))
-if version in ((3, 8), (3, 12)) and wheels:
+if version == (3, 12) and wheels:
     print("ready")
-elif version in ((3, 8), (3, 9), (3, 10), (3, 12)) and headers:
+elif version in ((3, 10), (3, 12)) and headers:
     print("compile")
 PY
 }
@@ -60,15 +60,15 @@ find_python() {
     if command -v cc >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then compiler=yes; fi
     if [ -n "${PYTHON:-}" ]; then
         support=$(support_of "$PYTHON")
-        [ -n "$support" ] || fail "PYTHON=$PYTHON: fairseq needs Python 3.10 or 3.12 (3.8 and 3.9 work too), with" \
+        [ -n "$support" ] || fail "PYTHON=$PYTHON: fairseq needs Python 3.10 or 3.12, with" \
             "its headers where there is no fairseq wheel"
         [ "$support" = ready ] || [ $compiler = yes ] || fail "PYTHON=$PYTHON: fairseq must be compiled for it, but" \
-            "there is no C compiler; install one (Debian: apt install build-essential), or use Python 3.12 or 3.8"
+            "there is no C compiler; install one (Debian: apt install build-essential), or use Python 3.12"
         found_python=$PYTHON
         return
     fi
     # Candidates are run, not just looked up: pyenv's shims exist even for versions that are not installed.
-    for version in 3.10 3.9 3.8 3.12; do
+    for version in 3.10 3.12; do
         for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/$version.*/bin/python; do
             support=$(support_of "$candidate")
             if [ "$support" = ready ] || { [ "$support" = compile ] && [ $compiler = yes ]; }; then
@@ -82,7 +82,7 @@ find_python() {
         if [ $compiler = yes ]; then found_python=3.10; else found_python=3.12; fi
         return
     fi
-    fail "no suitable Python (3.8, 3.9, 3.10 or 3.12) found; install uv, or Python 3.12, or" \
+    fail "no suitable Python (3.10 or 3.12) found; install uv, or Python 3.12, or" \
         "Python 3.10 with its headers and a C compiler (Debian: apt install build-essential python3-dev), or set" \
         "PYTHON=/path/to/python"
 }
@@ -115,6 +115,17 @@ set_installer() {
     fi
 }
 
+# other_clone VENV: print the clone whose editable install an environment has, if that is another one than this.
+other_clone() {
+    "$1/bin/python" -I - "$repository" 2>/dev/null <<'PY' || true
+import importlib.metadata, json, os, sys, urllib.parse, urllib.request
+url = json.loads(importlib.metadata.distribution("fb_fairseq").read_text("direct_url.json"))
+clone = urllib.request.url2pathname(urllib.parse.urlparse(url["url"]).path)
+if url.get("dir_info", {}).get("editable") and os.path.realpath(clone) != os.path.realpath(sys.argv[1]):
+    print(clone)
+PY
+}
+
 # has_nvidia: whether this machine has an NVIDIA GPU with a driver.
 has_nvidia() {
     [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || command -v nvidia-smi >/dev/null
@@ -124,7 +135,7 @@ has_nvidia() {
 # if one is named, and activate it.
 make_environment() {
     local venv=${FB_FAIRSEQ_VENV:-$repository/.venv} extras=plot,translation,rl${1:+,$1} stamp installed version
-    local versions=${FB_FAIRSEQ_VERSIONS:-tested} created=no constraints='' hint=''
+    local versions=${FB_FAIRSEQ_VERSIONS:-tested} created=no constraints='' hint='' other
     case $versions in
         tested | newest) ;;
         *) fail "FB_FAIRSEQ_VERSIONS=$versions: unknown; give tested or newest" ;;
@@ -149,7 +160,7 @@ make_environment() {
     fi
     version=$(version_of "$venv/bin/python")
     case $version in
-        "" | 3.8 | 3.9 | 3.10 | 3.12) ;;
+        "" | 3.10 | 3.12) ;;
         *)
             fail "$venv has Python $version, on which fairseq does not run; it needs Python 3.10 or 3.12: set" \
                 "FB_FAIRSEQ_VENV=DIR to another folder, or delete this one"
@@ -166,7 +177,12 @@ make_environment() {
         if [ -f "$constraints" ]; then hint="; FB_FAIRSEQ_VERSIONS=newest tries other releases"; else constraints=; fi
     fi
     stamp="$versions $(cat -- "$repository/setup.py" ${constraints:+"$constraints"} | cksum)"
-    if [ "$installed" != "$stamp $extras" ] && [ "${installed%,*}" != "$stamp $extras" ]; then
+    other=$(other_clone "$venv")
+    if [ "$installed" = "$stamp $extras" ] || [ "${installed%,*}" = "$stamp $extras" ]; then
+        :
+    elif [ -n "$other" ]; then
+        echo "Nothing is installed into $venv, which has the editable install of $other; this clone is in PYTHONPATH"
+    else
         echo "Installing fb_fairseq and its dependencies into $venv (a few minutes; with CUDA's libraries several GB)"
         set_installer "$venv" ${constraints:+-c "$constraints"}
         # fairseq 0.12.2 needs omegaconf 2.0, whose metadata pip 24.1 and later reject.
@@ -196,7 +212,7 @@ recipe() {
             --print) exec "$python" -m fb_fairseq recipe "$@" ;;
         esac
     done
-    if [ $checked = no ] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+    if [ $checked = no ] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
         python3 -m fb_fairseq recipe "$1" --print "${@:2}" >/dev/null || exit
     fi
     cd "$FB_FAIRSEQ_CALLER"

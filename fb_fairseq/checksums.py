@@ -9,13 +9,14 @@ import json
 import os
 import zlib
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, atomic_write, check_regular
 
 FILE = "checksums.json"
 ENTRY = "fb_fairseq_checksum"  # in the header of .safetensors
+DICTIONARIES = "dictionaries"  # in a checkpoint's extra_state
 CHUNK = 1 << 20
 
 
@@ -41,9 +42,17 @@ def checksum_of(path: str) -> str:
         return checksum(file)
 
 
-def dictionary_checksum(symbols: Iterable[str]) -> str:
-    """The checksum of a dictionary's symbols in their order. (How often each one occurs differs between data.)"""
-    return f"{zlib.crc32(chr(10).join(symbols).encode('utf-8', 'surrogatepass')):08x}"
+def dictionary_checksums(dictionaries: Mapping[str, Any]) -> Dict[str, str]:
+    """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
+    differs between data.) What has no symbols is left out."""
+    found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
+    text = {name: "\n".join(symbols).encode("utf-8", "surrogatepass") for name, symbols in found.items()}
+    return {name: f"{zlib.crc32(symbols):08x}" for name, symbols in text.items()}
+
+
+def trained_dictionaries(checkpoint: Mapping[str, Any]) -> Any:
+    """The checksums of the dictionaries of a checkpoint's training; None if it does not say."""
+    return (checkpoint.get("extra_state") or {}).get(DICTIONARIES)
 
 
 def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
@@ -51,7 +60,7 @@ def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
 
     Args:
         path: the checkpoint, and perhaps its option.
-        trained: their checksums by name, of a checkpoint that has them.
+        trained: see ``trained_dictionaries``.
         own: those of the data.
 
     Raises:

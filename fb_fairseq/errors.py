@@ -29,7 +29,7 @@ EXTRAS = {
 
 # fairseq, and what only fairseq brings. setup.py requires it on the versions of Python on which it runs.
 FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-FAIRSEQ_VERSIONS = ((3, 8), (3, 9), (3, 10), (3, 12))
+FAIRSEQ_VERSIONS = ((3, 10), (3, 12))
 
 # Packages that pip knows by another name, or not at all.
 HOW_TO_INSTALL = {

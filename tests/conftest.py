@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from fb_fairseq.ops.buffers import Buffers
-from tests.waiting import heed_interrupts, limit_waits
+from tests.surroundings import heed_interrupts, limit_waits, writable_home
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Files whose tests take longest, which start first: so no process is left with one of them at the end.
 LONGEST = (
-    *("cli/test_pages.py", "ops/feedback/test_fused.py", "examples/test_tutorial.py", "cli/test_recipes.py"),
+    *("cli/test_pages.py", "ops/feedback/test_triton.py", "examples/test_tutorial.py", "cli/test_recipes.py"),
     *("cli/test_quickstart.py", "cli/test_resume.py", "cli/test_translation.py", "cli/test_training.py"),
     *("cli/test_synthetic_tasks.py", "cli/test_translation_recipes.py", "test_install.py", "ops/test_fake_gpu.py"),
     *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "papers/test_table5.py", "cli/test_finetuning.py"),
@@ -41,6 +41,7 @@ def pytest_configure(config):
         raise pytest.UsageError("--fast, --slow: give one of them")
     heed_interrupts()
     limit_waits()
+    writable_home()
     config.addinivalue_line("markers", "not_fast: runs a whole command or takes seconds; left out by --fast")
     config.addinivalue_line("markers", "slow: takes a minute or more; run only with --slow")
     for kind in ("Deprecation", "Future", "Syntax"):  # raised in fairseq's own code

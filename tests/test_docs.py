@@ -5,6 +5,7 @@ import re
 import pytest
 
 from fb_fairseq.commands import COMMANDS, FAIRSEQ_COMMANDS
+from fb_fairseq.errors import EXTRAS
 from tests.conftest import REPOSITORY
 
 PAGES = sorted(
@@ -50,6 +51,13 @@ def test_commands_exist(page):
     assert {name.replace("_", "-") for name in names} <= {*COMMANDS, *FAIRSEQ_COMMANDS}
     for script in re.findall(r"bash ((?:examples|tests)/[\w/.-]+\.sh)", text):
         assert (REPOSITORY / script).exists(), script
+
+
+def test_extras():
+    """The README's table has those that commands name, which setup.py has."""
+    listed = re.findall(r"^\| `([\w-]+)` \|", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
+    assert set(listed) == set(EXTRAS.values()) and all(f'"{extra}": [' in setup for extra in listed)
 
 
 def test_readme_is_short():

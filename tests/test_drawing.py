@@ -48,7 +48,7 @@ TRACKED = {
 }
 AGENTS = {("feedback", 2): [{"success": 90.0}], ("feedback", 8): [{"success": 99.0}], ("lstm", None): [{"success": 50}]}
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
-SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(native=9.0, fast=5.0, transformer=7.0)}
+SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
 ATTENTION_MAP = heat_maps.NamedMap("a", AttentionMap([[1.0]], [2, 4], "all"), ["x", "y"])
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
 NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.NamedHeads

@@ -142,6 +142,13 @@ def test_console_script(editable_install):
     assert "fb-fairseq = fb_fairseq.commands:main" in entry_points.read_text()
 
 
+def test_without_transformers():
+    program = "import sys; sys.modules['transformers'] = None; import fb_fairseq.transformers"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    line = "ImportError: transformers is not installed; pip install 'fb_fairseq[transformers]'"
+    assert done.stderr.splitlines()[-1] == line and "During handling" not in done.stderr
+
+
 @pytest.mark.slow
 def test_quickstart_of_a_wheel(wheel, tmp_path):  # noqa: F811
     """In an empty folder, from the package as a wheel installs it, without anything of the clone."""

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -29,8 +29,8 @@ class Choice(NamedTuple):
 
     name: str
     model: str = "feedback"
-    options: Dict[str, Any] = {}
-    sizes: Dict[str, int] = {}
+    options: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
 
 
 SHARED, PER_LAYER = {"memory_projections": "shared"}, {"memory_projections": "per-layer"}
@@ -47,12 +47,12 @@ CHOICES = [
     Choice("`--decoder-layers 2`", options=SHARED, sizes={"layers": 2}),
     Choice("`--decoder-layers 8`", options=SHARED, sizes={"layers": 8}),
     Choice("`--step-loop-recompute`", options={**SHARED, "step_loop_recompute": True}),
-    Choice("`--step-loop fast` (no C++ compiler, or bf16)", options={**SHARED, "step_loop": "fast"}),
+    Choice("`--step-loop torch` (no C++ compiler, or bf16)", options={**SHARED, "step_loop": "torch"}),
     Choice("`--step-loop reference`", options={**SHARED, "step_loop": "reference"}),
 ]
 
 
-def measure(choice: Choice, threads: int) -> Dict[str, Any]:
+def measure(choice: Choice, threads: int) -> dict[str, Any]:
     """The setting's training step, and what can be counted without a clock: bytes."""
     args = argparse.Namespace(**{**SIZES, **choice.sizes}, device="cpu", dtype="fp32", threads=threads)
     step = training_step(Case(choice.model, choice.options), args)

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import tempfile
-from typing import Callable, Dict, List
+from collections.abc import Callable
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -93,7 +93,7 @@ def models(args: argparse.Namespace):
     return model, exported, symbols
 
 
-def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, symbols) -> Dict[str, Callable]:
+def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, symbols) -> dict[str, Callable]:
     """What is measured, by name: functions that return the new symbols."""
     prompts_BT = torch.randint(4, len(symbols), (batch_size, args.prompt))
     prompts_BT[:, 0] = EOS
@@ -104,17 +104,17 @@ def cases(args: argparse.Namespace, batch_size: int, fairseq_model, hf_model, sy
     options = dict(max_new_tokens=args.length, do_sample=False, eos_token_id=-1, suppress_tokens=[PAD, EOS])
     options.update(attention_mask=torch.ones_like(prompts_BT), pad_token_id=PAD)
 
-    def with_transformers() -> List[List[int]]:
+    def with_transformers() -> list[list[int]]:
         return hf_model.generate(prompts_BT, **options)[:, args.prompt :].tolist()
 
-    def with_fairseq() -> List[List[int]]:
+    def with_fairseq() -> list[list[int]]:
         results = generator.generate([fairseq_model], inputs, prefix_tokens=prompts_BT[:, 1:], bos_token=EOS)
         return [best["tokens"][-args.length - 1 : -1].tolist() for best, *_ in results]
 
-    def with_command() -> List[List[int]]:
+    def with_command() -> list[list[int]]:
         return [list(sample(fairseq_model, symbols, prompts_BT[0, 1:].tolist(), args.length, 0, 1))]
 
-    functions: Dict[str, Callable] = {HF: with_transformers, FAIRSEQ: with_fairseq}
+    functions: dict[str, Callable] = {HF: with_transformers, FAIRSEQ: with_fairseq}
     if batch_size == 1 and len(with_command()[0]) == args.length:  # (it ends at </s>)
         functions[COMMAND] = with_command
     return functions

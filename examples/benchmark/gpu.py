@@ -20,7 +20,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 
@@ -31,14 +31,13 @@ from fb_fairseq.hardware import hardware  # noqa: E402
 
 RED, PLAIN = "\033[31m", "\033[0m"
 # Log lines about something that runs more slowly than it could, or not at all.
-FALLBACK = re.compile(r"left out|capturing failed|products are used|operation by operation|is not available|Traceback")
+FALLBACK = re.compile(r"capturing failed|operations run|loop runs|is not available|Traceback")
 HIDDEN = re.compile(  # JSON, logs, the profiler's lines; progress
     r"^\{|^\d{4}-\d\d-\d\d|^(USDT|DEBUG|ERROR|INFO|WARNING):|.*Warning:|first call|timed run"
 )
 SHOWN_LOG_LINES = 8
 STOPPING = 20  # seconds that a process has after Ctrl-C, in which a training saves its checkpoint
 
-LOOPS = ("fused", "auto")
 TINY = dict(layers=2, embed_dim=32, heads=2, ffn_dim=64, span=16, batch_size=4, block=8)
 SIZES = {  # of the papers: v3 Table 9; and that of Table 5's language models
     "random walk": dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=100, batch_size=512, block=64),
@@ -77,9 +76,9 @@ class Measurement(NamedTuple):
     """
 
     title: str
-    command: List[str]
+    command: list[str]
     logs: bool = False
-    limit: Optional[float] = None
+    limit: float | None = None
 
 
 class Result(NamedTuple):
@@ -88,10 +87,10 @@ class Result(NamedTuple):
     measurement: Measurement
     output: str
     seconds: float
-    problem: Optional[str]
+    problem: str | None
 
     @property
-    def fallbacks(self) -> List[str]:
+    def fallbacks(self) -> list[str]:
         """The lines about fallbacks."""
         return [line.strip() for line in self.output.splitlines() if FALLBACK.search(line)]
 
@@ -140,17 +139,17 @@ def run(measurement: Measurement, folder: Path, left: float) -> Result:
     return Result(measurement, output, time.monotonic() - start, problem)
 
 
-def benchmark(what: str, title: str, sizes: Dict[str, int], *more: str) -> Measurement:
+def benchmark(what: str, title: str, sizes: dict[str, int], *more: str) -> Measurement:
     """One of ``python -m fb_fairseq benchmark``'s commands."""
     given = [(name, n) for name, n in sizes.items() if (what, name) != ("decode", "block")]
     options = [[f"--{name.replace('_', '-')}", str(n)] for name, n in given]
     return Measurement(title, [sys.executable, "-m", "fb_fairseq", "benchmark", what, *sum(options, []), *more])
 
 
-def measurements(cpu: bool, folder: Path) -> List[Measurement]:
+def measurements(cpu: bool, folder: Path) -> list[Measurement]:
     """All checks and measurements, the most important first."""
     device, quick = ["--device", "cpu" if cpu else "cuda"], ["--repeats", "1" if cpu else "5"]
-    loops = ["--only", *(("fast",) if cpu else LOOPS)]
+    loops = ["--only", "torch" if cpu else "triton"]
     sizes, half = ({"tiny": TINY}, "fp32") if cpu else (SIZES, "bf16")
     main_name, main_size = ("tiny", TINY) if cpu else ("char-PTB", SIZES["char-PTB"])
     fairseq = importlib.util.find_spec("fairseq") is not None
@@ -162,7 +161,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fast"]
         if importlib.util.find_spec("xdist"):
             tests += ["-n", str(min(8, os.cpu_count() or 1))]
-        files = ["tests/ops/test_attention.py"] if cpu else ["tests/gpu", "tests/ops", "tests/modules"]
+        files = ["tests/ops/test_buffers.py"] if cpu else ["tests/gpu", "tests/ops", "tests/modules"]
         found.append(Measurement("Tests", [*tests, *files]))
     for name, size in sizes.items():
         found.append(benchmark("train", f"Training, {name}, {half}", size, "--dtype", half, *quick, *loops, *device))
@@ -178,7 +177,7 @@ def measurements(cpu: bool, folder: Path) -> List[Measurement]:
     return found
 
 
-def trainings(cpu: bool, folder: Path) -> List[Measurement]:
+def trainings(cpu: bool, folder: Path) -> list[Measurement]:
     """Short trainings with ``fairseq-train``: both models at the char-PTB size, each precision, and two GPUs."""
     text, data = folder / "text.txt", folder / "data"
     text.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("fb_fairseq/**/*.py"))))
@@ -206,7 +205,7 @@ def trainings(cpu: bool, folder: Path) -> List[Measurement]:
     return found
 
 
-def experiment(args: argparse.Namespace) -> List[Measurement]:
+def experiment(args: argparse.Namespace) -> list[Measurement]:
     """The trainings of one experiment's two models, the Feedback Transformer first. They end by themselves when their
     time is over; the same command again goes on."""
     recipe, models, small, full, options = EXPERIMENTS[args.train]
@@ -230,7 +229,7 @@ def done_before(folder: Path, model: str) -> float:
     return max(seconds, default=0) / 60
 
 
-def page(device: str, args: argparse.Namespace, results: List[Result], waiting: List[Measurement]) -> str:
+def page(device: str, args: argparse.Namespace, results: list[Result], waiting: list[Measurement]) -> str:
     """The page in Markdown."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
     train = f"--train {args.train} " if args.train else ""
@@ -256,7 +255,7 @@ def page(device: str, args: argparse.Namespace, results: List[Result], waiting: 
     return "\n\n".join(parts) + "\n"
 
 
-def write_json(path: Path, device: str, results: List[Result]) -> None:
+def write_json(path: Path, device: str, results: list[Result]) -> None:
     """The benchmarks' JSON lines, each with the measurement's title."""
     with open(path, "w", encoding="utf-8") as file:
         for result in results:

@@ -11,7 +11,7 @@ Markdown; docs/gpu.md shows one.
 import argparse
 import os
 import sys
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -21,12 +21,14 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
-from fb_fairseq.ops.feedback.fast.backward import tile_steps  # noqa: E402
-from fb_fairseq.ops.feedback.fast.block import BlockInputs  # noqa: E402
-from fb_fairseq.ops.feedback.fast.forward import Block, Record  # noqa: E402
-from fb_fairseq.ops.feedback.fast.gradients import BlockGradients  # noqa: E402
-from fb_fairseq.ops.feedback.fast.tile import Workspace  # noqa: E402
-from fb_fairseq.ops.feedback.types import FeedbackDropouts  # noqa: E402
+from fb_fairseq.ops.feedback.torch.block import Block  # noqa: E402
+from fb_fairseq.ops.feedback.torch.gradients import BlockGradients  # noqa: E402
+from fb_fairseq.ops.feedback.torch.passes import tile_steps  # noqa: E402
+from fb_fairseq.ops.feedback.torch.tile import Workspace  # noqa: E402
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,  # noqa: E402
+    FeedbackDropouts,  # noqa: E402
+)
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
 BLOCKS_WITH_GRAPHS = 2
@@ -65,7 +67,7 @@ class Allocated(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.bytes = 0
-        self._storages: Dict[int, object] = {}
+        self._storages: dict[int, object] = {}
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         """Run an operation, and count what it allocates."""
@@ -77,11 +79,11 @@ class Allocated(TorchDispatchMode):
         return result
 
 
-def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: torch.dtype, fused: bool = False) -> int:
+def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: torch.dtype, triton: bool = False) -> int:
     """Bytes of a training block, carried memory included.
 
     Args:
-        fused: of the fused loop (which needs Triton), instead of the fast one.
+        triton: of the Triton loop (which needs Triton), instead of the torch loop.
     """
     S, D = options.attention_span, options.decoder_embed_dim
     with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), torch.no_grad():
@@ -93,35 +95,24 @@ def block_bytes(options: TransformerOptions, steps: int, streams: int, dtype: to
             memory_KCBD = torch.empty(model.memory.memories, S, streams, D)
             active, masks = [True] * len(model.layers), FeedbackDropouts()
             inputs = BlockInputs(x_TBD, memory_KCBD, weights, model.loop_options(S), masks, active, [], None, dtype)
-            if fused:
-                kept = fused_buffers(inputs, options.step_loop_recompute)
-            else:
-                block = Block(inputs)
-                tile = tile_steps(block.sizes, x_TBD.device)
-                kept = Record(block, tile if options.step_loop_recompute else steps), BlockGradients(block)
-                kept += (Workspace(block, tile),)
-                for name in ("weights", "vectors", "pushed"):
-                    getattr(kept[-1], name)
+            block = Block(inputs, records_weights=not triton)
+            tile = tile_steps(block.sizes, x_TBD.device)
+            kept = block.record(tile if options.step_loop_recompute else steps), BlockGradients(block)
+            kept += (Workspace(block, tile),)
+            for name in ("pushed",) if triton else ("weights", "vectors", "pushed"):
+                getattr(kept[-1], name)
+            if triton:
+                from fb_fairseq.ops.feedback.triton.forward import BlockKernels
+
+                kept += (BlockKernels(block),)
     return allocated.bytes + steps * streams * sum(mask.keep.numel() for mask in dropped)
 
 
-def fused_buffers(inputs: BlockInputs, recompute: bool) -> tuple:
-    """What the fused loop keeps for a block."""
-    from fb_fairseq.ops.feedback.fused.backward import FusedWorkspace
-    from fb_fairseq.ops.feedback.fused.forward import FusedBlock, FusedRecord
-    from fb_fairseq.ops.feedback.fused.gradients import FusedGradients
-
-    block = FusedBlock(inputs)
-    tile = tile_steps(block.sizes, inputs.x_TBD.device)
-    record, work = FusedRecord(block, tile if recompute else block.sizes.T), FusedWorkspace(block, tile)
-    return block, record, FusedGradients(block), work, work.pushed
-
-
 def peak_bytes(
-    options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, fused: bool = False
-) -> Dict[str, float]:
+    options: TransformerOptions, recipe: Recipe, dtype: torch.dtype, triton: bool = False
+) -> dict[str, float]:
     """The part that does not depend on the number of streams, and that of each stream."""
-    few, more = (block_bytes(options, recipe.steps, streams, dtype, fused) for streams in COUNTED)
+    few, more = (block_bytes(options, recipe.steps, streams, dtype, triton) for streams in COUNTED)
     stream = (more - few) / (COUNTED[1] - COUNTED[0])
     return {"fixed": few - COUNTED[0] * stream, "stream": stream}
 
@@ -135,7 +126,7 @@ def options_of(preset: str, **changes) -> TransformerOptions:
     return TransformerOptions(**{**values, "memory_projections": "per-layer", **changes})
 
 
-def rows(gigabytes: float) -> List[List[str]]:
+def rows(gigabytes: float) -> list[list[str]]:
     """The table's rows."""
     found = []
     for recipe in RECIPES:
@@ -148,7 +139,7 @@ def rows(gigabytes: float) -> List[List[str]]:
             while streams > max(fitting[1], 1):
                 streams //= 2
             setting = f"`--batch-size {streams} --update-freq {recipe.streams // streams}`"
-            shown = [f"{peak_bytes(options, recipe, dtype, fused)['stream'] / 1e6:.0f} MB" for fused in (False, True)]
+            shown = [f"{peak_bytes(options, recipe, dtype, triton)['stream'] / 1e6:.0f} MB" for triton in (False, True)]
             found.append([f"`{recipe.preset}`", mode, *shown, *map(str, fitting), setting])
     return found
 
@@ -162,10 +153,10 @@ def main() -> None:
     head = [
         "architecture",
         "type",
-        "per stream, `fast`",
-        "`fused`",
-        f"{fit}, `fast`",
-        "`graph`, `auto`",
+        "per stream, `torch`",
+        "`triton`",
+        f"{fit}, `torch`",
+        "`triton`, `auto`",
         "the papers' number of streams",
     ]
     print("| " + " | ".join(head) + " |\n|---|---|---:|---:|---:|---:|---|")

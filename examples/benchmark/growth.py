@@ -13,7 +13,6 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Dict, List
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -34,8 +33,8 @@ SIZES = {
 }
 LABELS = {"span": "span S (steps)", "layers": "layers L", "embed_dim": "width D (F = 4 D)", "batch_size": "streams B"}
 MODELS = {
-    "native": "Feedback Transformer, native loop",
-    "fast": "Feedback Transformer, fast loop",
+    "cpp": "Feedback Transformer, C++ loop",
+    "torch": "Feedback Transformer, torch loop",
     "transformer": "Transformer",
 }
 
@@ -57,14 +56,14 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def measure(args: argparse.Namespace) -> Dict[str, float]:
+def measure(args: argparse.Namespace) -> dict[str, float]:
     """Tokens per second of each model."""
     steps = [train.training_step(train.cases_on("cpu")[name], args) for name in MODELS]
     times = interleaved_medians(steps, args.device, args.repeats)
     return {name: round(args.batch_size * args.block / time, 1) for name, time in zip(MODELS, times)}
 
 
-def settings(args: argparse.Namespace) -> List[dict]:
+def settings(args: argparse.Namespace) -> list[dict]:
     """The sizes to measure, each with the name of the one that varies."""
     found = []
     for name, values in SIZES.items():
@@ -77,7 +76,7 @@ def settings(args: argparse.Namespace) -> List[dict]:
     return found
 
 
-def draw_speed(axes, results: List[dict], size: str) -> None:
+def draw_speed(axes, results: list[dict], size: str) -> None:
     """Tokens per second against one of the sizes."""
     own = sorted((r for r in results if r["setting"]["varies"] == size), key=lambda r: r["setting"][size])
     color = colors(MODELS.values())
@@ -106,8 +105,8 @@ def main() -> None:
             file.write(json.dumps(result) + "\n")
         results.append(result)
         name = setting["varies"]
-        ratio = speeds["native"] / speeds["transformer"]
-        print(f"{LABELS[name]} = {setting[name]}: {speeds}, native / Transformer {ratio:.2f}", flush=True)
+        ratio = speeds["cpp"] / speeds["transformer"]
+        print(f"{LABELS[name]} = {setting[name]}: {speeds}, C++ / Transformer {ratio:.2f}", flush=True)
     if args.figure:
         draw_figure(args.figure, [Panel(partial(draw_speed, results=results, size=size)) for size in SIZES])
 

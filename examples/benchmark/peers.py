@@ -8,7 +8,7 @@ Takes the options of ``python -m fb_fairseq benchmark train`` and measures the s
 loss and backward pass on a block, without embeddings and output layer. The models take turns. All have the same number
 and width of layers, heads and feed-forward sublayers, keys and values that the layers share, and no dropout. The
 functions below say how the others still differ; where there was a choice, it was made in their favour. A peer that is
-not installed is left out. (On a GPU or in half precision, the native loop runs as the fast one.)
+not installed is left out. (On a GPU or in half precision, the C++ loop runs as the torch one.)
 """
 
 import argparse
@@ -16,7 +16,8 @@ import importlib.metadata
 import json
 import os
 import sys
-from typing import Callable, Dict, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -29,7 +30,7 @@ from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import DTYPES
 from fb_fairseq.papers.benchmark.options import add_model_options
 
-OWN = ("transformer", "native", "fast")  # of train.cases_on
+OWN = ("transformer", "cpp", "torch")  # of train.cases_on
 
 
 class Peer(NamedTuple):
@@ -120,7 +121,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     steps = {name: train.training_step(train.cases_on("cpu")[name], args) for name in OWN}
-    versions: Dict[str, str] = {"torch": torch.__version__}
+    versions: dict[str, str] = {"torch": torch.__version__}
     for name, peer in PEERS.items():
         try:
             versions[peer.package] = importlib.metadata.version(peer.package)
@@ -129,8 +130,8 @@ def main() -> None:
             print(f"{name} is left out ({error}); to install it: {peer.install}")
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
-    rows = [[name, speed, speed / speeds["transformer"], speed / speeds["native"]] for name, speed in speeds.items()]
-    table(["", "tokens/s", "relative to the Transformer", "relative to the native loop"], rows)
+    rows = [[name, speed, speed / speeds["transformer"], speed / speeds["cpp"]] for name, speed in speeds.items()]
+    table(["", "tokens/s", "relative to the Transformer", "relative to the C++ loop"], rows)
     result = {
         "tokens_per_second": {name: round(speed, 1) for name, speed in speeds.items()},
         "ratio": {

@@ -34,7 +34,7 @@ from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 from fb_fairseq.papers.benchmark.measure import table
 from fb_fairseq.papers.benchmark.random_models import (
     MODELS,
-    WITHOUT_NATIVE_LOOP,
+    WITHOUT_CPP_LOOP,
     Kind,
     dictionary,
     random_model,
@@ -42,10 +42,10 @@ from fb_fairseq.papers.benchmark.random_models import (
 )
 
 SOURCE_WORDS = 25  # length of every source sentence
-CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_NATIVE_LOOP}
+CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_CPP_LOOP}
 GPU_MODELS = {
     **CPU_MODELS,
-    "feedback, shared, graph": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "graph"}),
+    "feedback, shared, triton": Kind(FeedbackDecoderModel, {"memory_projections": "shared", "step_loop": "triton"}),
 }
 
 

@@ -19,9 +19,9 @@ from fairseq.data import Dictionary
 
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_NATIVE_LOOP, Kind, dictionary, random_model
+from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 
-ALL_MODELS = {**MODELS, "feedback, shared, fast loop": WITHOUT_NATIVE_LOOP}
+ALL_MODELS = {**MODELS, "feedback, shared, torch loop": WITHOUT_CPP_LOOP}
 
 
 def parse() -> argparse.Namespace:

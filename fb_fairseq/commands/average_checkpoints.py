@@ -14,6 +14,7 @@ from typing import Dict, List, Pattern
 
 from torch import Tensor
 
+from fb_fairseq.checksums import DICTIONARIES, trained_dictionaries
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
@@ -81,13 +82,12 @@ def write_average(paths: List[str], output: str) -> None:
         UserError: a file cannot be read, is not a checkpoint, or is of another model.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
-    from fb_fairseq.patches.dictionary_check import DICTIONARIES
 
     states, dictionaries = [], None
     for path in paths:  # of the earlier checkpoints only the models stay in memory, not the optimizers' states
         checkpoint = load_checkpoint(path)
         states.append(checkpoint["model"])
-        own = (checkpoint.get("extra_state") or {}).get(DICTIONARIES) or {}
+        own = trained_dictionaries(checkpoint) or {}
         if dictionaries not in (None, own):
             raise UserError(f"--inputs {path}: was trained with other dictionaries than {paths[0]}; give one run's")
         dictionaries = own

@@ -2,7 +2,7 @@
 
     python -m fb_fairseq env
 
-For bug reports, and to see whether the native step loop could be compiled.
+For bug reports, and to see whether the step loop in C++ could be compiled.
 """
 
 import os
@@ -17,9 +17,8 @@ import fb_fairseq
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.hardware import hardware
 from fb_fairseq.modules.options import STEP_LOOP_VARIABLE
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.native.build import cache_folder
-from fb_fairseq.ops.feedback.step_loop import AUTO
+from fb_fairseq.ops.feedback.cpp.library import cache_folder
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, REFERENCE, details
 
 
 def version_of(*packages: str) -> str:
@@ -35,15 +34,15 @@ def version_of(*packages: str) -> str:
 def step_loop() -> str:
     """What ``--step-loop auto`` takes here."""
     fixed = os.environ.get(STEP_LOOP_VARIABLE)
-    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else LOOPS[AUTO].details()
+    return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else details()
 
 
 def step_loops() -> str:
     """The step loops that run on a device of this machine, and why the others do not."""
     devices = [torch.device(name) for name in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
-    lines = []
+    lines = [AUTO, REFERENCE]
     for loop in LOOPS.values():
-        problems = [loop.problem(device) for device in devices]
+        problems = [loop.unavailable(device) for device in devices]
         lines.append(loop.name if None in problems else f"{loop.name} ({problems[-1]})")
     return ", ".join(lines)
 

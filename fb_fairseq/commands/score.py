@@ -24,7 +24,7 @@ import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fb_fairseq.command_line import CommandParser
-from fb_fairseq.errors import UserError, single_line
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
 METRICS = ("sacrebleu", "tokenized_bleu", "compound_split_bleu", "rouge")
@@ -132,7 +132,7 @@ def bleu(hypotheses: List[str], references: List[str], **options) -> Tuple[float
     try:
         metric = BLEU(**options)
     except (ImportError, RuntimeError) as error:  # of Japanese and Korean
-        raise UserError(f"--language {options.get('trg_lang')}: {single_line(str(error).strip())}") from None
+        raise UserError(f"--language {options.get('trg_lang')}: {' '.join(str(error).split())}") from None
     result = metric.corpus_score(hypotheses, [references])
     return round(result.score, 2), str(metric.get_signature())
 
@@ -200,6 +200,7 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
         UserError: the texts are unsuitable, see ``check_texts``.
     """
     check_texts(texts)
+    language = re.split("[-_]", language.lower())[0]  # zh of zh_CN and zh-Hans
     hypotheses, references, raw_references = texts
     results: Dict[str, object] = {"sentences": len(hypotheses)}
     if "sacrebleu" in metrics:

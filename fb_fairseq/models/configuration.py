@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Callable, Dict, Tuple, Type
 
-from fairseq.dataclass import ChoiceEnum
+from fairseq.dataclass.constants import StrEnum
 
 from fb_fairseq.option_fields import option
 
@@ -22,7 +22,9 @@ def described(source: Type, *names: str, **defaults: Any) -> Described:
     own, result = {f.name: f for f in fields(source)}, {}
     for name in [*names, *defaults]:
         choices = own[name].metadata.get("choices")
-        kind = ChoiceEnum(list(choices)) if choices else own[name].type
+        kind = own[name].type
+        if choices:  # (as ``ChoiceEnum``; former names are aliases, which help does not show)
+            kind = StrEnum("Choices", {**{key: key for key in choices}, **own[name].metadata.get("former", {})})
         result[name] = kind, option(defaults.get(name, own[name].default), own[name].metadata["help"])
     return result
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.nn as nn
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.logging import metrics
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import (
@@ -152,6 +153,9 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
                 y_TBD, _, aligned_BTC, states = self.stack.run_plain_loop(*arguments)
             else:
                 y_TBD, _, aligned_BTC = self.stack.run_loop(*arguments)
+                if self.training:
+                    for name, value in self.stack.convergence.last.items():
+                        metrics.log_scalar(name, value, round=4)
         if self.layer_norm is not None:
             y_TBD = self.layer_norm(y_TBD)
         features = y_TBD.transpose(0, 1)

@@ -7,7 +7,7 @@ from fb_fairseq.models.language_model import TransformerLanguageModel, Transform
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 
-FEEDBACK_OPTIONS = ("memory_composition", "memory_projections", "step_loop", "step_loop_kernel", "step_loop_recompute")
+FEEDBACK_OPTIONS = ("memory_composition", "memory_projections", "step_loop", "step_loop_recompute")
 
 
 @with_options(described(TransformerOptions, *FEEDBACK_OPTIONS))

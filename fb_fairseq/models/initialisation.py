@@ -21,6 +21,7 @@ from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
 from fb_fairseq.checkpoint_contents import using
+from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.pruning import count_layers, parse_layers
 from fb_fairseq.models.vanilla_checkpoint import (
@@ -123,6 +124,9 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     """
     source = read_checkpoint(path)
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
+    sides = {"source": getattr(model, "encoder", model.decoder), "target": model.decoder}
+    own_dictionaries = dictionary_checksums({name: part.dictionary for name, part in sides.items()})
+    check_dictionaries(f"{OPTION} {path}", source.dictionaries, own_dictionaries)
     check_kind(source, model)
     check_options(source, model)
     update_names(source.parameters)

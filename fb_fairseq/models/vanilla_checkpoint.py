@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fb_fairseq.checksums import trained_dictionaries
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.patches.fairseq_fixed import FUSED_COPY
 from fb_fairseq.tensor_files import load_checkpoint
@@ -29,11 +30,13 @@ class VanillaCheckpoint(NamedTuple):
         path: the file.
         parameters: by name, without what matches ``NO_PARAMETERS``.
         options: the saved options of the model; fairseq 0.11 and later may nest them (``{"decoder": {"layers": 6}}``).
+        dictionaries: checksums of those of its training; None if it does not say.
     """
 
     path: str
     parameters: Dict[str, Tensor]
     options: Dict[str, Any]
+    dictionaries: Any = None
 
     def option(self, name: str) -> Any:
         """The value that the model was trained with, as ``decoder_layers``; None if it is not saved."""
@@ -64,7 +67,7 @@ def read_checkpoint(path: str) -> VanillaCheckpoint:
     saved = checkpoint["cfg"].get("model") if isinstance(checkpoint.get("cfg"), Mapping) else checkpoint.get("args")
     if saved is None:
         raise UserError(f"{OPTION} {path}: has no configuration of its model; give a checkpoint of fairseq-train")
-    return VanillaCheckpoint(path, parameters, options_dict(saved))
+    return VanillaCheckpoint(path, parameters, options_dict(saved), trained_dictionaries(checkpoint))
 
 
 def options_dict(cfg: Any) -> Dict[str, Any]:

@@ -5,7 +5,7 @@
     stack.py        base class of the attention stacks; layer.py: their layers
     affine.py       their linear maps and norms, also where users have put something in their place
     memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
-    words.py        embeddings and output layers; adaptive_words.py: adaptive ones
+    words.py        embeddings and output layers; adaptive_words.py: adaptive ones, adaptive_softmax.py: their loss
     stack_holder.py how a decoder owns a stack
     encoder.py      a Transformer encoder, for translation without fairseq; cross_attention.py: layers that attend to
                     an encoder

@@ -160,7 +160,7 @@ class Bias(nn.Module):
 class AdaptiveSoftmax(nn.Module):
     """Adaptive softmax: a head for the shortlist's words and the clusters, and a tail for the words of each cluster.
 
-    ``fb_fairseq/ops/adaptive_softmax.py`` computes losses and most probable words.
+    ``fb_fairseq/modules/adaptive_softmax.py`` computes losses and most probable words.
 
     Args:
         vocabulary: number of words.

@@ -15,14 +15,15 @@ from fb_fairseq.modules.layer import AttentionLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.all_attention.block import (
+from fb_fairseq.ops.all_attention import (
     AllAttentionWeights,
+    PersistentVectors,
     all_attention,
     by_group,
     persistent_heads,
+    persistent_scores,
     persistent_sublayer,
 )
-from fb_fairseq.ops.all_attention.persistent import PersistentVectors, persistent_scores
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
@@ -30,7 +31,7 @@ from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, p
 
 
 class LayerAttention(NamedTuple):
-    """What a layer attends to in a block.
+    """A layer's context in a block.
 
     Attributes:
         context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
@@ -121,7 +122,7 @@ class AllAttention(RelativeTransformer):
     def _context(
         self, layer, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
     ) -> Tuple[Dict[str, Any], Tensor]:
-        """What a layer attends to in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
+        """A layer's context in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
         # No step of the block attends to its last one.
         inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
         keys_CBHE, values_CBHE = project_memory(inputs_CBD, layer.projection(), self.options.context_heads)
@@ -234,7 +235,7 @@ class AllAttention(RelativeTransformer):
 
     @torch.no_grad()
     def _watch_block(self, x_TBD: Tensor, state: Optional[StreamState]) -> Tuple[List[LayerAttention], StreamState]:
-        """What each layer attends to in a block, and the state after it."""
+        """The layers' contexts in a block, and the state after it."""
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs, layers = [], []

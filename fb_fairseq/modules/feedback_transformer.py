@@ -1,5 +1,6 @@
 """The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
 
+from functools import partial
 from typing import List, Optional, Sequence, Tuple
 
 import torch
@@ -14,9 +15,9 @@ from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing, outside_compiler
-from fb_fairseq.ops.feedback.loops import step_loop
+from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
+from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
-from fb_fairseq.ops.feedback.step_loop import REFERENCE
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
 
 
@@ -32,6 +33,7 @@ class FeedbackTransformer(TransformerStack):
     def __init__(self, options: TransformerOptions, layers: Optional[Sequence[LayerWeights]] = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
+        self.convergence = Convergence(options.parallel_passes)
 
     def attention_parameters(self) -> List[nn.Parameter]:
         """The parameters that a block of one step without a past does not use."""
@@ -57,7 +59,7 @@ class FeedbackTransformer(TransformerStack):
         arguments = (
             x_TBD,
             state.memory_KCBD[:, -max(reaches) :],
-            self.loop_options(max(reaches)),
+            self.loop_options(max(reaches))._replace(grows=True),
             self.draw_dropouts(x_TBD, self.options.attention_span),
         )
         if self._watched is None:
@@ -89,14 +91,22 @@ class FeedbackTransformer(TransformerStack):
             Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see
             ``fb_fairseq.ops.feedback.reference.feedback_block``.
         """
-        weights = self.loop_weights(x_TBD.device, self.reaches() if reaches is None else reaches)
-        loop = REFERENCE if is_tracing() else self.choice.loop
+        weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
+        loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
         if matrices is None:
             loop = REFERENCE  # the only one that calls modules
-        out_TBD, memory_KTBD, aligned_BTC = step_loop(loop).run_block(
-            x_TBD, memory_KCBD, matrices or weights, options, dropouts, self.active_layers(), encoder, reach_TB
-        )
+        log_choice(loop)
+        arguments = x_TBD, memory_KCBD, matrices or weights, options, dropouts, active, encoder, reach_TB
+        if loop == PARALLEL:
+            training = self.training and torch.is_grad_enabled()
+            passes = self.options.parallel_passes if training else 0
+            found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, *arguments)
+            if training:
+                self.convergence.add(found)
+            out_TBD, memory_KTBD, aligned_BTC = found[:3]
+        else:
+            out_TBD, memory_KTBD, aligned_BTC = run_block(loop, *arguments)
         return self.add_zero_gradient_terms(out_TBD), memory_KTBD, aligned_BTC
 
     @outside_compiler
@@ -145,8 +155,11 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def report(self) -> Report:
-        """Adaptive spans; in validation also the share of each layer in the memory."""
+        """Adaptive spans; in training the convergence of parallel passes, in validation the share of each layer in the
+        memory."""
         report = super().report()
+        if self.training:
+            report.logged.update(self.convergence.last)
         weights = self.memory.layer_weights
         if weights is not None and weights.dim() == 1 and not self.training:
             shares = torch.softmax(weights.float(), 0)

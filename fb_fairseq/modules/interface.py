@@ -12,12 +12,12 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback.decoding.memory import StepMemory
+from fb_fairseq.ops.feedback.decoding.ring import StepMemory
 from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 
 class Report(NamedTuple):
-    """What a stack adds to the log and to the training loss.
+    """A stack's additions to the log and to the training loss.
 
     Attributes:
         logged: measures by their names in the log, scalars.
@@ -72,7 +72,7 @@ class Stack(nn.Module, ABC):
         """A memory for ``run_step`` that continues where a block ended, with the parameters as they are now."""
 
     def report(self) -> Report:
-        """What the last block adds to the log and the loss."""
+        """The last block's additions to the log and the loss."""
         return Report({})
 
     def watching(self) -> ContextManager[List[List[Tensor]]]:

@@ -14,7 +14,7 @@ from fb_fairseq.ops.layers import Layer, Projection
 
 
 class LayerWeights(ABC):
-    """What a stack needs from a layer. Our own layers implement it, as does an adapter for fairseq's decoder layers."""
+    """A layer's weights, as a stack needs them: our own layers implement it, and an adapter for fairseq's."""
 
     @abstractmethod
     def weights(self, reach: int) -> Any:

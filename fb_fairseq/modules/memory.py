@@ -1,46 +1,172 @@
-"""The feedback memory's own parameters: the weights that merge the layers, and shared key and value projections.
+"""The feedback memory's compositions, and its own parameters: the weights that merge the layers, and shared key and
+value projections.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import List, Optional
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.affine import affine, norm
-from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.ops.layers import Projection, at_least_fp32
 
 
-class FeedbackMemory(nn.Module):
+class Composition:
     """How a step's embedding and layer outputs are merged into the memories that later steps attend to.
 
-    ``--memory-composition`` selects one of these:
+    Each memory is a sum of these L + 1 representations, with the weights that ``mix`` returns (v3 §3.3, Eq. 1).
 
-    - ``weighted``: one memory, a weighted sum with learned weights (v3 §3.3, Eq. 1);
-    - ``average``: one memory, the mean;
-    - ``layer:<l>``: one memory, the output of layer l alone; layer 0 is the embedding;
-    - ``same-and-lower``: one memory per layer, a learned weighted sum of this layer's output and all below;
-    - ``previous``: one memory per layer, the output of the layer below: a Transformer.
-
-    The papers compare them in v1 Table 5 and v3 Figures 5 and 8.
+    Args:
+        layers: L.
+        argument: behind the name and a colon, as in ``layer:2``; else empty.
 
     Attributes:
+        summary: what it is, for help and docs.
+        per_layer: whether each layer has a memory of its own; else there is one for all.
+        takes: what the argument stands for, as in ``layer:<l>``; empty: there is none.
+    """
+
+    summary: str
+    per_layer = False
+    takes = ""
+
+    def __init__(self, layers: int, argument: str = ""):
+        self.layers, self.argument = layers, argument
+
+    @property
+    def memories(self) -> int:
+        """Number of memories of a step, K."""
+        return self.layers if self.per_layer else 1
+
+    def problem(self) -> Optional[str]:
+        """The fault of the argument; None: there is none."""
+        return None
+
+    def logits_shape(self) -> Optional[Tuple[int, ...]]:
+        """The shape of the weights that it learns, before their softmax; None: it learns none."""
+        return None
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1."""
+        raise NotImplementedError
+
+
+class Weighted(Composition):
+    """A weighted sum with learned weights (v3 §3.3, Eq. 1)."""
+
+    summary = "all layers, with learned weights"
+
+    def logits_shape(self) -> Tuple[int, ...]:
+        return (self.layers + 1,)
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        return torch.softmax(at_least_fp32(logits), 0)[None]
+
+
+class Average(Composition):
+    """The mean."""
+
+    summary = "all layers, on average"
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        return torch.full((1, self.layers + 1), 1 / (self.layers + 1), device=device)
+
+
+class OneLayer(Composition):
+    """The output of layer l alone; layer 0 is the embedding."""
+
+    summary = "one layer"
+    takes = "l"
+
+    def problem(self) -> Optional[str]:
+        good = self.argument.isdecimal() and self.argument.isascii() and int(self.argument) <= self.layers
+        return None if good else f"give layer:0 (the embedding) to layer:{self.layers} (the top layer)"
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        layer = int(self.argument)
+        return torch.eye(self.layers + 1, device=device)[layer : layer + 1]
+
+
+class SameAndLower(Composition):
+    """For each layer a learned weighted sum of this layer's output and all below: only the first l + 2 of row l."""
+
+    summary = "for each layer, itself and all below, with learned weights"
+    per_layer = True
+
+    def logits_shape(self) -> Tuple[int, ...]:
+        return (self.layers, self.layers + 1)
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        above = torch.ones(self.layers, self.layers + 1, dtype=torch.bool, device=logits.device).triu(2)
+        return torch.softmax(at_least_fp32(logits).masked_fill(above, float("-inf")), 1)
+
+
+class Previous(Composition):
+    """For each layer the output of the layer below: a Transformer."""
+
+    summary = "for each layer, the layer below (a Transformer)"
+    per_layer = True
+
+    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+        return torch.eye(self.layers, self.layers + 1, device=device)
+
+
+# The values of --memory-composition. Options, help, docs and recipes read this table. The papers compare these in v1
+# Table 5 and v3 Figures 5 and 8.
+COMPOSITIONS: Dict[str, Type[Composition]] = {
+    "weighted": Weighted,
+    "average": Average,
+    "layer": OneLayer,
+    "same-and-lower": SameAndLower,
+    "previous": Previous,
+}
+
+
+def written(name: str) -> str:
+    """A composition as one writes it: ``layer:<l>``."""
+    takes = COMPOSITIONS[name].takes
+    return f"{name}:<{takes}>" if takes else name
+
+
+def composition(text: str, layers: int) -> Composition:
+    """The composition of a value of ``--memory-composition``.
+
+    Raises:
+        ValueError: there is none; the message says why.
+    """
+    name, colon, argument = text.partition(":")
+    kind = COMPOSITIONS.get(name)
+    if kind is None or (bool(colon) and not kind.takes):
+        raise ValueError(f"unknown; choose from {', '.join(map(written, COMPOSITIONS))}")
+    found = kind(layers, argument)
+    problem = found.problem()
+    if problem is not None:
+        raise ValueError(problem)
+    return found
+
+
+class FeedbackMemory(nn.Module):
+    """A step's memories: what they are made of, and their projections.
+
+    Args:
+        options: ``TransformerOptions``; ``--memory-composition`` selects the composition.
+
+    Attributes:
+        composition: what the memories are made of.
         layer_weights: the logits w of Eq. 1, [L + 1]: the embedding's, then the layers'. For ``same-and-lower``
-            [L, L + 1]: row l belongs to the memory of layer l + 1, and only its first l + 2 entries are used. None for
-            the other compositions.
+            [L, L + 1]: row l belongs to the memory of layer l + 1. None for compositions that learn none.
         k_proj, v_proj: the key and value projections of all layers, with ``--memory-projections shared``.
         layer_norm: the norm before them; None with post-norm.
     """
 
-    def __init__(self, options: TransformerOptions):
+    def __init__(self, options: Any):
         super().__init__()
-        L, D = options.decoder_layers, options.decoder_embed_dim
-        self.layers = L
-        self.composition = options.memory_composition
-        shape = {"weighted": (L + 1,), "same-and-lower": (L, L + 1)}.get(self.composition)
+        D = options.decoder_embed_dim
+        self.composition = composition(options.memory_composition, options.decoder_layers)
+        shape = self.composition.logits_shape()
         self.register_parameter("layer_weights", None if shape is None else nn.Parameter(torch.zeros(shape)))
         self.shared = options.memory_projections == "shared"
         if self.shared:
@@ -52,7 +178,7 @@ class FeedbackMemory(nn.Module):
     @property
     def memories(self) -> int:
         """Number of memories of a step, K: 1, or L where each layer has its own."""
-        return self.layers if self.composition in ("same-and-lower", "previous") else 1
+        return self.composition.memories
 
     def mix(self, device: Optional[torch.device] = None) -> Tensor:
         """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1.
@@ -60,18 +186,7 @@ class FeedbackMemory(nn.Module):
         Args:
             device: of the result; learned weights stay on their own.
         """
-        L = self.layers
-        if self.composition == "weighted":
-            return torch.softmax(at_least_fp32(self.layer_weights), 0)[None]
-        if self.composition == "same-and-lower":
-            above = torch.ones(L, L + 1, dtype=torch.bool, device=self.layer_weights.device).triu(2)
-            return torch.softmax(at_least_fp32(self.layer_weights).masked_fill(above, float("-inf")), 1)
-        if self.composition == "average":
-            return torch.full((1, L + 1), 1 / (L + 1), device=device)
-        if self.composition == "previous":
-            return torch.eye(L, L + 1, device=device)
-        layer = int(self.composition.partition(":")[2])
-        return torch.eye(L + 1, device=device)[layer : layer + 1]
+        return self.composition.mix(self.layer_weights, device)
 
     def projection(self) -> Projection:
         """The shared key and value projections."""

@@ -4,12 +4,11 @@ import os
 from dataclasses import dataclass, fields
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import AUTO, KERNELS, LoopChoice
+from fb_fairseq.modules.memory import COMPOSITIONS, composition, written
+from fb_fairseq.ops.feedback.loops import AUTO, CHOICES, OLD_NAMES
 from fb_fairseq.ops.layers import ACTIVATIONS
 from fb_fairseq.option_fields import option
 
-COMPOSITIONS = "weighted, average, layer:<l>, same-and-lower, previous"
 STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
 
@@ -33,6 +32,9 @@ class CheckedOptions:
             ValueError: an option is out of range; the message names it.
         """
         for f in fields(self):
+            former = f.metadata.get("former")
+            if former and getattr(self, f.name) in former:
+                object.__setattr__(self, f.name, former[getattr(self, f.name)])
             choices = f.metadata.get("choices")
             if choices is not None:
                 self.check(getattr(self, f.name) in choices, f.name, f"unknown; choose from {', '.join(choices)}")
@@ -77,7 +79,11 @@ class TransformerOptions(CheckedOptions):
     activation_dropout: float = option(0.0, "dropout after the activation in the feed-forward sublayer")
     output_dropout: float = option(0.0, "dropout of the last sublayer's output")
     decoder_layerdrop: float = option(0.0, "LayerDrop probability, drawn once per block")
-    memory_composition: str = option("weighted", f"what the memory is made of: {COMPOSITIONS}")
+    memory_composition: str = option(
+        "weighted",
+        "what the memory is made of: "
+        + "; ".join(f"{written(name)}: {kind.summary}" for name, kind in COMPOSITIONS.items()),
+    )
     memory_projections: str = option(
         "shared",
         "one key and value projection for all layers (v3 of the paper), or one per layer (v1)",
@@ -85,15 +91,18 @@ class TransformerOptions(CheckedOptions):
     )
     step_loop: str = option(
         AUTO,
-        "; ".join(f"{loop.name}: {loop.summary}, {loop.runs}" for loop in LOOPS.values())
+        "; ".join(f"{name}: {choice.summary}, {choice.runs}" for name, choice in CHOICES.items())
         + f" (the environment variable {STEP_LOOP_VARIABLE} replaces auto: see docs/choosing-options.md)",
-        LOOPS,
+        CHOICES,
+        OLD_NAMES,
     )
-    step_loop_kernel: str = option(
-        "torch",
-        "attention in the fast loop and in graphs: torch's operations, or one Triton kernel each for the forward and "
-        "backward pass (on a GPU; --step-loop auto tries both)",
-        KERNELS,
+    parallel_passes: int = option(
+        0,
+        "with --step-loop parallel: so many passes over a block in training, an approximation; 0: until they converge "
+        "(validation and evaluation always do)",
+    )
+    parallel_tolerance: float = option(
+        1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
     step_loop_recompute: bool = option(
         False,
@@ -127,23 +136,18 @@ class TransformerOptions(CheckedOptions):
             f"does not divide --decoder-embed-dim {self.decoder_embed_dim}; "
             "give a number that does, or the width of a head with --decoder-head-dim",
         )
+        self.check(self.parallel_passes >= 0, "parallel_passes", "must be a number of passes, or 0 for convergence")
+        self.check(self.parallel_tolerance > 0, "parallel_tolerance", "must be above 0, such as 1e-4")
         self.check(self.attention_span >= 1, "attention_span", "must be 1 or more steps")
         self._check_composition()
         self._check_persistent_memory()
         self._check_spans()
 
     def _check_composition(self):
-        kind, _, layer = self.memory_composition.partition(":")
-        self.check(
-            kind in ("weighted", "average", "same-and-lower", "previous") and not layer or kind == "layer",
-            "memory_composition",
-            f"unknown; choose from {COMPOSITIONS}",
-        )
-        self.check(
-            kind != "layer" or layer.isdecimal() and layer.isascii() and int(layer) <= self.decoder_layers,
-            "memory_composition",
-            f"give layer:0 (the embedding) to layer:{self.decoder_layers} (the top layer)",
-        )
+        try:
+            composition(self.memory_composition, self.decoder_layers)
+        except ValueError as error:
+            self.check(False, "memory_composition", str(error))
 
     def _check_persistent_memory(self):
         heads = self.decoder_attention_heads
@@ -172,22 +176,19 @@ class TransformerOptions(CheckedOptions):
                 "has no effect without --adaptive-span; give that too",
             )
 
-    def loop_choice(self) -> LoopChoice:
-        """The step loop and its kernel. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``:
-        ``graph``, or with a kernel ``graph+triton``.
+    def loop_choice(self) -> str:
+        """The step loop. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``.
 
         Raises:
             UserError: the variable has another value.
         """
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
         if self.step_loop != AUTO or not given:
-            return LoopChoice(self.step_loop, self.step_loop_kernel)
-        choice = LoopChoice.parse(given)
-        possible = [LoopChoice(loop.name, kernel) for loop in LOOPS.values() for kernel in loop.kernels]
-        if choice not in possible or str(choice) != given:
-            names = ", ".join(sorted(map(str, possible), key=lambda name: "+" in name))
-            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {names}")
-        return choice if "+" in given else LoopChoice(choice.loop, self.step_loop_kernel)
+            return self.step_loop
+        given = OLD_NAMES.get(given, given)
+        if given not in CHOICES:
+            raise UserError(f"{STEP_LOOP_VARIABLE}={given}: unknown; give {', '.join(CHOICES)}")
+        return given
 
     @property
     def context_heads(self) -> int:

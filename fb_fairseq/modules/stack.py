@@ -1,7 +1,7 @@
 """The base class of the stacks of attention layers."""
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
@@ -16,8 +16,8 @@ from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.compiler import is_tracing
 from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper, StepModel, Stepper
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel, torch_step
+from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
@@ -34,11 +34,11 @@ class TransformerStack(Stack, StepModel):
     layer_class = TransformerLayer
 
     def __init__(
-        self, options: TransformerOptions, own_keys: bool = True, layers: Optional[Sequence[LayerWeights]] = None
+        self, options: TransformerOptions, own_keys: bool = True, layers: Sequence[LayerWeights] | None = None
     ):
         super().__init__()
-        self._stepper: Optional[Stepper] = None
-        self._watched: Optional[List[List[Tensor]]] = None
+        self._stepper: Stepper | None = None
+        self._watched: list[list[Tensor]] | None = None
         self.options = options
         if layers is None:
             layers = nn.ModuleList(self.layer_class(options, own_keys) for _ in range(options.decoder_layers))
@@ -55,35 +55,35 @@ class TransformerStack(Stack, StepModel):
     @options.setter
     def options(self, options: TransformerOptions) -> None:
         """Take other options; the step loop is chosen now."""
-        self._options, choice = options, options.loop_choice()
-        if self._stepper is None or choice.loop != self.choice.loop:
-            self._stepper = LOOPS[choice.loop].new_stepper()
-        self.choice = choice
+        self._options, name = options, options.loop_choice()
+        if self._stepper is None or name != self.loop_name:
+            self._stepper = Stepper(name)
+        self.loop_name = name
 
     @property
     def stepper(self) -> Stepper:
-        """What runs decoding steps."""
+        """The runner of decoding steps."""
         return self._stepper
 
-    def reaches(self) -> List[int]:
+    def reaches(self) -> list[int]:
         """How many steps back each layer attends: S, or its longest head's adaptive span. (A trace knows no spans.)"""
         if not self.options.adaptive_span or is_tracing():
             return [self.options.attention_span] * len(self.layers)
         return reaches([layer.self_attn.adaptive_span for layer in self.layers])
 
-    def carried_steps(self, reaches: List[int]) -> int:
+    def carried_steps(self, reaches: list[int]) -> int:
         """How many steps of memory are carried to the next block."""
         return min(self.options.attention_span, max(reaches) + (TRAINING_MARGIN if self.training else 0))
 
-    def active_layers(self) -> List[bool]:
+    def active_layers(self) -> list[bool]:
         """LayerDrop (Fan et al. 2020): which layers run in this block; the same on every process."""
         o = self.options
         if not self.training or o.decoder_layerdrop == 0:
             return [True] * o.decoder_layers
         return (torch.rand(o.decoder_layers) >= o.decoder_layerdrop).tolist()
 
-    def attention_parameters(self) -> List[nn.Parameter]:
-        """The parameters that a block of one step without a past does not use."""
+    def attention_parameters(self) -> list[nn.Parameter]:
+        """Parameters without a gradient if T = 1 and nothing is carried in."""
         parts = [parameter for layer in self.layers for parameter in layer.attention_parameters()]
         return [*parts, *self.positions.parameters()]
 
@@ -105,7 +105,7 @@ class TransformerStack(Stack, StepModel):
 
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
-    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
+    def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """The weights that a step needs.
 
         Args:
@@ -114,7 +114,7 @@ class TransformerStack(Stack, StepModel):
         raise NotImplementedError
 
     def loop_options(
-        self, span: int, alignment_layer: Optional[int] = None, alignment_heads: Optional[int] = None
+        self, span: int, alignment_layer: int | None = None, alignment_heads: int | None = None
     ) -> FeedbackOptions:
         """The settings of the step loop; see ``FeedbackOptions``."""
         o = self.options
@@ -123,7 +123,6 @@ class TransformerStack(Stack, StepModel):
             span=span,
             activation=o.activation_fn,
             normalize_before=o.decoder_normalize_before,
-            kernel=self.choice.kernel,
             recompute=o.checkpoint_activations or o.step_loop_recompute,
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
@@ -133,7 +132,7 @@ class TransformerStack(Stack, StepModel):
         """See ``Stack.new_ring``."""
         return MemoryRing(max(self.reaches()), storage)
 
-    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> MemoryRing:
+    def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> MemoryRing:
         """See ``Stack.ring_after``."""
         ring = self.new_ring(storage)
         if state is not None and state.memory_KCBD.shape[1]:
@@ -150,7 +149,7 @@ class TransformerStack(Stack, StepModel):
         return y_BD
 
     @contextmanager
-    def watching(self) -> Iterator[List[List[Tensor]]]:
+    def watching(self) -> Iterator[list[list[Tensor]]]:
         """See ``Stack.watching``."""
         before, self._watched = self._watched, []
         try:
@@ -167,13 +166,13 @@ class TransformerStack(Stack, StepModel):
             encoder: each layer's keys and values of the encoder's output; empty in language models.
         """
         ring.make_room()
-        stepper = self.stepper if self._watched is None else PlainStepper()
-        output = stepper.step(self, x_BD, ring, options, encoder)
+        step = Step(self, x_BD, ring, options, encoder)
+        output = self.stepper.run(step) if self._watched is None else torch_step(step)
         ring.advance()
         return output
 
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:
-        """See ``StepModel``. Matrices of what is in the place of linear maps are the ring's from its first step on."""
+        """See ``StepModel``. Matrices of replaced layers are computed once per sequence."""
         if ring.weights is not None and not torch.is_grad_enabled():
             return ring.weights
         given = self.loop_weights(device, [ring.span] * len(self.layers))
@@ -190,15 +189,15 @@ class TransformerStack(Stack, StepModel):
         """See ``StepModel``."""
         return 2 * rows * self.options.decoder_embed_dim * self.options.decoder_ffn_embed_dim
 
-    def step_parameters(self) -> List[nn.Parameter]:
+    def step_parameters(self) -> list[nn.Parameter]:
         """The parameters that ``loop_weights`` depends on, and perhaps others."""
         return [
             *self.parameters(),
             *(p for layer in self.layers if not isinstance(layer, nn.Module) for p in layer.parameters()),
         ]
 
-    def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
-        """What each head attends to in a block, for inspection: without dropout and without gradient, by the reference
+    def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
+        """Attention of each head in a block, for inspection: without dropout and without gradient, by the reference
         loop. Not for the layers of translation models, which attend to an encoder too.
 
         Args:

@@ -34,7 +34,7 @@ class StackHolder(nn.Module):
         return self
 
     def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
-        """What fairseq calls before evaluation and generation.
+        """Called by fairseq before evaluation and generation.
 
         Raises:
             UserError: dropout is to be retained, which a stack has in training only.

@@ -14,7 +14,7 @@ from fb_fairseq.errors import UserError
 
 @dataclass
 class StreamState:
-    """What B streams carry from one block to the next: constants, without gradient.
+    """The memory that B streams carry from one block to the next: constants, without gradient.
 
     Attributes:
         memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:

@@ -1,16 +1,13 @@
 """The mathematics, as functions on tensors. Imports torch only.
 
-    feedback/              the Feedback Transformer's step loop: plain, and fast with its own backward pass
-    all_attention/         the all-attention layer: plain, and parallel over the block
+    feedback/              the Feedback Transformer's step loop: the equations, and loops with their own backward pass
+    all_attention.py       the all-attention layer; its plain twin: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
-    adaptive_softmax.py    loss and best guess of an adaptive softmax
-    triton_attention.py    a step's attention as a Triton kernel
-    cuda_graph.py          capture and replay; graph_cache.py: which graphs are kept; fallbacks.py: when CUDA graphs or
-                           Triton are unavailable
-    trials.py              which of several implementations is the fastest
+    cuda_graphs.py         CUDA graphs: capture, replay, and which are kept; fallbacks.py: where they are unavailable
+    agreement.py           whether kernels compute what they should, on real input
     threads.py             how many CPU threads the step loops use
-    buffers.py             reusable memory of the fast loop
+    buffers.py             reusable memory of the step loops
     compiler.py            what torch.compile must leave alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
@@ -25,7 +22,7 @@ A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This
     K  memories of a step: 1, or L where each layer has its own
     G  B x H: a batch of single-head attentions
     R  rows: steps x streams
-    I  sets of keys and values in the fast loop: 1, or one per layer
+    I  sets of keys and values of a step loop: 1, or one per layer
     W  slots that a tile of steps reaches (backward pass)
     Y  steps x layers of a tile (backward pass)
     Z  2 X, keys and values side by side (backward pass)

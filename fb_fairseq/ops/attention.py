@@ -11,7 +11,7 @@ where u are relative position embeddings of keys (Shaw et al. 2018; Feedback Tra
 where there is nothing to attend to. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +27,8 @@ MASKED_FRACTION = 1 / 4
 class Positions(NamedTuple):
     """Relative position embeddings of keys and values, row d - 1 for distance d; None if keys or values have none."""
 
-    key_SE: Optional[Tensor] = None
-    value_SE: Optional[Tensor] = None
+    key_SE: Tensor | None = None
+    value_SE: Tensor | None = None
 
     def reaching(self, span: int) -> "Positions":
         """The embeddings [span, E] of the distances 1 to ``span``."""
@@ -57,7 +57,7 @@ def span_mask(z_H: Tensor, span: int, ramp: float) -> Tensor:
     return ((ramp + z_H[:, None] * span - steps_S) / ramp).clamp(0, 1)
 
 
-def span_softmax(scores: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
+def span_softmax(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax under a soft mask: ``mask exp(scores) / Σ mask exp(scores)`` over the last dimension.
 
     Slots whose mask is zero have no effect at all: leaving them out gives the same result.
@@ -98,11 +98,11 @@ def step_attention(
     k_CBHE: Tensor,
     v_CBHE: Tensor,
     positions: Positions,
-    mask_BHS: Optional[Dropout] = None,
-    span_mask_HC: Optional[Tensor] = None,
+    mask_BHS: Dropout | None = None,
+    span_mask_HC: Tensor | None = None,
     return_lse: bool = False,
-    far_BC: Optional[Tensor] = None,
-) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    far_BC: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of one step's queries over C <= S slots in any order.
 
     Args:
@@ -139,7 +139,7 @@ def step_attention(
     return (out_BHE, lse_BH1) if return_lse else out_BHE
 
 
-def nothing_attended(q: Tensor, return_lse: bool) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+def nothing_attended(q: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
     """Attention over no slots: zeros [..., E]; with ``return_lse`` a pair of them and the lowest number [..., 1]."""
     zeros = torch.zeros_like(q)
     lowest = at_least_fp32(q[..., :1].detach())
@@ -147,12 +147,8 @@ def nothing_attended(q: Tensor, return_lse: bool) -> Union[Tensor, Tuple[Tensor,
 
 
 def cross_attention(
-    q_BHE: Tensor,
-    k_CBHE: Tensor,
-    v_CBHE: Tensor,
-    padding_BC: Optional[Tensor] = None,
-    mask_BHC: Optional[Dropout] = None,
-) -> Tuple[Tensor, Tensor]:
+    q_BHE: Tensor, k_CBHE: Tensor, v_CBHE: Tensor, padding_BC: Tensor | None = None, mask_BHC: Dropout | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention of one step's queries over the C positions of an encoder's output (Vaswani et al. 2017 §3.2.3).
 
     There may be fewer sources than rows of queries: each source then serves n consecutive rows, the hypotheses of one
@@ -182,11 +178,11 @@ def block_attention(
     v_CBHE: Tensor,
     span: int,
     positions: Positions,
-    mask_BHTS: Optional[Dropout] = None,
-    span_mask_HS: Optional[Tensor] = None,
+    mask_BHTS: Dropout | None = None,
+    span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
-    reach_TB: Optional[Tensor] = None,
-) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    reach_TB: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the queries of T steps at once: ``step_attention`` for each.
 
     The newest slot is the step before the last query's. So the newest slot of query t is C - T + t; it attends to that
@@ -224,10 +220,10 @@ def block_attention_weights(
     k_CBHE: Tensor,
     span: int,
     positions: Positions,
-    span_mask_HS: Optional[Tensor] = None,
+    span_mask_HS: Tensor | None = None,
     return_lse: bool = False,
-    reach_TB: Optional[Tensor] = None,
-) -> Tuple[Tensor, Optional[Tensor]]:
+    reach_TB: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """The weights a of ``block_attention``, [B, H, T, C] for C > 0 slots, before dropout; at least fp32.
 
     Args:
@@ -262,7 +258,7 @@ def block_attention_weights(
 
 
 def attention_by_distance(
-    q_TBHE: Tensor, k_CBHE: Tensor, span: int, positions: Positions, span_mask_HS: Optional[Tensor] = None
+    q_TBHE: Tensor, k_CBHE: Tensor, span: int, positions: Positions, span_mask_HS: Tensor | None = None
 ) -> Tensor:
     """The weights of ``block_attention``, for inspection: [B, H, T, S], column d - 1 for distance d.
 

@@ -1,4 +1,4 @@
-"""Buffers that are reused: the fast step loop needs the same ones for each block.
+"""Buffers that are reused: the torch loop needs the same ones for each block.
 
 On a CPU, memory that is new from the operating system costs more time than many matrix products (a page fault for each
 4 KB), and large pieces that are freed go back to the operating system. So what a block has used is kept for the next
@@ -8,7 +8,6 @@ one. On a GPU torch's allocator does that already, and buffers are plain tensors
 import math
 import threading
 from collections import deque
-from typing import Deque, List
 
 import torch
 from torch import Tensor
@@ -16,12 +15,12 @@ from torch import Tensor
 CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
 ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
 KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
-_free: List[Tensor] = []
+_free: list[Tensor] = []
 _largest = 0  # bytes of the largest block so far
 _lock = threading.Lock()
 # Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
 # thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
-_returned: Deque[List[Tensor]] = deque()
+_returned: deque[list[Tensor]] = deque()
 
 
 class Buffers:
@@ -39,7 +38,7 @@ class Buffers:
 
     def __init__(self, device: torch.device):
         self.device = device
-        self._chunks: List[Tensor] = []
+        self._chunks: list[Tensor] = []
         self._used = 0  # bytes of the last chunk
         self._size = 0  # bytes of all buffers
         self._lock = threading.Lock()

@@ -3,7 +3,7 @@ reused buffers and native calls."""
 
 import functools
 import sys
-from typing import Callable, List
+from collections.abc import Callable
 
 import torch
 
@@ -16,7 +16,7 @@ def outside_compiler(function: Callable) -> Callable:
     microseconds more.
     """
 
-    disabled: List[Callable] = []
+    disabled: list[Callable] = []
 
     @functools.wraps(function)
     def run(*args, **kwargs):

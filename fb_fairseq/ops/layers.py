@@ -3,7 +3,7 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn as nn
@@ -30,11 +30,11 @@ class Affine(NamedTuple):
     ``LAYER_NORM_EPS``)."""
 
     weight: Tensor
-    bias: Optional[Tensor]
+    bias: Tensor | None
 
 
 class Called(NamedTuple):
-    """In the place of an ``Affine``: a module that computes the linear map or norm, and may do more.
+    """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
     Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
     matrices.
@@ -76,14 +76,14 @@ class Layer(NamedTuple):
     fc1: Affine
     fc2: Affine
     ffn_norm: Affine
-    span_mask_HS: Optional[Tensor] = None
-    cross: Optional[CrossAttention] = None
+    span_mask_HS: Tensor | None = None
+    cross: CrossAttention | None = None
 
 
 class Projection(NamedTuple):
     """Key and value projections of a memory. ``norm`` is None where the memory is not normalised first (post-norm)."""
 
-    norm: Optional[Affine]
+    norm: Affine | None
     key: Affine
     value: Affine
 
@@ -99,7 +99,7 @@ class Dropout(NamedTuple):
         return Dropout(self.keep[index], self.scale)
 
 
-def draw_dropout(p: float, shape, like: Tensor) -> Optional[Dropout]:
+def draw_dropout(p: float, shape, like: Tensor) -> Dropout | None:
     """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0.
 
     The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``.
@@ -112,7 +112,7 @@ def draw_dropout(p: float, shape, like: Tensor) -> Optional[Dropout]:
     return Dropout(keep, 1 / (1 - p))
 
 
-def dropout(x: Tensor, mask: Optional[Dropout]) -> Tensor:
+def dropout(x: Tensor, mask: Dropout | None) -> Tensor:
     """``x`` with dropped entries zero and kept ones scaled; ``x`` itself without a mask."""
     return x if mask is None else x * mask.keep * mask.scale
 
@@ -122,7 +122,7 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def linear(x: Tensor, affine: Union[Affine, Called]) -> Tensor:
+def linear(x: Tensor, affine: Affine | Called) -> Tensor:
     """``x Wᵀ + b``."""
     if isinstance(affine, Called):
         if x.numel():
@@ -132,7 +132,7 @@ def linear(x: Tensor, affine: Union[Affine, Called]) -> Tensor:
     return F.linear(x, affine.weight, affine.bias)
 
 
-def layer_norm(x: Tensor, affine: Optional[Union[Affine, Called]]) -> Tensor:
+def layer_norm(x: Tensor, affine: Affine | Called | None) -> Tensor:
     """Layer norm over the last dimension; ``x`` itself without a norm."""
     if isinstance(affine, Called):
         return affine.module(x)
@@ -154,7 +154,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1))
 
 
-def project_query(x: Tensor, layer: Union[Layer, CrossAttention], heads: int, normalize_before: bool) -> Tensor:
+def project_query(x: Tensor, layer: Layer | CrossAttention, heads: int, normalize_before: bool) -> Tensor:
     """Project [..., D] to queries [..., H, E]; with pre-norm after the attention's norm."""
     return split_heads(linear(layer_norm(x, layer.attn_norm if normalize_before else None), layer.query), heads)
 
@@ -166,11 +166,7 @@ def project_memory(memory: Tensor, projection: Projection, heads: int):
 
 
 def attention_residual(
-    x: Tensor,
-    attended: Tensor,
-    layer: Union[Layer, CrossAttention],
-    normalize_before: bool,
-    residual: Optional[Dropout] = None,
+    x: Tensor, attended: Tensor, layer: Layer | CrossAttention, normalize_before: bool, residual: Dropout | None = None
 ) -> Tensor:
     """Add an attention's result [..., H, E], projected, to its input x [..., D]; with post-norm, normalise the sum."""
     x = x + dropout(linear(attended.flatten(-2), layer.out), residual)
@@ -182,8 +178,8 @@ def feed_forward(
     layer: Layer,
     activation: str,
     normalize_before: bool,
-    hidden: Optional[Dropout] = None,
-    residual: Optional[Dropout] = None,
+    hidden: Dropout | None = None,
+    residual: Dropout | None = None,
 ) -> Tensor:
     """The feed-forward sublayer with its residual connection, [..., D] to [..., D]."""
     h = ACTIVATIONS[activation](linear(layer_norm(x, layer.ffn_norm if normalize_before else None), layer.fc1))

@@ -2,17 +2,17 @@
 
 A step's operations are small. If several threads share them, the threads wait for each other thousands of times a
 second, and where another process keeps one of the cores busy, each wait takes a time slice of the operating system. So
-torch uses one thread inside the loops, unless a product is large. The native loop divides the streams among threads,
+torch uses one thread inside the loops, unless a product is large. The C++ loop divides the streams among threads,
 which meet once per block. No rule depends on measured times, so that results can be reproduced.
 """
 
 import logging
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Callable, Iterator, List, Optional
 
 import torch
 
@@ -26,9 +26,9 @@ LARGE_OUTSIDE_PRODUCT = 1 << 30
 
 logger = logging.getLogger(__name__)
 
-_pool: Optional[ThreadPoolExecutor] = None
+_pool: ThreadPoolExecutor | None = None
 _width = 1
-_kept = 1  # threads that only the native loop uses, because torch has one
+_kept = 1  # threads that only the C++ loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
 
 
@@ -60,7 +60,7 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
 
 
 def keep_threads_for_loops(largest_product: int) -> None:
-    """If everything that a training process computes is small, run torch on one thread from now on; the native loop
+    """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop
     keeps as many as torch had. Logged.
 
     Args:
@@ -72,7 +72,7 @@ def keep_threads_for_loops(largest_product: int) -> None:
         return
     _kept = threads
     torch.set_num_threads(1)
-    logger.info(f"step loop: small model, so torch uses 1 thread, and the native loop {threads}")
+    logger.info(f"step loop: small model, so torch uses 1 thread, and the C++ loop {threads}")
 
 
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
@@ -87,7 +87,7 @@ def each_range(function: Callable[[int, int], None], count: int, threads: int) -
     each([partial(function, *bounds[i : i + 2]) for i in range(ranges)], threads)
 
 
-def each(tasks: List[Callable[[], object]], threads: int) -> None:
+def each(tasks: list[Callable[[], object]], threads: int) -> None:
     """Run tasks on this thread and ``threads - 1`` others, and wait for them. Each task is run by one thread, so that
     its results do not depend on their number."""
     if threads <= 1 or len(tasks) <= 1:

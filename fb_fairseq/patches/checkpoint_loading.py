@@ -129,6 +129,10 @@ def _load_with_clear_errors(original, self, filename, *args, **kwargs):
                 raise cause from None
             if "Cannot load model parameters" in str(error):
                 raise UserError(f"{filename}: {_describe_mismatch(filename, self.cfg.model)}") from cause
+            if (
+                isinstance(error, KeyError) and error.args == ("model",) and self.cfg.ema.store_ema
+            ):  # which it has deleted
+                raise UserError(f"--store-ema: {filename} has no average of its parameters; leave it out") from None
             if "doesn't match the size of optimizer's group" in str(error):  # torch's; of a model that is pruned, say
                 raise UserError(f"{filename}: its optimizer had other parameters; give --reset-optimizer") from None
             raise

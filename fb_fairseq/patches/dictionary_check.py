@@ -3,10 +3,8 @@
 import os
 from typing import Any, Dict
 
-from fb_fairseq.checksums import check_dictionaries, dictionary_checksum
+from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.patches.wrapping import wrap_once
-
-DICTIONARIES = "dictionaries"  # the entry of a checkpoint's extra_state
 
 _read: Dict[str, Dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
 
@@ -39,7 +37,7 @@ def task_dictionaries(task: Any) -> Dict[str, str]:
                 found[side] = getattr(task, f"{side}_dictionary")
             except (AttributeError, NotImplementedError):
                 continue
-    return {str(name): dictionary_checksum(one.symbols) for name, one in found.items() if hasattr(one, "symbols")}
+    return dictionary_checksums(found)
 
 
 def _save(original, self, filename, extra_state):
@@ -55,7 +53,7 @@ def _load_in_training(original, self, filename, *args, **kwargs):
 
 def _read_checkpoint(original, path, *args, **kwargs):
     state = original(path, *args, **kwargs)
-    _read[os.path.abspath(path)] = (state.get("extra_state") or {}).get(DICTIONARIES)
+    _read[os.path.abspath(path)] = trained_dictionaries(state)
     return state
 
 

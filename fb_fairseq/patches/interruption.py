@@ -12,8 +12,6 @@ import torch
 from fb_fairseq.patches.wrapping import wrap_once
 
 TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

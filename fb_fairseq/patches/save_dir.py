@@ -1,7 +1,7 @@
 """Where a run reads its checkpoint from and writes to: a missing --restore-file, two runs in one --save-dir."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.files import lock_folder
+from fb_fairseq.files import atomic_folder, check_output_folder, lock_folder
 from fb_fairseq.patches.wrapping import wrap_once
 
 
@@ -35,12 +35,24 @@ def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
 def patch_save_dir_lock() -> None:
     """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
 
+    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
+
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
     Remove when: a supported fairseq does so; none does yet.
     """
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint", "save_dir_lock", _load_and_lock)
+    wrap_once(checkpoint_utils, "verify_checkpoint_directory", "save_dir_check", _check)
+
+
+def _check(original, save_dir):
+    check_output_folder("--save-dir", save_dir)
+    try:
+        with atomic_folder(save_dir):
+            pass
+    except OSError as error:
+        raise UserError(f"--save-dir {save_dir}: {error.strerror}; give a folder that can be written to") from None
 
 
 def _load_and_lock(original, cfg, trainer, **kwargs):

@@ -271,13 +271,15 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **kwargs):
-        """fairseq's, which takes ``</s>`` off both ends of each text.
+        """fairseq's, which takes ``</s>`` off both ends of each text, and ``<pad>`` for no token.
 
         Raises:
-            UserError: a text has more of them there than the one that ends it.
+            UserError: a text has more ``</s>`` there than the one that ends it, or ``<pad>`` in it.
         """
-        eos = self.dictionary.eos()
+        eos, pad = self.dictionary.eos(), self.dictionary.pad()
         for number, tokens in enumerate(src_tokens, 1):
+            if bool(tokens.eq(pad).any()):
+                raise UserError(f"prompt {number}: {self.dictionary.pad_word} in it, which is no word; leave it out")
             if len(tokens) > 1 and eos in (int(tokens[0]), int(tokens[-2])):
                 raise UserError(
                     f"prompt {number}: {self.dictionary.eos_word} at its end or beginning, which fairseq leaves out; "
@@ -300,7 +302,12 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             raise UserError("--score-reference: fairseq-interactive has no references; use fairseq-generate")
         if hasattr(generator, "max_len_b"):  # not the scorer of --score-reference
             self._check_prompts(generator, sample, prompt if prefix_tokens is not None else prompt[:, 1:], length)
-        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        try:
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        except RuntimeError as error:  # p^(1/T) of a prompt's unlikely word is 0 in fp32, and all others are excluded
+            if "multinomial" not in str(error):
+                raise
+            raise UserError("--temperature: too low to sample after such a prompt; give more, or --beam 1") from None
 
     def _check_prompts(self, generator, sample, words_BT, length: int) -> None:
         limit = int(generator.max_len_a * sample["net_input"]["src_tokens"].shape[1] + generator.max_len_b)

@@ -60,7 +60,7 @@ class MemoryCache(Cache):
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
         """Length and offset of a mask. Masks do not describe the past here; the memory does."""
-        return self.position + query_length, 0
+        return self.get_seq_length() + query_length, 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Take the texts in another order (beam search)."""
@@ -191,10 +191,6 @@ class StreamCache(MemoryCache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Number of tokens read of the text: all, but for ``forget_text``."""
         return self.position - self._start
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
-        """See ``MemoryCache``."""
-        return self.get_seq_length() + query_length, 0
 
     def text_positions(self, positions_BT: Tensor) -> Tensor:
         """Positions in the text of positions after the memory's beginning [B, T] or [1, T]."""

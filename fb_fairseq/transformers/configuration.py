@@ -40,6 +40,9 @@ else:
             super().__init__(is_encoder_decoder=getattr(self, "is_encoder_decoder", False), **options)
 
 
+GONE = ("step_loop_kernel",)  # options that the files of earlier versions have; they have no effect
+
+
 class OptionsConfig(DataclassConfig):
     """Base of the configurations: the options of ``fairseq-train``, by their Python names.
 
@@ -67,6 +70,8 @@ class OptionsConfig(DataclassConfig):
         if tied is not None and bool(tied) != self.has_tied_words():
             raise UserError(f"tie_word_embeddings {tied}: contradicts the model's own options; give {self.tying}")
         options["tie_word_embeddings"] = self.has_tied_words()
+        for name in GONE:
+            options.pop(name, None)
         for name in options:
             check_spelling(name, self)
         super().__post_init__(**options)

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.modules.adaptive_softmax import adaptive_losses
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
 from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
 from fb_fairseq.modules.stack_holder import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
-from fb_fairseq.ops.adaptive_softmax import adaptive_losses
 from fb_fairseq.ops.fallbacks import log_once
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.transformers.cache import StreamCache

@@ -5,7 +5,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import functools
 import sys
-from typing import Dict, Mapping, Optional
+from typing import Mapping, MutableMapping, Optional
 
 import torch
 import torch.nn.functional as F
@@ -81,10 +81,10 @@ def without_padding(targets_BT: Tensor, mask: Optional[Tensor], shifted_here: bo
 
 
 def count_predicted_labels(kind: type) -> None:
-    """Let ``Trainer``, if it is imported, count the labels of an update that a kind of model predicts.
+    """Let ``Trainer``, if it is imported, take the labels of an update that a kind of model predicts, and count these.
 
-    It counts the first label behind padding, too, which nothing predicts: the number would depend on how the texts of
-    an update are spread over batches.
+    It counts the first label behind padding, too, which nothing predicts, and its own losses would use it: these would
+    depend on how the texts of an update are spread over batches.
 
     Args:
         kind: class of the models whose padding neither predicts nor is predicted.
@@ -96,17 +96,20 @@ def count_predicted_labels(kind: type) -> None:
 
     @functools.wraps(original)
     def count(self, batch_samples, device):
-        if any(isinstance(module, kind) for module in self.model.modules()):
-            batch_samples = [_predicted(batch) if "labels" in batch else batch for batch in batch_samples]
-        return original(self, batch_samples, device)
+        if not any(isinstance(module, kind) for module in self.model.modules()):
+            return original(self, batch_samples, device)
+        return original(self, [_predicted(batch) for batch in batch_samples], device)
 
     trainer._get_num_items_in_batch = count
 
 
-def _predicted(batch: Mapping[str, Tensor]) -> Dict[str, Tensor]:
-    """The labels of a batch that are predicted. A column before them is not counted, or cut off, by ``Trainer``."""
-    shifted, mask = batch.get("shift_labels"), batch.get("attention_mask")
-    if shifted is not None:
-        return {"labels": batch["labels"], "shift_labels": without_padding(shifted, mask, False)}
-    targets_BT = F.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
-    return {"labels": F.pad(without_padding(targets_BT, mask, True), (1, 0), value=IGNORED)}
+def _predicted(batch: MutableMapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Take labels of padding, and those behind it, out of a batch; what is to be counted of it."""
+    labels, mask = batch.get("labels"), batch.get("attention_mask")
+    if labels is None or batch.get("shift_labels") is not None or labels.dim() != 2:
+        return batch
+    if mask is not None and mask.shape == labels.shape:
+        kept_BT = mask.bool() & F.pad(mask[:, :-1].bool(), (1, 0), value=True)
+        batch["labels"] = labels = labels.masked_fill(~kept_BT, IGNORED)
+    # (Releases before 5.20 count the first label of each row, which is not predicted either.)
+    return {"labels": F.pad(labels[:, 1:], (1, 0), value=IGNORED)}

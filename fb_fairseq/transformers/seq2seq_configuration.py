@@ -13,7 +13,7 @@ from fb_fairseq.transformers.configuration import EOS, OptionsConfig
 STACK_OPTIONS = (
     *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
     *("decoder_normalize_before", "no_decoder_final_norm", "decoder_layerdrop"),
-    *("memory_composition", "memory_projections", "step_loop", "step_loop_kernel", "step_loop_recompute"),
+    *("memory_composition", "memory_projections", "step_loop", "step_loop_recompute"),
 )
 WORD_OPTIONS = (
     "share_decoder_input_output_embed",

@@ -28,7 +28,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 from fb_fairseq.commands import FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
-from tests.waiting import LIMIT
+from tests.surroundings import LIMIT
 
 COMMANDS = ("train", "validate", "eval_lm", "generate", "interactive", "preprocess", "hydra_train")
 OWN_COMMANDS = "fb-fairseq"

@@ -11,7 +11,7 @@ import torch
 
 from fb_fairseq.patches.interruption import end_with_parent
 from tests.conftest import REPOSITORY
-from tests.waiting import wait_for
+from tests.surroundings import wait_for
 
 PROGRAM = "import sys, torch; from tests.cli import test_background as t; torch.multiprocessing.spawn(t.child)"
 

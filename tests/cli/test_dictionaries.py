@@ -74,6 +74,15 @@ def test_export_and_average(trained, tmp_path, capsys):
         eval_lm(other, tmp_path / "average.pt")
 
 
+def test_initialisation_from_a_transformer(trained, tmp_path):
+    _, own, other = trained
+    train(own, tmp_path / "vanilla", arch="relative_transformer_lm", max_update=2, batch_size=2, valid_streams=1)
+    more = dict(init_from_transformer=tmp_path / "vanilla/checkpoint_last.pt", max_update=2, batch_size=2)
+    train(own, tmp_path / "own", **more, valid_streams=1)
+    with pytest.raises(UserError, match=f"^--init-from-transformer .*{REFUSED}"):
+        train(other, tmp_path / "other", **more, valid_streams=1)
+
+
 def test_translation(parallel_data, tmp_path):
     parallel_text.train(parallel_data, tmp_path, max_update=2, disable_validation=True)
     other = tmp_path / "other"

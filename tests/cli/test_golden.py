@@ -1,10 +1,14 @@
 """Checkpoints of an earlier version load, compute and train on as they did then; see ``tests/golden/recipe.py``."""
 
+import argparse
+
 import fairseq
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fb_fairseq.models.initialisation import NO_PARAMETERS
+from fb_fairseq.modules import FeedbackTransformer
 from tests.cli.fairseq_commands import parameters
 from tests.golden import recipe
 
@@ -36,3 +40,20 @@ def test_golden(case, byte_data, parallel_data, tmp_path):
         if NO_PARAMETERS.match(name) or name.endswith("k_proj.bias"):
             continue
         torch.testing.assert_close(own[name], resumed[name], rtol=1e-4, atol=1e-5, msg=f"{name}: {{}}".format)
+
+
+@pytest.mark.parametrize("case", ["feedback", "decoder"])
+@pytest.mark.parametrize("old,name", [("native", "cpp"), ("fast", "torch"), ("fused", "triton"), ("graph", "triton")])
+def test_names_of_loops_of_earlier_versions(case, old, name, byte_data, parallel_data, tmp_path):
+    """They are read as the new ones, and an option that is gone is ignored."""
+    data, files = parallel_data if case in recipe.TRANSLATION else byte_data, recipe.unpack(case, tmp_path / "golden")
+    state = torch.load(files / "checkpoint_last.pt", weights_only=False)
+    options = state["cfg"]["model"]
+    options = vars(options) if isinstance(options, argparse.Namespace) else options
+    options.update(step_loop=old, step_loop_kernel="triton")
+    torch.save(state, tmp_path / "old.pt")
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "old.pt")], arg_overrides={"data": str(data)}
+    )
+    loops = {module.loop_name for module in model.modules() if isinstance(module, FeedbackTransformer)}
+    assert (loops or {model.decoder.stack.loop_name}) == {name}

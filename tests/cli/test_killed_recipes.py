@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.recipes import made_up_corpus, made_up_parallel_corpus
 from tests.conftest import REPOSITORY
-from tests.waiting import wait_for
+from tests.surroundings import wait_for
 
 TINY = ["--", "--log-interval", 2, "--save-interval", 4, "--environments", 4, "--block", 10, "--width", 8, "--limit", 5]
 MEASURED = ("seconds", "training_days", "decoded_tokens_per_second", "hardware")  # differ from run to run

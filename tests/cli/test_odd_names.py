@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fb_fairseq import byte_codec
 from tests.cli.conftest import made_up_text
 from tests.cli.fairseq_commands import PLUGIN, TINY_MODEL, TRAINING, options
 
@@ -34,10 +35,9 @@ def test_fairseqs_commands(commands, odd):
     assert any("valid on" in line for line in done(commands.run("fairseq-validate", odd / "data", *TASK, *path)))
     (odd / "prompt").write_text("abc\n")
     arguments = ["--input", odd / "prompt", "--max-len-b", 9, "--beam", 1]
-    assert any(
-        line.startswith("D-0")
-        for line in done(commands.run("fairseq-interactive", odd / "data", *TASK, *path, *arguments))
-    )
+    lines = done(commands.run("fairseq-interactive", odd / "data", *TASK, *path, *arguments))
+    symbols, text = (next(line for line in lines if line.startswith(kind)).split("\t")[2] for kind in ("H-0", "D-0"))
+    assert byte_codec.escape(byte_codec.decode(symbols.split())) == text
 
 
 def test_own_commands(commands, odd):

@@ -14,10 +14,11 @@ from pathlib import Path
 import fairseq
 import pytest
 
+from fb_fairseq.commands.plot.logs import read_log
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs, write_pairs
 from tests.conftest import REPOSITORY
-from tests.waiting import wait_for
+from tests.surroundings import wait_for
 
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GENERATED = {"options.md": "make_options", "architectures.md": "make_architectures"}
@@ -51,9 +52,10 @@ def program(page: str, *left_out: str) -> str:
 
 
 def small(text: str) -> str:
-    """With six updates, of the standard library the files ab*.py only, a tiny model in place of the papers', and short
-    translations (such a model does not end them)."""
+    """With six updates and a validation after three, of the standard library the files ab*.py only, a tiny model in
+    place of the papers', and short translations (such a model does not end them)."""
     text = re.sub(r"--max-update \d+", "--max-update 6", text).replace('"/*.py', '"/ab*.py')
+    text = re.sub(r"--validate-interval-updates \d+", "--validate-interval-updates 3 --log-interval 2", text)
     text = text.replace("fairseq-generate translation-bin", "fairseq-generate translation-bin --max-len-b 9")
     tiny = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
     return text.replace("--arch feedback_decoder_iwslt_de_en", f"--arch feedback_decoder_iwslt_de_en {tiny}")
@@ -101,9 +103,19 @@ class Clone:
 
 def test_readme(commands, tmp_path):
     """In a folder with a text, where the package is installed."""
-    (block,) = (text for language, text in blocks("README.md"))
+    pytest.importorskip("transformers")
+    (_, block), (_, in_python) = blocks("README.md")
     clone = Clone(tmp_path, commands)
     assert "\ndef main(" in clone.run("bash", small(block))
+    check_curve(tmp_path)
+    assert clone.run("python", in_python).startswith("def main(")
+
+
+def check_curve(folder):
+    """A run's log has been drawn, with more than a point."""
+    curves = read_log(str(folder / "train.log"), "bpb")
+    assert all(len(curves[tag]) > 1 for tag in ("train_inner", "valid"))
+    assert (folder / "curves.png").stat().st_size > 1000
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +136,7 @@ def test_first_models(first_models):
     clone, output = first_models
     printed = "\n".join(output.values())
     assert "def main(" in printed and "tensor(" in printed and '"sacrebleu"' in printed
+    check_curve(clone.folder)
     train = next(text for text in output if "fairseq-train data-bin" in text)
     command = re.search(r"^fairseq-train (?:.*\\\n)*.*", small(train), re.MULTILINE)[0]
     clone.run("bash", command.replace("data-bin", "words-bin").replace("checkpoints", "words-checkpoints"))

@@ -96,6 +96,23 @@ def test_line_ends_in_prompts(word_data, adaptive, tmp_path, prompt):
     assert len(list(own_generate.sample(model, task.source_dictionary, tokens, 5, 0, 0))) == 5
 
 
+@pytest.mark.parametrize("prompt", ["w1 <pad> w2", "<pad> w1"])
+def test_padding_in_prompts(word_data, adaptive, tmp_path, prompt):
+    """fairseq takes it for no token, and drops or moves the rest."""
+    with pytest.raises(UserError, match="^prompt 1: <pad> in it, which is no word; leave it out"):
+        interactive(word_data, adaptive, tmp_path, [prompt], "--max-len-b", 9, "--beam", 1)
+    for method in (hub(adaptive, word_data).sample, hub(adaptive, word_data).score):
+        with pytest.raises(UserError, match="<pad>"):
+            method(prompt)
+
+
+def test_sampling_at_low_temperatures(word_data, adaptive, tmp_path):
+    """After an unlikely prompt, whose p^(1/T) is 0, the option is named."""
+    more = ("--beam", 1, "--sampling", "--max-len-b", 9, "--temperature", 0.001)
+    with pytest.raises(UserError, match="^--temperature: too low to sample after such a prompt"):
+        interactive(word_data, adaptive, tmp_path, ["w90 w80 w70"], *more)
+
+
 def test_line_ends_in_scored_texts(word_data, adaptive):
     interface = hub(adaptive, word_data)
     scored = interface.score("w1 </s> w2 w3")["positional_scores"]

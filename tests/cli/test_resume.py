@@ -14,7 +14,7 @@ import torch
 from fb_fairseq.errors import UserError
 from tests.cli.command_server import refused
 from tests.cli.fairseq_commands import PLUGIN, assert_same_parameters, json_logs, train, training_arguments
-from tests.waiting import wait_for
+from tests.surroundings import wait_for
 
 # Dropout and LayerDrop too: fairseq seeds them by update.
 RUN = dict(

@@ -8,7 +8,7 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.loops import step_loop
+from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.fairseq_commands import (
     PLUGIN,
@@ -205,24 +205,23 @@ def test_step_loops_train_alike(byte_data, tmp_path):
     for name, changes in {
         "reference": {"step_loop": "reference"},
         "auto": {},
-        "native": {"step_loop": "native"},
-        "graph": {"step_loop": "graph", "step_loop_kernel": "triton", "step_loop_recompute": True},
+        "cpp": {"step_loop": "cpp"},
+        "triton": {"step_loop": "triton", "step_loop_recompute": True},
     }.items():
-        for cached in (step_loop, log_once):  # once a process
+        for cached in (log_choice, log_once):  # once a process
             cached.cache_clear()
         logs[name] = train(byte_data, tmp_path / name, max_update=4, no_save=True, log_interval=1, **changes)
         losses[name] = [float(entry["loss"]) for entry in json_logs(logs[name], "train_inner")]
     assert len(losses["reference"]) == 4
-    assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["graph"]
-    assert losses["native"] == pytest.approx(losses["reference"], abs=2e-3)
+    assert losses["auto"] == pytest.approx(losses["reference"], abs=2e-3) == losses["triton"]
+    assert losses["cpp"] == pytest.approx(losses["reference"], abs=2e-3)
     for name, lines in {
         "reference": ["step loop: reference (asked for by --step-loop)"],
-        "auto": ["step loop: auto (native on a CPU in fp32 where it can be compiled, otherwise fast;"],
-        "native": ["step loop: native (asked for by --step-loop)"],
-        "graph": [
-            "step loop: graph (asked for by --step-loop)",
-            "--step-loop graph: CUDA graphs need a GPU; steps run operation by operation",
-            "--step-loop-kernel triton: needs a GPU; torch's products are used",
+        "auto": ["step loop: auto (cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere)"],
+        "cpp": ["step loop: cpp (asked for by --step-loop)"],
+        "triton": [
+            "step loop: triton (asked for by --step-loop)",
+            "--step-loop triton: it does not run on cpu; the torch loop runs",
         ],
     }.items():
         assert [logs[name].count(line) for line in lines] == [1] * len(lines)

@@ -258,5 +258,15 @@ def test_bad_input(exported, byte_data, tmp_path, capsys):
     assert not (tmp_path / "back.pt").exists()
 
 
+def test_without_the_import(exported):
+    """The FAQ has what transformers says."""
+    program = "import sys; from transformers import AutoConfig; AutoConfig.from_pretrained(sys.argv[1])"
+    folder = exported["feedback_transformer_lm"][1]
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=120)
+    beginning, end = "The checkpoint you are trying to load has model type", "does not recognize this architecture."
+    assert beginning in done.stderr and end in done.stderr
+    assert f"{beginning} … but Transformers {end}" in (REPOSITORY / "docs/faq.md").read_text()
+
+
 def test_importing_registers():
     assert set(ft.CONFIGS) == set(ARCHITECTURES)

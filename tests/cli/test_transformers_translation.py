@@ -19,7 +19,7 @@ from fb_fairseq.commands.export.translation import build as build_exported  # no
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
 from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS  # noqa: E402
-from fb_fairseq.ops.adaptive_softmax import adaptive_losses  # noqa: E402
+from fb_fairseq.modules.adaptive_softmax import adaptive_losses  # noqa: E402
 from tests.cli.fairseq_commands import parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402
@@ -211,7 +211,7 @@ def test_bad_input(trained, tmp_path, capsys):
     line = one_line(capsys, export, tmp_path / "bare.pt", *to)
     assert "does not say its languages, nor does its data folder /nowhere; give --source-lang" in line
     line = one_line(capsys, export, checkpoint, *to, "--log", folder / "README.md")
-    assert "has no validation; give a log of --log-format json" in line
+    assert "has no validation after update " in line
     assert not (tmp_path / "model").exists()
 
 

@@ -1,11 +1,13 @@
 """The command ``env`` says what runs here, with and without a compiler."""
 
+import functools
 import subprocess
 import sys
 
 import torch
 
 from fb_fairseq.commands import env, main
+from fb_fairseq.ops.feedback.cpp import library
 
 
 def lines(capsys):
@@ -23,12 +25,14 @@ def test_versions_and_devices(capsys):
 def test_without_a_compiler(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert "fast; the native loop is not available: no C++ compiler" in lines(capsys)["step loop"]
+    monkeypatch.setattr(library, "load", functools.lru_cache(library.load.__wrapped__))
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.loop.load", library.load)
+    assert "torch; the C++ loop is not available: no C++ compiler" in lines(capsys)["step loop"]
 
 
 def test_a_fixed_step_loop(capsys, monkeypatch):
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "fast")
-    assert lines(capsys)["step loop"].strip() == "fast, as FB_FAIRSEQ_STEP_LOOP says"
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "torch")
+    assert lines(capsys)["step loop"].strip() == "torch, as FB_FAIRSEQ_STEP_LOOP says"
 
 
 def test_a_package_that_is_missing():

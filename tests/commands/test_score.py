@@ -100,6 +100,7 @@ def test_languages(tmp_path):
     found = score.score(score.Texts(hypotheses, references, raw[1]), ("sacrebleu", "rouge"), "zh")
     assert found["sacrebleu"] == pytest.approx(BLEU(trg_lang="zh").corpus_score(raw[0], [raw[1]]).score, abs=0.01)
     assert found["sacrebleu"] > 50 and "tok:zh" in found["signature"] and 80 < found["rouge1"] < 100
+    assert score.score(score.Texts(hypotheses, references, raw[1]), ("sacrebleu", "rouge"), "zh_CN") == found
     german = score.rouge(["größere Tür"], ["größere Türen"], "de")
     assert german["rouge1"] == 50.0, "two words, not g, ere, t and r"
     assert score.rouge(["он читает"], ["он читает"], "ru")["rougeL"] == 100.0

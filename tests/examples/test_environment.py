@@ -1,5 +1,6 @@
 """examples/environment.sh: which releases are installed into an environment."""
 
+import json
 import os
 import stat
 import subprocess
@@ -56,6 +57,20 @@ def test_environments_of_others_keep_their_releases(venv):
     asked, _ = make_environment(venv)
     assert " -e .[plot,translation,rl,test]" in asked and "constraints" not in asked
     assert make_environment(venv) == make_environment(venv, FB_FAIRSEQ_VERSIONS="newest") == ("", "")
+
+
+def test_the_editable_install_of_another_clone_stays(venv, tmp_path):
+    """Nothing is installed then, and this is said; that of this clone is renewed."""
+    look_here = f'"-I - "*) sed "1i import sys; sys.path.insert(0, \\"{tmp_path}\\")" | {sys.executable} -I - "$3" ;;'
+    (venv / "bin/python").write_text(PYTHON.replace("esac", f"    {look_here}\nesac"))
+    metadata = tmp_path / "fb_fairseq-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: fb_fairseq\nVersion: 0.1.0\n")
+    for clone, replaced in ((tmp_path / "other clone", False), (REPOSITORY, True)):
+        url = {"url": clone.as_uri(), "dir_info": {"editable": True}}
+        (metadata / "direct_url.json").write_text(json.dumps(url))
+        asked, error = make_environment(venv)
+        assert (" -e ." in asked) == replaced and error == ""
 
 
 def test_modules_in_the_current_folder_are_not_run(tmp_path):

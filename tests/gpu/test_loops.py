@@ -1,15 +1,18 @@
 """Every step loop on a GPU computes what the reference computes there: outputs, memory and all gradients; and steps."""
 
+import dataclasses
+from functools import partial
+
 import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.loops import AUTO, GRAPHS, LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options
 from tests.ops.feedback.cases import Case
 
-NAMES = [name for name, loop in LOOPS.items() if name != "reference" and "cuda" in loop.devices]
+NAMES = [AUTO, *(name for name, loop in LOOPS.items() if "cuda" in loop.devices)]
 MANY_SLOTS = 300  # more than one program reads
 FP32, HALF = 1e-3, 0.1  # the norm of a difference, relative to the reference's
 
@@ -39,7 +42,7 @@ def test_blocks(device, name, seed):
     case = Case(seed, dtype=torch.float32, resets=seed % 3 == 1)
     plain = cloned(case.run(feedback_block))
     for recompute in (False, seed % 2 == 1):
-        compare(case.run(LOOPS[name].run_block, recompute), plain, FP32)
+        compare(case.run(partial(run_block, name), recompute), plain, FP32)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +51,7 @@ def test_half_precision(device, name, dtype):
     """Near the reference in half precision, and so finite."""
     case = Case(2, dtype=dtype, attention_dropout=0, activation_dropout=0)
     plain = cloned(case.run(feedback_block))
-    compare(case.run(LOOPS[name].run_block), plain, HALF)
+    compare(case.run(partial(run_block, name)), plain, HALF)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +61,7 @@ def test_many_slots(device, name):
     case = Case(5, dtype=torch.float32, adaptive_span=False, **sizes)
     plain = cloned(case.run(feedback_block))
     for _ in range(3):
-        compare(case.run(LOOPS[name].run_block), plain, FP32)
+        compare(case.run(partial(run_block, name)), plain, FP32)
 
 
 @pytest.mark.parametrize("seed,span,streams", [*((seed, 6, 3) for seed in range(4)), (5, MANY_SLOTS, 1)])
@@ -74,3 +77,25 @@ def test_steps(device, name, seed, span, streams):
         ring = model.ring_after(state)
         found = torch.stack([*first, *(model.run_step(x_BD, ring) for x_BD in x_TBD[4:])])
     assert (found - expected).norm() < FP32 * expected.norm()
+
+
+@pytest.mark.parametrize("half", [None, torch.bfloat16])
+def test_a_memory_that_grows(device, half):
+    """From an empty to a full memory, as in an epoch's first blocks; kernels run, and were compared with torch."""
+    options = random_options(2, step_loop="triton", attention_span=40, adaptive_span=False, decoder_layerdrop=0.0)
+    models = [FeedbackTransformer(dataclasses.replace(options, step_loop=name)) for name in ("triton", "reference")]
+    models[1].load_state_dict(models[0].state_dict())
+    x_TBD = torch.randn(16, 5, options.decoder_embed_dim)
+    states, tolerance = [None, None], HALF if half else FP32
+    for _ in range(5):
+        found = []
+        for i, model in enumerate(models):
+            torch.manual_seed(3)  # of dropout
+            model.zero_grad()
+            with torch.autocast(device.type, half or torch.bfloat16, enabled=half is not None):
+                y_TBD, states[i] = model.run_block(x_TBD, states[i])
+            y_TBD.float().square().sum().backward()
+            found.append(cloned({"output": y_TBD, **{name: p.grad for name, p in model.named_parameters()}}))
+        compare(*found, tolerance)
+    if device.type == "cuda":
+        assert None in GRAPHS.problems.values() and GRAPHS.cache.graphs

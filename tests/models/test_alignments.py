@@ -53,8 +53,8 @@ def criterion(weight):
     "changes",
     [
         dict(),
-        dict(decoder_normalize_before=True, memory_projections="per-layer", step_loop="fast"),
-        dict(memory_composition="same-and-lower", checkpoint_activations=True, step_loop="native"),
+        dict(decoder_normalize_before=True, memory_projections="per-layer", step_loop="torch"),
+        dict(memory_composition="same-and-lower", checkpoint_activations=True, step_loop="cpp"),
     ],
 )
 def test_gradient_of_the_alignment_loss(changes):

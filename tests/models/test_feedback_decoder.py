@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.feedback.graph import steps
+from fb_fairseq.ops.feedback.cuda_graphs import steps
 from tests.models.decoders import PAD, batch, build
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -168,7 +168,7 @@ def test_vector_storage(projections, share):
 def test_a_captured_step_decodes_the_same(monkeypatch):
     """(Without a GPU, a stand-in for CUDA's graphs.)"""
     made = capture_on_cpu(monkeypatch, steps)
-    model = build(step_loop="graph")
+    model = build(step_loop="triton")
     source, target = batch([5, 7, 2]), batch([90, 90, 90])
     encoder_out = model.encoder(source, source.ne(PAD).sum(1))
     state = {}

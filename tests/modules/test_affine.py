@@ -12,12 +12,12 @@ from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransf
 from fb_fairseq.modules.affine import is_plain
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
 from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.native.stepper import checksums
+from fb_fairseq.ops.feedback.cpp.steps import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options, randomise
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]
-LOOPS = ["reference", "fast", "native"]
+LOOPS = ["reference", "torch", "cpp"]
 
 
 class Adapter(nn.Module):
@@ -101,7 +101,7 @@ def test_adapters(stack, step_loop):
 
 def test_adapters_that_are_switched_off(monkeypatch):
     """No parameter changes; the next sequence notices it."""
-    model = build(FeedbackTransformer, step_loop="native").eval()
+    model = build(FeedbackTransformer, step_loop="cpp").eval()
     x_TBD = torch.randn(5, 2, model.options.decoder_embed_dim)
     plain = copy.deepcopy(model)
     model, merged = adapted(model)
@@ -120,8 +120,8 @@ def calls(monkeypatch):
     log_once.cache_clear()
     ran = []
     monkeypatch.setattr(
-        "fb_fairseq.ops.feedback.loops.ReferenceLoop.run_block",
-        staticmethod(lambda *a, **k: ran.append(1) or feedback_block(*a, **k)),
+        "fb_fairseq.ops.feedback.loops.feedback_block",
+        lambda *a, **k: ran.append(1) or feedback_block(*a, **k),
     )
     return ran
 

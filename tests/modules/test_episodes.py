@@ -5,7 +5,7 @@ import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.ops.feedback.graph import stepper, steps
+from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -64,7 +64,7 @@ def test_episodes_alone(stack, seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_and_block(monkeypatch, stack, seed, storage, captured):
     """Step by step from the state after a block, also with steps captured as graphs."""
-    model, x_TBD = stack_and_stream(stack, seed, step_loop="graph" if captured else "auto")
+    model, x_TBD = stack_and_stream(stack, seed, step_loop="triton" if captured else "auto")
     if captured:
         if stack is LSTM:
             pytest.skip("an LSTM's steps are not captured")

@@ -1,10 +1,14 @@
 """Compositions of the memory: the weights of the embedding and the layers in each."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from fb_fairseq.modules import TransformerOptions
-from fb_fairseq.modules.memory import FeedbackMemory
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules import FeedbackTransformer, TransformerOptions
+from fb_fairseq.modules.memory import COMPOSITIONS, Composition, FeedbackMemory
+from tests.modules.options import random_options
 
 L = 3
 
@@ -41,3 +45,54 @@ def test_pruning_selects_the_kept_layers_weights():
     assert memory("weighted").keep_layers(torch.arange(4.0), [0, 2]).tolist() == [0, 1, 3]
     rows = torch.arange(12.0).view(3, 4)
     assert memory("same-and-lower").keep_layers(rows, [0, 2]).tolist() == [[0, 1, 3], [8, 9, 11]]
+
+
+class EmbeddingAndTop(Composition):
+    """As somebody else would add it."""
+
+    summary = "the embedding and the top layer, with learned weights"
+
+    def logits_shape(self):
+        return (2,)
+
+    def mix(self, logits, device):
+        mix = logits.new_zeros(1, self.layers + 1)
+        mix[0, [0, -1]] = logits.softmax(0)
+        return mix
+
+
+def test_one_entry_adds_a_composition(monkeypatch):
+    """Options check it, a model trains with it, and recipes know its name."""
+    from fb_fairseq.papers.runner.memory_options import composition as model_options
+
+    monkeypatch.setitem(COMPOSITIONS, "ends", EmbeddingAndTop)
+    options = random_options(1, memory_composition="ends", adaptive_span=False)
+    model, plain = (
+        FeedbackTransformer(dataclasses.replace(options, step_loop=name)).double() for name in ("auto", "reference")
+    )
+    plain.load_state_dict(model.state_dict())
+    x_TBD = torch.randn(4, 2, options.decoder_embed_dim, dtype=torch.double)
+    for each in (model, plain):
+        torch.manual_seed(2)
+        each(x_TBD)[0].square().sum().backward()
+    torch.testing.assert_close(model.memory.layer_weights.grad, plain.memory.layer_weights.grad, atol=1e-10, rtol=1e-10)
+    assert model.memory.layer_weights.grad.any() and model.memory.memories == 1
+    assert model_options("ends") == dict(memory_projections="per-layer", memory_composition="ends")
+    with pytest.raises(UserError, match="unknown; choose from weighted, average, layer:<l>, .*, ends"):
+        random_options(1, memory_composition="both")
+
+
+@pytest.mark.parametrize(
+    "text,problem", [("layer:4", "layer:3 .the top layer"), ("average:1", "unknown"), ("layer", "layer:0")]
+)
+def test_compositions_that_do_not_exist(text, problem):
+    with pytest.raises(UserError, match=f"--memory-composition {text}: .*{problem}"):
+        TransformerOptions(decoder_layers=L, memory_composition=text)
+
+
+def test_names_of_recipes():
+    from fb_fairseq.papers.runner.memory_options import composition as model_options
+
+    assert model_options("layer2")["memory_composition"] == "layer:2"
+    assert model_options("previous")["memory_composition"] == "previous"
+    assert model_options("layer") is model_options("average2") is model_options("feedback_transformer_lm") is None

@@ -6,7 +6,7 @@ import torch
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
-from fb_fairseq.ops.all_attention import reference
+from fb_fairseq.ops import all_attention_reference as reference
 from fb_fairseq.ops.layers import attention_residual, feed_forward, layer_norm, project_memory, project_query
 from tests.modules.options import random_options, randomise
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
 from fb_fairseq.ops.feedback.decoding import ring
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
-from fb_fairseq.ops.feedback.graph import stepper, steps
+from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu
 
@@ -25,7 +25,7 @@ def captures(monkeypatch):
 
 def stack_and_stream(stack, seed, **changes):
     torch.manual_seed(seed)
-    options = random_options(seed, step_loop="graph", **changes)
+    options = random_options(seed, step_loop="triton", **changes)
     model = stack(options).double().eval()
     randomise(model)
     return model, torch.randn(STEPS, B, options.decoder_embed_dim, dtype=torch.double)
@@ -82,7 +82,7 @@ def test_new_weights_are_seen(captures):
     assert again().equal(before) and captures
     model.layers[0].fc1.weight.mul_(-1)
     after = again()
-    model._stepper = PlainStepper()
+    model._stepper = Stepper("reference")
     torch.testing.assert_close(after, again(), atol=1e-12, rtol=1e-12)
     assert not after.allclose(before)
 
@@ -111,7 +111,7 @@ def test_gradients_and_autocast_between_captured_steps(captures):
     expected = None
     for t, x_BD in enumerate(x):
         for m in (memory, plain):
-            model._stepper = graphs if m is memory else PlainStepper()
+            model._stepper = graphs if m is memory else Stepper("reference")
             with torch.set_grad_enabled(t in (14, 15)):
                 with torch.autocast("cpu", torch.bfloat16, enabled=t in (20, 21)):
                     y = model.run_step(x_BD, m).detach()
@@ -138,4 +138,4 @@ def test_without_a_gpu():
     memory = model.new_ring("keys-values")
     y = torch.stack([model.run_step(x_BD, memory) for x_BD in x])
     torch.testing.assert_close(y, model(x)[0], atol=1e-10, rtol=1e-10)
-    assert memory.holder is None and not model.stepper.graphs
+    assert memory.holder is None and not model.stepper.graphs.by_shapes

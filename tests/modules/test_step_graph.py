@@ -4,7 +4,6 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs.
 """
 
 import copy
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,20 +11,17 @@ import torch
 
 pytest.importorskip("fairseq")
 
-from fb_fairseq.modules import AllAttention, FeedbackTransformer  # noqa: E402
-from fb_fairseq.ops import fallbacks, trials  # noqa: E402
-from fb_fairseq.ops.cuda_graph import CaptureError  # noqa: E402
-from fb_fairseq.ops.feedback.automatic import stepper as automatic  # noqa: E402
+from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
+from fb_fairseq.ops import fallbacks  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs import stepper  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps  # noqa: E402
+from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up  # noqa: E402
 from fb_fairseq.ops.feedback.decoding import ring  # noqa: E402
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper  # noqa: E402
-from fb_fairseq.ops.feedback.graph import stepper  # noqa: E402
-from fb_fairseq.ops.feedback.graph import steps as graph_steps  # noqa: E402
-from fb_fairseq.ops.feedback.graph.steps import padded_rows, round_up  # noqa: E402
-from fb_fairseq.ops.feedback.step_loop import LoopChoice  # noqa: E402
+from fb_fairseq.ops.feedback.loops import Stepper  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
 from tests.models.decoders import build as build_translation_model  # noqa: E402
 from tests.modules.options import random_options, randomise  # noqa: E402
-from tests.ops.recorded_graph import RecordedGraph, capture_on_cpu, change_limits  # noqa: E402
+from tests.ops.recorded_graph import capture_on_cpu, change_limits  # noqa: E402
 
 CAPTURE_AT = 3
 D, H, E, LAYERS, B = 24, 3, 8, 2, 4
@@ -35,12 +31,10 @@ D, H, E, LAYERS, B = 24, 3, 8, 2, 4
 def captures(monkeypatch):
     """Capture steps on a CPU; returns a list that grows with each graph made."""
     monkeypatch.setattr(ring, "FIRST_SLOTS", 8)
-    monkeypatch.setattr(fallbacks, "have_kernels", lambda device: True)
-    monkeypatch.setattr(automatic, "TRY_AT", CAPTURE_AT)
     return capture_on_cpu(monkeypatch, graph_steps, stepper, CAPTURE_AT)
 
 
-def build(step_loop="graph", seed=1, kind=FeedbackTransformer, **changes):
+def build(step_loop="triton", seed=1, kind=FeedbackTransformer, **changes):
     torch.manual_seed(seed)
     sizes = dict(decoder_embed_dim=D, decoder_attention_heads=H, decoder_layers=LAYERS, attention_span=6)
     options = random_options(seed, step_loop=step_loop, adaptive_span=False, **{**sizes, **changes})
@@ -52,14 +46,13 @@ def build(step_loop="graph", seed=1, kind=FeedbackTransformer, **changes):
 def plain_copy(model):
     """The same model, whose steps are never captured."""
     other = copy.deepcopy(model)
-    other._stepper = PlainStepper()
+    other._stepper = Stepper("reference")
     return other
 
 
 def graphs_of(model):
-    """The graphs of a model's decoding steps, with --step-loop graph or auto."""
-    graph_stepper = model.stepper if hasattr(model.stepper, "graphs") else model.stepper.steppers.get("graph")
-    return graph_stepper.graphs if graph_stepper else {}
+    """The graphs of a model's decoding steps, with --step-loop triton."""
+    return model.stepper.graphs.by_shapes
 
 
 def embeddings(steps, rows=B, seed=2):
@@ -145,7 +138,7 @@ class Decoder:
     """Steps that attend to an encoder too: layers of a translation model."""
 
     def __init__(self):
-        self.stack = build_translation_model(step_loop="graph").double().eval().decoder.stack
+        self.stack = build_translation_model(step_loop="triton").double().eval().decoder.stack
         self.options = self.stack.loop_options(6, alignment_layer=0)
 
     def encoder(self, *arguments, **more):
@@ -217,7 +210,7 @@ def test_parameters_elsewhere_in_memory(captures):
 
 
 def copy_of(memory):
-    other = memory.empty_copy(memory.buffer.shape[1])
+    other = memory.copy_for(memory.buffer.shape[1], ring.MemoryRing(memory.span))
     other.copy_rows(memory)
     return other
 
@@ -234,65 +227,6 @@ def test_any_failure_ends_in_single_operations(captures, monkeypatch, caplog):
     for _ in range(2):
         equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(8))
     assert len(captures) == 1 and caplog.text.count("capturing failed") == 1 and not graphs_of(model)
-
-
-# --step-loop auto
-
-
-@pytest.fixture
-def speeds(monkeypatch):
-    """Made-up milliseconds of the candidates, in their order: fast, graph, graph+triton."""
-    made_up = [3.0, 2.0, 1.0]
-    monkeypatch.setattr(trials, "milliseconds", lambda run, device: (run(), made_up.pop(0))[1])
-    return made_up
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
-def test_auto_takes_the_fastest(captures, speeds, caplog, storage):
-    caplog.set_level("INFO")
-    model = build("auto")
-    plain = plain_copy(model)
-    rings = model.new_ring(storage), plain.new_ring(storage)
-    equal_steps((model, plain), rings, embeddings(15))
-    assert rings[0].holder is not None
-    (line,) = [record.getMessage() for record in caplog.records if "auto, decoding" in record.getMessage()]
-    assert line == "step loop auto, decoding, per step: graph+triton 1 ms; graph 2 ms; fast 3 ms"
-    assert len(graphs_of(model)) == 1
-    (ranked,) = model.stepper.rankings.values()
-    assert ranked == [LoopChoice("graph", "triton"), LoopChoice("graph"), LoopChoice("fast")]
-
-
-@torch.no_grad()
-def test_auto_tries_again_after_a_nan(captures, speeds, caplog):
-    """A step that is not finite is no yardstick."""
-    caplog.set_level("INFO")
-    model = build("auto")
-    memory, x_TBD = model.new_ring(), embeddings(15)
-    x_TBD[:5] = float("nan")
-    for x_BD in x_TBD:
-        model.run_step(x_BD, memory)
-    assert caplog.text.count("no choice was made, fast its results are not finite") >= 2
-    memory = model.new_ring()
-    for x_BD in embeddings(15):
-        model.run_step(x_BD, memory)
-    assert memory.holder is not None
-
-
-@torch.no_grad()
-def test_a_capture_that_fails_in_the_trial(captures, speeds, monkeypatch, caplog):
-    """No other capture is tried, by blocks neither, and no graph is kept."""
-
-    def fail(function):
-        captures.append(1)
-        raise CaptureError("out of memory")
-
-    monkeypatch.setattr(graph_steps, "CudaGraph", fail)
-    model = build("auto")
-    plain = plain_copy(model)
-    equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(15))
-    assert len(captures) == 1 and caplog.text.count("capturing failed") == 1
-    assert not fallbacks.can_capture(torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -339,58 +273,8 @@ def test_a_ring_that_outgrows_its_graph_takes_its_ages_along(captures):
 
 
 @torch.no_grad()
-def test_auto_leaves_steps_alone_where_that_is_faster(captures, speeds):
-    speeds[:] = [1.0, 2.0, 3.0]
-    model = build("auto")
-    plain = plain_copy(model)
-    rings = model.new_ring(), plain.new_ring()
-    equal_steps((model, plain), rings, embeddings(15))
-    assert rings[0].holder is None and not graphs_of(model)
-
-
-@torch.no_grad()
-def test_auto_leaves_out_wrong_results(captures, speeds, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    replay = RecordedGraph.replay
-    monkeypatch.setattr(RecordedGraph, "replay", lambda self: (replay(self), self.result.out_BD.mul_(1.1)))
-    model = build("auto")
-    plain = plain_copy(model)
-    equal_steps((model, plain), (model.new_ring(), plain.new_ring()), embeddings(15))
-    assert "graph left out: its results differ by 0.1; graph+triton left out" in caplog.text
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("kind,changes", [(FeedbackTransformer, {}), (AllAttention, dict(persistent_memory_size=5))])
-@pytest.mark.parametrize("storage", ["keys-values", "vectors"])
-def test_auto_compares_half_precision_with_fp32(kind, changes, storage, captures, speeds, monkeypatch):
-    seen, ranking = [], automatic.ranking
-    monkeypatch.setattr(automatic, "ranking", lambda *a: seen.append(a[4]) or ranking(*a))
-    model = build("auto", kind=kind, **changes).bfloat16()
-    wide = plain_copy(model).float()
-    memory, x_TBD = model.new_ring(storage), embeddings(10).bfloat16()
-    for x_BD in x_TBD:
-        model.run_step(x_BD, memory)
-    assert len(seen) == 1 and model.stepper.rankings
-    before = memory.empty_copy(B)
-    before.copy_rows(memory)
-    options = model.loop_options(memory.span)
-    exact = automatic.trial_in_fp32(model, x_TBD[0], memory, options, [])
-    ours, again = ([x.clone() for x in trials.tensors(exact()[0])] for _ in range(2))
-    before.replace_buffer(before.buffer.float())
-    expected = wide.plain_step(x_TBD[0].float(), before, options)
-    for result in (ours, again):
-        torch.testing.assert_close(result, [expected.out_BD, expected.memory_KBD, before.buffer])
-    # float64 is compared with the plain steps.
-    speeds[:] = [3.0, 2.0, 1.0]
-    double, memory = build("auto", seed=2), model.new_ring()
-    for x_BD in embeddings(10):
-        double.run_step(x_BD, memory)
-    assert seen[1:] == [None]
-
-
-@torch.no_grad()
-def test_episodes_of_a_captured_ring(captures, speeds):
-    model = build("auto")
+def test_episodes_of_a_captured_ring(captures):
+    model = build()
     plain = plain_copy(model)
     rings = model.new_ring(), plain.new_ring()
     for t, x_BD in enumerate(embeddings(20)):
@@ -401,21 +285,16 @@ def test_episodes_of_a_captured_ring(captures, speeds):
     assert rings[0].holder is not None
 
 
-@pytest.mark.parametrize(
-    "value,expected", [("", ("auto", "torch")), ("fast", ("fast", "torch")), ("graph+triton", ("graph", "triton"))]
-)
+@pytest.mark.parametrize("value,expected", [("", "auto"), ("torch", "torch"), ("triton", "triton")])
 def test_the_environment_variable(monkeypatch, value, expected):
     """It takes the place of auto, not of a loop that was asked for."""
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
-    model = build("auto")
-    assert model.choice == expected and model.loop_options(6).kernel == expected[1]
-    assert build("reference").choice.loop == "reference"
+    assert build("auto").loop_name == expected and build("reference").loop_name == "reference"
 
 
-@pytest.mark.parametrize("value", ["faster", "native+triton", "graph+torch+", "fast+cuda", "auto+triton"])
-def test_the_environment_variable_is_checked(monkeypatch, value):
-    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", value)
+def test_the_environment_variable_is_checked(monkeypatch):
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "faster")
     with pytest.raises(
-        ValueError, match=rf"FB_FAIRSEQ_STEP_LOOP={re.escape(value)}: unknown; give auto, .*graph\+triton"
+        ValueError, match="FB_FAIRSEQ_STEP_LOOP=faster: unknown; give auto, reference, torch, cpp, triton"
     ):
         build("auto")

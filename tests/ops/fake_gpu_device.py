@@ -12,7 +12,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from typing import Iterator, Optional
+from collections.abc import Iterator
 from unittest import mock
 
 import torch
@@ -32,7 +32,7 @@ WITHOUT_LAUNCH = set(
 )
 
 
-def reason_not_to_run() -> Optional[str]:
+def reason_not_to_run() -> str | None:
     """Why there can be no fake GPU on this machine; None: there can."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "the fake GPU needs Linux on x86-64"
@@ -48,8 +48,8 @@ def cuda_library() -> str:
     return os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cuda.so")
 
 
-@functools.lru_cache(maxsize=None)
-def offset_of(symbol: str) -> Optional[int]:
+@functools.cache
+def offset_of(symbol: str) -> int | None:
     """Where a function lies in the library."""
     try:
         lines = subprocess.run(["nm", cuda_library()], capture_output=True, text=True, check=True).stdout.splitlines()

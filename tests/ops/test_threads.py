@@ -73,7 +73,7 @@ def test_small_models_leave_the_threads_to_the_loop(torch_threads, monkeypatch, 
     keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT)
     assert torch.get_num_threads() == 3 and not caplog.messages
     keep_threads_for_loops(LARGE_OUTSIDE_PRODUCT - 1)
-    assert torch.get_num_threads() == 1 and "torch uses 1 thread, and the native loop 3" in caplog.text
+    assert torch.get_num_threads() == 1 and "torch uses 1 thread, and the C++ loop 3" in caplog.text
     with loop_threads(CPU, 1) as threads:
         assert (threads, torch.get_num_threads()) == (3, 1)
 

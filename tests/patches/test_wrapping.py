@@ -75,14 +75,17 @@ PROGRAM = """
 import functools, inspect
 from types import SimpleNamespace
 from fairseq import checkpoint_utils, criterions, options, utils
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
 from fairseq.models import distributed_fairseq_model
+from fairseq.models.transformer import TransformerEncoderBase
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.dataclass import utils as dataclass_utils
+from fairseq.scoring.bleu import Scorer
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
@@ -107,15 +110,19 @@ targets = [
     (options, "parse_args_and_arch", ["command_line"]),
     (dataclass_utils, "eval_str_list", ["command_line"]),
     (Trainer, "__init__", ["hydra_values"]),
-    (checkpoint_utils, "load_model_ensemble_and_task", ["model_loading"]),
+    (checkpoint_utils, "load_model_ensemble_and_task", ["model_loading", "dictionary_check"]),
     (checkpoint_utils, "load_checkpoint", ["restore_file", "best_metric", "save_dir_lock", "finished_run"]),
     (checkpoint_utils, "overwrite_args_by_name", ["model_overrides"]),
-    (Trainer, "save_checkpoint", ["finished_run"]),
+    (Trainer, "save_checkpoint", ["finished_run", "dictionary_check"]),
     (SequenceScorer, "generate", ["line_scores"]),
     (indexed_dataset, "make_dataset", ["indexed_data"]),
     (Dictionary, "add_from_file", ["dictionary_errors"]),
-    (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading"]),
-    (Trainer, "load_checkpoint", ["load_errors", "resume_hooks"]),
+    (checkpoint_utils, "load_checkpoint_to_cpu", ["checkpoint_reading", "dictionary_check"]),
+    (Trainer, "load_checkpoint", ["load_errors", "finished_run", "resume_hooks", "dictionary_check"]),
+    (data_utils, "batch_by_size", ["last_batch"]),
+    (SequenceGenerator, "_generate", ["source_lengths"]),
+    (Scorer, "add", ["empty_texts"]),
+    (TransformerEncoderBase, "upgrade_state_dict_named", ["fused_copies"]),
 ]
 if omegaconf.__version__.startswith("2.0."):
     targets += [(ValueNode, "_deepcopy_impl", ["config_copies"]), (DictConfig, "__deepcopy__", ["config_copies"])]

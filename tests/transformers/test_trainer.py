@@ -129,6 +129,18 @@ def test_an_update(kind, side, tmp_path):
         torch.testing.assert_close(ours, plain - plain.grad, atol=1e-5, rtol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_smoothed_labels_and_padding(side, tmp_path):
+    """Trainer's own loss, too, leaves out the first token behind padding."""
+    model, by_hand = build("transformer"), build("transformer")
+    options = dict(max_grad_norm=0.0, optim="sgd", learning_rate=1.0, gradient_accumulation_steps=2)
+    trainer(model, tmp_path, side, smoothing=0.1, per_device_train_batch_size=2, **options).train()
+    total, number = losses_by_hand(by_hand.train(), 0.1)
+    (total / number).backward()
+    for (name, ours), plain in zip(model.named_parameters(), by_hand.parameters()):
+        torch.testing.assert_close(ours, plain - plain.grad, atol=1e-5, rtol=1e-5, msg=name)
+
+
 def test_gradients_of_several_batches(tmp_path):
     """All tokens of an update count alike, however they are spread over its batches."""
     model, by_hand = build("transformer"), build("transformer").train()

@@ -106,7 +106,8 @@ def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
 
     if checkpoint.get(WRITER) == AVERAGE:
         raise UserError(f"--log {log}: {path} is an average, which no log of a training has figures of; leave it out")
-    updates = figures_of_checkpoint(checkpoint).get("updates", 0)
+    own = figures_of_checkpoint(checkpoint)
+    updates = own.get("updates", 0)
     with open_text(log) as file:
         figures = figures_of_log(file, updates)
     if not figures:
@@ -114,6 +115,9 @@ def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
             f"--log {log}: has no validation after update {updates}, that of {path}; give a log of --log-format json "
             "of its training"
         )
+    compared = {"valid_bits", "valid_bleu"} & own.keys() & figures.keys()
+    if any(abs(own[name] - figures[name]) > 0.01 for name in compared):
+        raise UserError(f"--log {log}: is of another training: its validation is not that of {path}; leave it out")
     return figures
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from fb_fairseq.checksums import check_dictionaries, dictionary_checksum
+from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError
 
 Languages = Tuple[Optional[str], Optional[str]]  # source and target
@@ -60,7 +60,6 @@ class Source(NamedTuple):
         from fairseq.data import Dictionary
 
         from fb_fairseq.models.word_embeddings import vocabulary_size
-        from fb_fairseq.patches.dictionary_check import DICTIONARIES
 
         folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
         if self.dictionaries:
@@ -79,9 +78,8 @@ class Source(NamedTuple):
                         f"{candidate}: has {len(found)} symbols, the model {symbols}; give that of the training data "
                         "with --dict"
                     )
-                trained = (self.saved.get("extra_state") or {}).get(DICTIONARIES)
-                own = {"source" if side == "encoder" else "target": dictionary_checksum(found.symbols)}
-                check_dictionaries(f"--dict {candidate}: {self.path}", trained, own)
+                own = dictionary_checksums({"source" if side == "encoder" else "target": found})
+                check_dictionaries(f"--dict {candidate}: {self.path}", trained_dictionaries(self.saved), own)
                 return found
         what = f"the {name}" if name == "dict.txt" else f"the folder with {name}"
         raise UserError(f"--dict {candidates[0]}: no such file; give {what} of the data that the model was trained on")

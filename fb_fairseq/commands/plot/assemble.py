@@ -48,8 +48,7 @@ def has_text(args) -> bool:
 def panels_of_files(args) -> Iterator[Panel]:
     """The panels for which it is enough to read logs and checkpoints."""
     if args.curves:
-        in_bytes = all(read_log(path, "bpb") for _, path in args.curves)
-        metric = args.metric or ("bpb" if in_bytes else "loss")
+        metric = args.metric or ("bpb" if all(read_log(path, "bpb") for _, path in args.curves) else "loss")
         runs = continued([NamedCurves(name, read_curves(path, metric, args.x)) for name, path in args.curves])
         yield Panel(partial(panels.draw_curves, runs=runs, metric=metric, x=args.x))
     if args.layer_weights:

@@ -104,7 +104,7 @@ def summed_loss(decoder, features_MD: "Tensor", targets_M: "Tensor") -> float:
     import torch
     import torch.nn.functional as F
 
-    from fb_fairseq.ops.adaptive_softmax import adaptive_losses
+    from fb_fairseq.modules.adaptive_softmax import adaptive_losses
 
     if not len(targets_M):
         return 0.0

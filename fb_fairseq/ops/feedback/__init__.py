@@ -2,12 +2,12 @@
 
 types.py       weights, options and dropout masks of the loop
 reference.py   the equations: a step, and the loop around it, under autograd; to be read beside the paper
-step_loop.py   what a step loop is
-loops.py       all step loops, by name
-fast/          one autograd function per block, with a backward pass written by hand
-graph/         the same as CUDA graphs
-fused/         a few Triton kernels per layer and step, as CUDA graphs
-native/        the same in C++
-automatic/     chooses among them
-decoding/      what decoding keeps from step to step, and what runs a step
+loop.py        a loop as its author writes it: four functions
+loops.py       the table of loops, --step-loop auto, and what runs a block or a decoding step
+torch/         PyTorch's operations, with a backward pass written by hand; and what surrounds every loop's steps
+parallel.py    all steps at once, in passes until they converge
+cpp/           the steps in C++
+triton/        the steps in a few Triton kernels per layer
+cuda_graphs/   blocks and decoding steps as CUDA graphs
+decoding/      what decoding keeps from step to step
 """

@@ -1,51 +1,133 @@
-"""All step loops, by the names of ``--step-loop``. To add one, write a ``StepLoop`` in a folder of its own and name it
-here: options, help, ``auto``, the benchmarks, ``python -m fb_fairseq env`` and the docs read this table.
+"""All step loops, by the names of ``--step-loop``, and what runs a block or a decoding step.
+
+To add a loop, write a ``Loop`` (``loop.py``) and enter it in ``LOOPS``: options, help, the benchmarks, ``python -m
+fb_fairseq env`` and the docs read this table.
 """
 
 import functools
 import logging
-from typing import Dict
+from typing import NamedTuple
 
-from fb_fairseq.ops.feedback.automatic.loop import AutomaticLoop
-from fb_fairseq.ops.feedback.fast.loop import FastLoop
-from fb_fairseq.ops.feedback.fused.loop import FusedLoop
-from fb_fairseq.ops.feedback.graph.loop import GraphLoop
-from fb_fairseq.ops.feedback.native.loop import NativeLoop
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.cpp.loop import CppLoop
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
+from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
+from fb_fairseq.ops.feedback.decoding.stepper import Step, torch_step
+from fb_fairseq.ops.feedback.loop import Kept, Loop
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.step_loop import REFERENCE, StepLoop
+from fb_fairseq.ops.feedback.torch.loop import TorchLoop
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.triton.loop import TritonLoop
+from fb_fairseq.ops.feedback.types import BlockInputs, StepOutput
 
 logger = logging.getLogger(__name__)
 
+LOOPS: dict[str, Loop] = {loop.name: loop for loop in (TorchLoop(), CppLoop(), TritonLoop())}
+TORCH, CPP, TRITON = LOOPS  # the first one runs where others do not
+AUTO, REFERENCE, PARALLEL = "auto", "reference", "parallel"
+PREFERRED = {"cpu": CPP, "cuda": TRITON}  # what auto takes, by type of device
+# Names in checkpoints and exported configurations of earlier versions.
+OLD_NAMES = {"fast": TORCH, "native": CPP, "fused": TRITON, "graph": TRITON}
 
-class ReferenceLoop(StepLoop):
-    """The equations, under autograd."""
-
-    name = REFERENCE
-    summary = "the equations step by step, with autograd, to check the others"
-    runs = "everywhere"
-    run_block = staticmethod(feedback_block)
-
-
-def all_loops() -> Dict[str, StepLoop]:
-    """``LOOPS``."""
-    return LOOPS
+GRAPHS = BlockGraphs(LOOPS[TORCH])
 
 
-LOOPS: Dict[str, StepLoop] = {
-    loop.name: loop
-    for loop in (
-        AutomaticLoop(all_loops),
-        ReferenceLoop(),
-        FastLoop(),
-        GraphLoop(),
-        FusedLoop(),
-        NativeLoop(),
-    )
+class Choice(NamedTuple):
+    """A value of ``--step-loop``: what it is, and where it runs."""
+
+    summary: str
+    runs: str
+
+
+# The values of ``--step-loop``.
+CHOICES: dict[str, Choice] = {
+    AUTO: Choice("cpp on a CPU where it can be compiled, triton on a GPU, torch elsewhere", "everywhere"),
+    REFERENCE: Choice("the equations step by step, with autograd, to check the others", "everywhere"),
+    **{name: Choice(loop.summary, loop.runs) for name, loop in LOOPS.items()},
+    PARALLEL: Choice("all steps at once, in passes until they converge, or so many (--parallel-passes)", "everywhere"),
 }
 
 
-@functools.lru_cache(maxsize=None)
-def step_loop(name: str) -> StepLoop:
-    """The step loop of a name. Logged at the first call."""
-    logger.info(f"step loop: {name} ({LOOPS[name].reason})")
-    return LOOPS[name]
+def warm_up_blocks(name: str) -> int:
+    """How many blocks of the same shapes it takes until the loop of a name runs as it will from then on, on a GPU."""
+    return LIMITS.capture_at if name == AUTO or name in LOOPS and LOOPS[name].as_graphs else 0
+
+
+def loop_on(name: str, device: torch.device) -> Loop:
+    """The loop that a name stands for on a device: where it does not run, the torch loop."""
+    loop = LOOPS[PREFERRED.get(device.type, TORCH) if name == AUTO else name]
+    problem = loop.unavailable(device)
+    if problem is None:
+        return loop
+    if name != AUTO:
+        fallbacks.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
+    return LOOPS[TORCH]
+
+
+def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
+    """The passes that run a block: of the loop, or of the torch loop where it does not cover the block."""
+    loop = loop_on(name, inputs.x_TBD.device)
+    if loop.as_graphs:
+        return GRAPHS.passes_for(loop, inputs, needs_backward)
+    problem = loop.unsupported(inputs)
+    if problem is not None and name != AUTO:
+        fallbacks.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
+    return Passes(loop if problem is None else LOOPS[TORCH], needs_backward)
+
+
+@functools.cache
+def log_choice(name: str) -> None:
+    """Log which loop runs, at the first call."""
+    logger.info(f"step loop: {name} ({CHOICES[AUTO].summary if name == AUTO else 'asked for by --step-loop'})")
+
+
+def run_block(name: str, *arguments) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Run a block of T steps by the loop of a name; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+    if name == REFERENCE:
+        return feedback_block(*arguments)
+    return run_block_with(functools.partial(passes_for, name), *arguments)
+
+
+class Stepper:
+    """Runs the decoding steps of one model. A copy of a model has a new one.
+
+    Args:
+        name: a value of ``--step-loop``.
+
+    Attributes:
+        kept: by loop, what it keeps of the model.
+        graphs: the captured steps.
+    """
+
+    def __init__(self, name: str):
+        self.name = AUTO if name == PARALLEL else name  # a single step has nothing to run in parallel
+        self.kept, self.graphs = {}, StepGraphs()
+
+    def __reduce__(self):
+        return type(self), (self.name,)
+
+    def run(self, step: Step) -> StepOutput:
+        """Run a step."""
+        output = None
+        if self.name != REFERENCE:
+            loop = loop_on(self.name, step.x_BD.device)
+            kept = self.kept.get(loop.name) or self.kept.setdefault(loop.name, Kept())
+            if loop.as_graphs:
+                output = self.graphs.run(step, functools.partial(loop.decoding_step, kept))
+            else:
+                output = loop.decoding_step(kept, step)
+        return torch_step(step) if output is None else output
+
+
+def details() -> str:
+    """The choice of ``auto`` on this machine, for ``python -m fb_fairseq env``."""
+    texts: list[str] = []
+    for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        loop = LOOPS[PREFERRED[kind]]
+        problem = loop.unavailable(torch.device(kind))
+        found = f" ({loop.details()})" if problem is None and loop.details() else ""
+        texts.append(f"{TORCH}; {problem}" if problem else f"{loop.name} on {kind}{found}")
+    return f"{'; '.join(texts)}; otherwise {TORCH}"

@@ -4,8 +4,8 @@ v3 §3.3: ``m_t = Σ_l softmax(w)_l x_t^l`` (Eq. 1); layer l at step t attends t
 ``feedback_step`` is one step of it: in a block, and in decoding. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -34,10 +34,10 @@ def feedback_block(
     weights: FeedbackWeights,
     options: FeedbackOptions,
     dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Optional[Sequence[bool]] = None,
+    active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Optional[Tensor] = None,
-) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    reach_TB: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a block of T steps.
 
     Args:
@@ -60,7 +60,7 @@ def feedback_block(
     )
 
 
-def stack_attention(aligned: Sequence[Optional[Tensor]]) -> Optional[Tensor]:
+def stack_attention(aligned: Sequence[Tensor | None]) -> Tensor | None:
     """The attention to the encoder [B, T, C] of a block, from that of its steps [B, C]; None where none is computed."""
     return None if aligned[0] is None else torch.stack(tuple(aligned), 1)
 
@@ -71,17 +71,17 @@ def feedback_steps(
     weights: FeedbackWeights,
     options: FeedbackOptions,
     dropouts: FeedbackDropouts = FeedbackDropouts(),
-    active: Optional[Sequence[bool]] = None,
+    active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
-    reach_TB: Optional[Tensor] = None,
-) -> List[StepOutput]:
+    reach_TB: Tensor | None = None,
+) -> list[StepOutput]:
     """Run a block of T steps; see ``feedback_block``. Returns what each step computes, all of it differentiable."""
     run = partial(block_step, weights=weights, options=options, active=active, encoder=encoder)
     if options.recompute and torch.is_grad_enabled():
         # No random state to preserve: the dropout masks are drawn already.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
     contexts = project_context(memory_KCBD, weights, options)
-    steps: List[StepOutput] = []
+    steps: list[StepOutput] = []
     for t, x_BD in enumerate(x_TBD):
         masks = [dropouts.at(l, t) for l in range(len(weights.layers))]
         step = run(x_BD, contexts, masks=masks, reach_B=None if reach_TB is None else reach_TB[t])
@@ -109,8 +109,8 @@ def feedback_step(
     attend_memory: Callable[[int, Tensor], Tensor],
     weights: FeedbackWeights,
     options: FeedbackOptions,
-    masks: Optional[Sequence[FeedbackDropouts]] = None,
-    active: Optional[Sequence[bool]] = None,
+    masks: Sequence[FeedbackDropouts] | None = None,
+    active: Sequence[bool] | None = None,
     encoder: Sequence[EncoderContext] = (),
 ) -> StepOutput:
     """Run one step: its embedding through all layers, and the memories that it leaves.
@@ -159,8 +159,8 @@ def attend(query_BHE, context, layer, positions, mask_BHS, reach_B) -> Tensor:
 
 def feedback_attention(
     x_TBD: Tensor, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions
-) -> Tuple[Tensor, Tensor]:
-    """What the layers attend to in a block, for inspection: without dropout and without gradient.
+) -> tuple[Tensor, Tensor]:
+    """Attention of the layers in a block, for inspection: without dropout and without gradient.
 
     Args:
         x_TBD, memory_KCBD: see ``feedback_block``.

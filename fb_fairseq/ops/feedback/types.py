@@ -1,6 +1,7 @@
 """Arguments and results of the Feedback Transformer's step loop. Shape suffixes: see ``fb_fairseq/ops/__init__.py``."""
 
-from typing import List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class KeyValueSource(NamedTuple):
 
 
 def one_or_own(layer: int, number: int) -> int:
-    """The index of what a layer uses, of something that there is once for all layers, or once per layer."""
+    """0 if there is one for all layers, else the layer's own index."""
     return layer if number > 1 else 0
 
 
@@ -42,7 +43,7 @@ class FeedbackWeights(NamedTuple):
     positions: Positions
 
     @property
-    def sources(self) -> List[KeyValueSource]:
+    def sources(self) -> list[KeyValueSource]:
         """Where each of the I sets of keys and values comes from."""
         memories, projections = len(self.mix_KA), len(self.projections)
         sets = range(max(memories, projections))
@@ -57,8 +58,8 @@ class FeedbackOptions(NamedTuple):
         span: how many steps back attention reaches, S.
         activation: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
         normalize_before: pre-norm; else post-norm.
-        kernel: what computes attention in the fast loop: ``torch`` or ``triton``.
         recompute: compute a step's activations again in the backward pass instead of keeping them.
+        grows: the memory grows from block to block, up to ``span`` slots; else each block stands alone.
         alignment_layer: the layer (from 0) whose attention to the encoder is returned; None: no layer.
         alignment_heads: average that attention over the first heads only; None: over all.
     """
@@ -67,21 +68,21 @@ class FeedbackOptions(NamedTuple):
     span: int
     activation: str
     normalize_before: bool
-    kernel: str = "torch"
     recompute: bool = False
-    alignment_layer: Optional[int] = None
-    alignment_heads: Optional[int] = None
+    grows: bool = False
+    alignment_layer: int | None = None
+    alignment_heads: int | None = None
 
 
 class FeedbackDropouts(NamedTuple):
     """Dropout masks, drawn before the loop; None where nothing is dropped."""
 
-    attention_LTBHS: Optional[Dropout] = None
-    hidden_LTBF: Optional[Dropout] = None
-    attention_residual_LTBD: Optional[Dropout] = None
-    ffn_residual_LTBD: Optional[Dropout] = None
-    cross_LTBHC: Optional[Dropout] = None
-    cross_residual_LTBD: Optional[Dropout] = None
+    attention_LTBHS: Dropout | None = None
+    hidden_LTBF: Dropout | None = None
+    attention_residual_LTBD: Dropout | None = None
+    ffn_residual_LTBD: Dropout | None = None
+    cross_LTBHC: Dropout | None = None
+    cross_residual_LTBD: Dropout | None = None
 
     def at(self, layer: int, step: int) -> "FeedbackDropouts":
         """The masks of one layer at one step: the same fields without their first two dimensions."""
@@ -106,11 +107,11 @@ class EncoderContext(NamedTuple):
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
-    padding_BC: Optional[Tensor]
+    padding_BC: Tensor | None
 
 
 class StepOutput(NamedTuple):
-    """What one step computes.
+    """The results of one step.
 
     Attributes:
         out_BD: the top layer's output x^L, before the final norm.
@@ -121,11 +122,71 @@ class StepOutput(NamedTuple):
 
     out_BD: Tensor
     memory_KBD: Tensor
-    aligned_BC: Optional[Tensor]
+    aligned_BC: Tensor | None
     representations: Sequence[Tensor] = ()
 
 
-def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+class BlockInputs(NamedTuple):
+    """Arguments of ``fb_fairseq.ops.feedback.reference.feedback_block``, and the type of matrix products."""
+
+    x_TBD: Tensor
+    memory_KCBD: Tensor
+    weights: FeedbackWeights
+    options: FeedbackOptions
+    dropouts: FeedbackDropouts
+    active: list[bool]
+    encoder: list[EncoderContext]
+    reach_TB: Tensor | None
+    dtype: torch.dtype
+
+
+class Sizes(NamedTuple):
+    """A block's sizes, named by the letters of the legend. S is capped at the reach of the block's last step."""
+
+    T: int
+    B: int
+    D: int
+    L: int
+    H: int
+    E: int
+    F: int
+    K: int
+    C: int
+    S: int
+    I: int  # noqa: E741
+
+    @property
+    def G(self) -> int:
+        """B x H."""
+        return self.B * self.H
+
+    @property
+    def X(self) -> int:
+        """H x E."""
+        return self.H * self.E
+
+
+def block_sizes(inputs: BlockInputs) -> Sizes:
+    """The sizes of a block."""
+    T, B, D = inputs.x_TBD.shape
+    K, C = inputs.memory_KCBD.shape[:2]
+    layers, heads = inputs.weights.layers, inputs.options.heads
+    return Sizes(
+        T=T,
+        B=B,
+        D=D,
+        L=len(layers),
+        H=heads,
+        E=layers[0].query.weight.shape[0] // heads,
+        F=layers[0].fc1.weight.shape[0],
+        K=K,
+        C=C,
+        S=min(inputs.options.span, max(1, C + T - 1)),
+        I=len(inputs.weights.sources),
+    )
+
+
+def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
     """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
     layer.
 

@@ -8,7 +8,6 @@ printed as JSON.
     train.py           training of a block: speed, and the gradients of all step loops
     decode.py          decoding step by step
     memory.py          peak memory of a block
-    attention.py       one step's attention, and the fastest that this machine can do
     span.py, bptt.py   what spans and blocks of other lengths cost
     models.py          the models that are measured; stock.py: fairseq's own; random_models.py: translation models
     measure.py         times, memory, tables

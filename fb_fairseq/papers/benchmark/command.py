@@ -12,12 +12,11 @@ import torch
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
 from fb_fairseq.hardware import MOST_THREADS, check_layers_fit, hardware
-from fb_fairseq.papers.benchmark import attention, bptt, decode, memory, span, train
+from fb_fairseq.papers.benchmark import bptt, decode, memory, span, train
 from fb_fairseq.papers.benchmark.options import add_dtype, add_machine, add_model_options, add_sizes
 
 COMMANDS = {
     "train": train,
-    "attention": attention,
     "decode": decode,
     "memory": memory,
     "span": span,

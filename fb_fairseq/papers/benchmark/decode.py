@@ -12,8 +12,7 @@ from typing import Callable, Dict, List, NamedTuple
 import torch
 
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import FALLBACK, KERNELS
+from fb_fairseq.ops.feedback.loops import TORCH
 from fb_fairseq.papers.benchmark.measure import seconds, table
 from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case, build_model
 from fb_fairseq.papers.benchmark.options import add_number, add_only, only
@@ -24,22 +23,10 @@ STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets sl
 
 CASES = {
     **{name: Case(name, {}) for name in MODELS},
-    # The native steps that the others take where they can, against torch's operations.
-    "feedback, torch": Case("feedback", {"step_loop": FALLBACK}),
-    "transformer, torch": Case("transformer", {"step_loop": FALLBACK}),
+    # The steps in C++ that the others take where they can, against torch's operations.
+    "feedback, torch": Case("feedback", {"step_loop": TORCH}),
+    "transformer, torch": Case("transformer", {"step_loop": TORCH}),
 }
-
-
-def cases_on(device: str) -> Dict[str, Case]:
-    """What is measured on a device: the models as they come, without steps of a loop's own, and on a GPU, where
-    ``auto`` has to choose, with each loop that has some."""
-    cases, gpu = dict(CASES), device.startswith("cuda")
-    for loop in LOOPS.values() if gpu else ():
-        for kernel in loop.kernels if device.partition(":")[0] in loop.steps_on else ():
-            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
-            name = ", ".join(["feedback", loop.name, *map(str.capitalize, more.values())])
-            cases[name] = Case("feedback", {"step_loop": loop.name, **more})
-    return cases
 
 
 class PartMeasurements(NamedTuple):
@@ -83,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: Dict[str, Decoding] = {}
-    for name, case in only(cases_on(args.device), args).items():
+    for name, case in only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:

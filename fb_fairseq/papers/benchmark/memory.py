@@ -7,7 +7,7 @@ a full memory too.
 
 import argparse
 
-from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.loops import warm_up_blocks
 from fb_fairseq.papers.benchmark.measure import peak_bytes, progress, table
 from fb_fairseq.papers.benchmark.models import Case
 from fb_fairseq.papers.benchmark.options import add_block, add_only, only
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> dict:
         step = training_step(case, args)
         if args.device.startswith("cuda"):
             loop = case.options.get("step_loop")
-            for _ in range(LOOPS[loop].warm_up_blocks + 1 if loop else 1):
+            for _ in range(warm_up_blocks(loop) + 1 if loop else 1):
                 step()  # captures graphs; and libraries allocate memory of their own in a first call
             step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)

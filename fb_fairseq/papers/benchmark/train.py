@@ -1,10 +1,10 @@
 """Training: tokens per second of forward pass, loss and backward pass on a block with a full memory.
 
-Measures the Feedback Transformer with each of its step loops (on a GPU also as CUDA graphs and with the Triton kernel),
-a Transformer of the same size, and the all-attention network with as many persistent vectors as a feed-forward sublayer
-has units. Where fairseq is installed, its own transformer_lm, which carries no memory, is measured too, and so is our
-Transformer without memory. Embeddings, output layer and optimizer, which are the same for all, are left out. The models
-take turns. Before that, the gradients of all step loops are checked against those of the reference loop.
+Measures the Feedback Transformer with each step loop that runs on the device, a Transformer of the same size, and the
+all-attention network with as many persistent vectors as a feed-forward sublayer has units. Where fairseq is installed,
+its own transformer_lm, which carries no memory, is measured too, and so is our Transformer without memory. Embeddings,
+output layer and optimizer, which are the same for all, are left out. The models take turns. Before that, the gradients
+of all step loops are checked against those of the reference loop.
 """
 
 import argparse
@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.modules import StreamState
-from fb_fairseq.ops.feedback.loops import LOOPS
-from fb_fairseq.ops.feedback.step_loop import AUTO, FALLBACK, KERNELS, REFERENCE
+from fb_fairseq.ops.feedback import loops
+from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, REFERENCE, TORCH
 from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
 from fb_fairseq.papers.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
 from fb_fairseq.papers.benchmark.options import add_block, add_only, add_repeats, only
 from fb_fairseq.papers.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
-STEP_LOOP_DEFAULTS = {"step_loop_kernel": "torch", "step_loop_recompute": False}
 WITHOUT_MEMORY = "transformer, no memory"
 FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to the gradient
 HALF_TOLERANCE = 0.1
@@ -56,25 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def warm_up_blocks() -> int:
     """How many blocks of the same shapes every step loop takes until it runs as it will from then on."""
-    return max(loop.warm_up_blocks for loop in LOOPS.values()) + 1
+    return loops.warm_up_blocks(AUTO) + 1
 
 
 def cases_on(device: str) -> Dict[str, Case]:
     """What is measured on a device: the step loops that run on it, the plain one first, and other models.
 
-    A loop without a warm-up is also measured recomputing its activations. ``auto`` is measured where it has to choose.
+    A loop without a warm-up is also measured recomputing its activations.
     """
-    gpu = device.startswith("cuda")
-    cases: Dict[str, Case] = {}
-    for loop in sorted(LOOPS.values(), key=lambda loop: loop.name != REFERENCE):
-        if device.partition(":")[0] not in loop.devices or (loop.name == AUTO and not gpu):
+    cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
+    for loop in LOOPS.values():
+        if device.partition(":")[0] not in loop.devices:
             continue
-        for kernel in loop.kernels if gpu else loop.kernels[:1]:
-            more = {} if kernel == KERNELS[0] else {"step_loop_kernel": kernel}
-            cases[", ".join([loop.name, *map(str.capitalize, more.values())])] = Case(
-                "feedback", {"step_loop": loop.name, **more}
-            )
-        if loop.name != REFERENCE and not loop.warm_up_blocks:
+        cases[loop.name] = Case("feedback", {"step_loop": loop.name})
+        if not loop.as_graphs:
             options = {"step_loop": loop.name, "step_loop_recompute": True}
             cases[f"{loop.name}, recomputing"] = Case("feedback", options)
     return {**cases, **OTHER_MODELS}
@@ -101,7 +95,7 @@ def run(args: argparse.Namespace) -> dict:
     if gpu:
         for name, step in steps.items():
             loop = cases[name].options.get("step_loop") if name in cases else None
-            for _ in range(LOOPS[loop].warm_up_blocks + 1 if loop else 2):
+            for _ in range(loops.warm_up_blocks(loop) + 1 if loop else 2):
                 step()
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
@@ -126,8 +120,8 @@ def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
     """Speeds relative to each other, under the names that they have in the JSON."""
     own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
     ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
-    if FALLBACK in speeds and REFERENCE in speeds:
-        ratios[f"{FALLBACK}_vs_{REFERENCE}"] = speeds[FALLBACK] / speeds[REFERENCE]
+    if TORCH in speeds and REFERENCE in speeds:
+        ratios[f"{TORCH}_vs_{REFERENCE}"] = speeds[TORCH] / speeds[REFERENCE]
     if STOCK_NAME in speeds:
         ratios["transformer_vs_stock"] = speeds[WITHOUT_MEMORY] / speeds[STOCK_NAME]
     return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}
@@ -195,9 +189,9 @@ def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) 
     tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
     expected: Optional[Tensor] = None
     for options in step_loops:
-        model.options = dataclasses.replace(model.options, **{**STEP_LOOP_DEFAULTS, **options})
+        model.options = dataclasses.replace(model.options, **{"step_loop_recompute": False, **options})
         # The gradients of the last run are compared, which is that of the captured graph if there is one.
-        for _ in range(LOOPS[options["step_loop"]].warm_up_blocks + 1):
+        for _ in range(loops.warm_up_blocks(options["step_loop"]) + 1):
             model.zero_grad()
             (model.run_block(x_TBD, StreamState(state.memory_KCBD))[0] * weights_TBD).float().sum().backward()
         gradients = torch.cat([parameter.grad.float().flatten() for parameter in model.parameters()])

@@ -3,7 +3,7 @@
 import functools
 import os
 import zlib
-from typing import Tuple
+from typing import List, Tuple
 
 import numpy as np
 import torch
@@ -32,14 +32,19 @@ class Corpus:
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
         self.eos = eos
-        self.ends = np.cumsum(dataset.sizes - omit_eos, dtype=np.int64)
+        sizes = dataset.sizes - omit_eos
+        if omit_eos:
+            sizes[self._inner_pieces] += 1  # they do not end in </s>
+        self.ends = np.cumsum(sizes, dtype=np.int64)
+
+    @functools.cached_property
+    def _inner_pieces(self) -> List[int]:
+        return inner_pieces(self.dataset, self.eos)
 
     @functools.cached_property
     def documents(self) -> np.ndarray:
         """Where each line ends, or each document of bytes, of which long ones are stored as several items."""
-        pieces = np.flatnonzero(self.dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
-        inner = [i for i in pieces.tolist() if i + 1 < len(self.ends) and int(self.dataset[i][-1]) != self.eos]
-        return np.delete(self.ends, inner)
+        return np.delete(self.ends, self._inner_pieces)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -71,6 +76,12 @@ class Corpus:
         return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
 
 
+def inner_pieces(dataset, eos: int) -> List[int]:
+    """The items that are pieces of a document of bytes, but for its last one."""
+    pieces = np.flatnonzero(dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
+    return [i for i in pieces.tolist() if i + 1 < len(dataset.sizes) and int(dataset[i][-1]) != eos]
+
+
 class Documents:
     """A corpus as a sequence of its documents, as tensors of their tokens.
 
@@ -98,7 +109,8 @@ def check_ends(path: str, dataset, eos: int) -> None:
         UserError: they do not.
     """
     n = len(dataset)
-    if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1}):
+    inner = set(inner_pieces(dataset, eos))
+    if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1} - inner):
         raise UserError(f"{path}: its lines do not end in </s>; leave out --omit-eos")
     if int(dataset.sizes.sum()) == n:
         raise UserError(f"{path}: has no tokens but </s>; leave out --omit-eos")

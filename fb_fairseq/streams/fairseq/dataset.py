@@ -1,5 +1,6 @@
 """fairseq's dataset of a split that is read as parallel streams."""
 
+import logging
 from typing import Optional
 
 import torch
@@ -7,6 +8,8 @@ from fairseq.data import FairseqDataset
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
+
+logger = logging.getLogger(__name__)
 
 
 class StreamDataset(FairseqDataset):
@@ -38,6 +41,11 @@ class StreamDataset(FairseqDataset):
             raise UserError(
                 f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
                 f"{layout.max_streams} {layout.unit}; use fewer streams, or more data"
+            )
+        if option.startswith("--batch-size") and len(layout.turns) == 1:
+            logger.warning(
+                f"{option}: {layout.streams} streams of the {layout.tokens} tokens of the {self.split} split are read "
+                "in one update, so that no memory is carried; use fewer streams, or more data"
             )
         return StreamDataset(self.split, self.corpus, self.pad, layout)
 

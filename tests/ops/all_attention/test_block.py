@@ -8,17 +8,21 @@ import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
-from fb_fairseq.ops.all_attention import persistent
-from fb_fairseq.ops.all_attention.persistent import (
-    PersistentVectors,
-    persistent_attention,
-    persistent_attention_reference,
-)
-from fb_fairseq.ops.all_attention.reference import all_attention_layer_reference
-from fb_fairseq.ops.layers import Dropout
+from fb_fairseq.ops import all_attention
+from fb_fairseq.ops.all_attention import PersistentVectors, persistent_attention, persistent_scores
+from fb_fairseq.ops.all_attention_reference import all_attention_layer_reference
+from fb_fairseq.ops.layers import Dropout, dropout
 from tests.modules.options import randomise
 
 T, B, C, N, D, H, E = 4, 3, 6, 5, 14, 2, 8
+
+
+def persistent_attention_reference(q_URE, vectors, mask_URN=None):
+    """The plain twin of ``persistent_attention``."""
+    scores_URN = persistent_scores(q_URE, vectors)
+    weights_URN = dropout(torch.softmax(scores_URN, -1).to(q_URE.dtype), mask_URN)
+    out_URE = weights_URN @ vectors.value_UNE * vectors.value_UNE.shape[1] ** 0.5
+    return out_URE, scores_URN.logsumexp(-1, keepdim=True)
 
 
 def stack(**changes):
@@ -50,7 +54,7 @@ def stack(**changes):
 @pytest.mark.parametrize("carried", [0, C])
 def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monkeypatch):
     """Outputs, and the gradient of every parameter and input, in float64; in chunks of two rows."""
-    monkeypatch.setitem(persistent.CHUNK_ENTRIES, "cpu", 2 * N)
+    monkeypatch.setitem(all_attention.CHUNK_ENTRIES, "cpu", 2 * N)
     torch.manual_seed(1)
     model = stack(persistent_memory_variant=variant, **changes)
     layer, o = model.layers[0], model.options
@@ -89,7 +93,7 @@ def test_fast_equals_slot_by_slot(variant, changes, carried, empty_is_nan, monke
 @pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("p", [0, 0.4])
 def test_persistent_attention_equals_its_twin(rows, p, empty_is_nan, monkeypatch):
-    monkeypatch.setitem(persistent.CHUNK_ENTRIES, "cpu", rows * N)
+    monkeypatch.setitem(all_attention.CHUNK_ENTRIES, "cpu", rows * N)
     G, R = 3, 7
     inputs = [torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in ((G, R, E), (G, N, E), (G, N, E))]
     mask = Dropout(torch.rand(G, R, N) >= p, 1 / (1 - p)) if p else None

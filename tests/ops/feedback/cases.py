@@ -1,11 +1,16 @@
 """Random blocks: a model with inputs, and what a step loop makes of them."""
 
+from functools import partial
+
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops.feedback.loops import run_block
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Affine, CrossAttention, Dropout
 from tests.modules.options import random_options, randomise
+
+feedback_block_torch = partial(run_block, "torch")
 
 
 class Case:
@@ -44,6 +49,7 @@ class Case:
             starts = torch.randint(4, (streams,))
             self.reach_TB = (torch.arange(steps)[:, None] + starts) % 4
             self.reach_TB[0, 0] = 100  # a stream whose episode began long before the block
+        self.grows = False  # whether the memory grows from block to block
         self.learned = dict(self.model.named_parameters(), input=self.x)
         self.cross, self.encoder = [], []
         if cross:
@@ -73,7 +79,7 @@ class Case:
         return weights._replace(layers=layers)
 
     def forward(self, loop, recompute=False, x=None):
-        options = self.model.loop_options(max(self.reaches))._replace(recompute=recompute)
+        options = self.model.loop_options(max(self.reaches))._replace(recompute=recompute, grows=self.grows)
         return loop(
             self.x if x is None else x,
             self.memory,

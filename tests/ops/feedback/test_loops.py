@@ -1,56 +1,57 @@
 """The table of step loops: a loop that is entered there trains, decodes, and is checked and shown like the others."""
 
 import argparse
+from collections import Counter
+from functools import partial
 
 import pytest
 import torch
 
 from fb_fairseq.commands import main
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops.feedback.decoding.stepper import PlainStepper
-from fb_fairseq.ops.feedback.loops import LOOPS, step_loop
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.loop import Loop
+from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
-from fb_fairseq.ops.feedback.step_loop import KERNELS, LoopChoice, StepLoop
+from fb_fairseq.ops.feedback.torch.loop import run_steps, run_tile
 from fb_fairseq.papers.benchmark import train
 from tests.modules.options import random_options
+from tests.ops.feedback.cases import Case, compare
 
 
-class OwnStepper(PlainStepper):
-    """Counts its steps."""
+class OwnLoop(Loop):
+    """A loop as somebody else would add it (docs/development.md): torch's operations, without an encoder."""
 
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-
-    def step(self, *arguments):
-        self.steps += 1
-        return super().step(*arguments)
-
-
-class OwnLoop(StepLoop):
-    """A loop as somebody else would add it."""
-
-    name, summary, runs = "own", "a loop of one's own", "on a CPU"
-    devices = steps_on = ("cpu",)
+    name, summary, runs = "own", "a loop of one's own", "on a CPU, without an encoder"
+    devices = ("cpu",)
 
     def __init__(self):
-        self.blocks = 0
+        self.calls = Counter()
 
-    def run_block(self, *arguments):
-        self.blocks += 1
-        return feedback_block(*arguments)
+    def unsupported(self, inputs):
+        return "it knows no encoder" if inputs.encoder else None
 
-    def new_stepper(self, asked=True):
-        return OwnStepper()
+    def forward_steps(self, block, record, first, last, results=None):
+        self.calls["forward"] += 1
+        run_steps(block, record, first, last, results)
+
+    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD):
+        self.calls["backward"] += 1
+        run_tile(tile, d_out_TBD, d_x_TBD)
+
+    def decoding_step(self, kept, step):
+        kept.own = (kept.own or 0) + 1
+        return step.model.plain_step(*step[1:])
 
 
 @pytest.fixture
 def own(monkeypatch):
     loop = OwnLoop()
     monkeypatch.setitem(LOOPS, "own", loop)
-    step_loop.cache_clear()
+    monkeypatch.setitem(CHOICES, "own", Choice(loop.summary, loop.runs))
+    log_choice.cache_clear()
     yield loop
-    step_loop.cache_clear()
+    log_choice.cache_clear()
 
 
 def build(name):
@@ -66,18 +67,33 @@ def test_training_and_decoding(own, caplog):
         torch.manual_seed(2)
         m(x_TBD)[0].sum().backward()
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters()):
-        assert ours.grad.equal(theirs.grad), name
-    assert own.blocks == 1 and "step loop: own (asked for by --step-loop)" in caplog.text
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, atol=1e-10, rtol=1e-10, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    assert (
+        own.calls["forward"] == 1 == own.calls["backward"]
+        and "step loop: own (asked for by --step-loop)" in caplog.text
+    )
     with torch.no_grad():
         ring, expected = model.eval().new_ring(), model(x_TBD)[0]
         ours = torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
     torch.testing.assert_close(ours, expected)
-    assert model.stepper.steps == ring.position == 4
+    assert model.stepper.kept["own"].own == ring.position == 4
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_gradient(own, seed, recompute):
+    """And what it does not cover runs in the torch loop, which is logged once."""
+    fallbacks.log_once.cache_clear()
+    case = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
+    compare(case.run(partial(run_block, "own"), recompute), case.run(feedback_block, recompute), 1e-10)
+    assert (own.calls["backward"] > 0) == (seed % 3 > 0) and own.calls["forward"] >= own.calls["backward"]
 
 
 def test_the_environment_variable(own, monkeypatch):
     monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "own")
-    assert build("auto").choice == LoopChoice("own")
+    assert build("auto").loop_name == "own"
 
 
 def test_the_benchmarks_check_of_gradients(own):
@@ -86,27 +102,41 @@ def test_the_benchmarks_check_of_gradients(own):
     )
     cases = train.cases_on("cpu")
     assert list(cases)[0] == "reference" and cases["own"].options == {"step_loop": "own"}
-    blocks = own.blocks
+    blocks = own.calls["forward"]
     train.check_gradients(args, [case.options for case in cases.values() if case.model == "feedback"])
-    assert own.blocks > blocks
+    assert own.calls["forward"] > blocks
     assert "own" not in train.cases_on("cuda:0")
 
 
 def test_the_environment(own, capsys):
     main(["env"])
     shown = capsys.readouterr().out
-    assert "reference, fast, graph (it does not run on cpu), " in shown and ", native, own\n" in shown
-
-
-def test_choices_as_text():
-    for loop in LOOPS.values():
-        for kernel in loop.kernels:
-            choice = LoopChoice(loop.name, kernel)
-            assert LoopChoice.parse(str(choice)) == choice and f"{choice}" == str(choice)
-    assert str(LoopChoice("graph", "triton")) == "graph+triton" and str(LoopChoice("graph", KERNELS[0])) == "graph"
+    assert "auto, reference, torch, cpp, triton (it does not run on cpu), own\n" in shown
 
 
 def test_each_loop_tells_what_it_is():
     for name, loop in LOOPS.items():
-        assert loop.name == name and loop.summary and loop.runs and loop.kernels[0] == KERNELS[0]
-        assert loop.problem(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "native"
+        assert loop.name == name and loop.summary and loop.runs
+        assert loop.unavailable(torch.device("cpu")) is None or "cpu" not in loop.devices or name == "cpp"
+
+
+def test_names_of_earlier_versions(monkeypatch):
+    """In checkpoints and exported configurations."""
+    for old, name in {"fast": "torch", "native": "cpp", "fused": "triton", "graph": "triton"}.items():
+        assert build(old).loop_name == build(old).options.step_loop == name
+    monkeypatch.setenv("FB_FAIRSEQ_STEP_LOOP", "native")
+    assert build("auto").loop_name == "cpp"
+
+
+def test_what_auto_takes(monkeypatch, caplog):
+    """A rule: nothing is timed. (Where the preferred loop does not run, no line of the log says so.)"""
+    fallbacks.log_once.cache_clear()
+    cpp, cpu = LOOPS["cpp"], torch.device("cpu")
+    monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: None)
+    assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["torch"]
+    monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: "there is no compiler")
+    assert loop_on("auto", cpu) is LOOPS["torch"] and not caplog.records
+    assert (
+        loop_on("cpp", cpu) is LOOPS["torch"]
+        and "--step-loop cpp: there is no compiler; the torch loop runs" in caplog.text
+    )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.ops.feedback.decoding.window import Window, attend_window
+from fb_fairseq.ops.feedback.decoding.ring import Window, attend_window
 from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
 from tests.ops.feedback.cases import Case
@@ -35,7 +35,7 @@ def test_equals_a_block_of_one_step(seed, cross):
     expected = feedback_block(case.x, case.memory, weights, options, FeedbackDropouts(), None, case.encoder)
     order = torch.randperm(case.memory.shape[1])
     seen = windows(weights, options, case.memory, order)
-    attend = lambda l, query: attend_window(query, seen[l], l, weights, "torch")
+    attend = lambda l, query: attend_window(query, seen[l])
     step = feedback_step(case.x[0], attend, weights, options, encoder=case.encoder)
     torch.testing.assert_close(step.out_BD, expected[0][0], atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(step.memory_KBD, expected[1][:, 0], atol=1e-10, rtol=1e-10)

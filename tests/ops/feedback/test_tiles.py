@@ -1,10 +1,10 @@
-"""The fused loop's tiles: enough programs, within every GPU's shared memory."""
+"""The Triton loop's tiles: enough programs, within every GPU's shared memory."""
 
 import itertools
 
 import pytest
 
-from fb_fairseq.ops.feedback.fused.tiles import (
+from fb_fairseq.ops.feedback.triton.launches import (
     SHARED_MEMORY,
     AttentionTile,
     Gpu,

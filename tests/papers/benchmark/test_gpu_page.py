@@ -32,7 +32,7 @@ def test_page(gpu, monkeypatch, tmp_path, capsys):
     """A measurement, one with a fallback, a training, one that fails, one that takes too long, one that is skipped."""
     made_up = [
         python("A table", r"print('    tokens/s\nfast  1\n{\"speed\": 1}')", gpu),
-        python("With Triton", "print('WARNING step loop auto: fast 2 ms; graph left out: failed: no memory')", gpu),
+        python("With Triton", "print('WARNING --step-loop triton: failed: no memory; the torch loop runs')", gpu),
         python("A training", "print('| INFO | train_inner | wps=7\\nmodel(...)')", gpu, logs=True),
         python("Too new", "raise SystemExit('no kernel for this device')", gpu),
         python("Too long", "import time; print('begun', flush=True); time.sleep(60)", gpu),
@@ -48,7 +48,7 @@ def test_page(gpu, monkeypatch, tmp_path, capsys):
     page = path.read_text(encoding="utf-8")
     problems = page.split("## Problems and fallbacks\n\n")[1].split("\n\n")[0]
     assert problems.splitlines() == [
-        "- With Triton: WARNING step loop auto: fast 2 ms; graph left out: failed: no memory",
+        "- With Triton: WARNING --step-loop triton: failed: no memory; the torch loop runs",
         "- **Too new: failed with status 1: no kernel for this device**",
         "- **Too long: stopped: the time was up**",
         "- Not run: not run, the time was up",

@@ -44,6 +44,10 @@ def test_documents_of_bytes(tmp_path, append_eos):
     corpus = Corpus(load_indexed_dataset(str(tmp_path / "train"), byte_dictionary()), EOS)
     found = Documents(corpus)
     assert found.sizes.tolist() == [n + append_eos for n in lengths] and len(found) == len(lengths)
+    if append_eos:
+        without = Corpus(load_indexed_dataset(str(tmp_path / "train"), byte_dictionary()), EOS, omit_eos=True)
+        assert len(without) == sum(lengths) and np.diff(without.documents, prepend=0).tolist() == lengths
+        assert not bool(without[0 : len(without)].eq(EOS).any())
     first = byte_dictionary().index("<0x00>")
     for document, tokens in zip(documents, found):
         assert tokens[: len(document)].tolist() == [first + byte for byte in document]

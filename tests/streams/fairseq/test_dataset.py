@@ -66,6 +66,18 @@ def serve(tokens, layout):
     return len(seen)
 
 
+def test_little_text_is_told(caplog):
+    for tokens, said in ((6, 1), (7, 0)):
+        caplog.clear()
+        StreamDataset("train", corpus([tokens]), PAD).arrange(
+            StreamLayout(tokens, 2, 1, BlockLengths(3)), "--batch-size"
+        )
+        assert len(caplog.messages) == said
+        assert all("--batch-size: 2 streams of the 6 tokens of the train split" in line for line in caplog.messages)
+    StreamDataset("valid", corpus([6]), PAD).arrange(StreamLayout(6, 2, 1, BlockLengths(3)), "--valid-streams")
+    assert not caplog.messages
+
+
 def test_more_streams_than_tokens_is_refused():
     with pytest.raises(UserError, match=r"--batch-size.*5 streams.*4 tokens"):
         StreamDataset("train", corpus([4]), PAD).arrange(StreamLayout(4, 5, 1, BlockLengths(3)), "--batch-size")

@@ -1,18 +1,78 @@
-"""The memory of decoding step by step: a ring of slots for the last S steps.
+"""The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import List, Optional
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.decoding.memory import StepMemory
+from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.feedback.decoding.storage import STORAGES
-from fb_fairseq.ops.feedback.decoding.window import Window
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
+
+
+class StepMemory(ABC):
+    """The memory of B streams in decoding step by step.
+
+    Attributes:
+        position: number of steps seen.
+    """
+
+    position: int
+
+    @abstractmethod
+    def reset(self, age_B: Tensor) -> None:
+        """Forget what is older than the streams' episodes.
+
+        Args:
+            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
+        """
+
+    @abstractmethod
+    def reorder(self, order: Tensor) -> None:
+        """Take the streams in another order; some may be taken more than once, others not at all (beam search)."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that are kept of the past."""
+
+
+class Window(NamedTuple):
+    """C slots that a layer attends to, in any order.
+
+    Attributes:
+        positions: relative position embeddings of the slots [C, E], by their distances from the query.
+        span_mask_HC: adaptive spans and empty slots: how much of each slot a head sees; None: all of it.
+        far_BC: True for slots that a stream may not look at, because they are older than its episode; None: there are
+            none.
+    """
+
+    keys_CBHE: Tensor
+    values_CBHE: Tensor
+    positions: Positions
+    span_mask_HC: Tensor | None
+    far_BC: Tensor | None = None
+
+    def of_type(self, dtype: torch.dtype) -> "Window":
+        """The same with keys and values of another type: those that are projected again at each step are fp32."""
+        return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
+
+
+def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
+    """A layer's attention [B, H, E] over its window."""
+    window = window.of_type(query_BHE.dtype)
+    return step_attention(
+        query_BHE,
+        window.keys_CBHE,
+        window.values_CBHE,
+        window.positions,
+        span_mask_HC=window.span_mask_HC,
+        far_BC=window.far_BC,
+    )
+
 
 # Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
 # steps read little.
@@ -20,14 +80,14 @@ FIRST_SLOTS = 64
 
 
 class SlotHolder(ABC):
-    """What keeps a ring's slots in its own way between steps: its own memory, or another order of streams."""
+    """Keeps a ring's slots in its own way between steps: in its own memory, or in another order of streams."""
 
     @abstractmethod
     def release(self, ring: "MemoryRing") -> None:
         """Give the slots back, in memory of the ring's own and in the plain order. ``ring.holder`` is None already."""
 
     def settle(self, ring: "MemoryRing") -> None:
-        """Bring the slots into the plain order, because something else is going to read or write them."""
+        """Sort the slots by stream before other code touches them."""
         return None
 
     def reorder(self, ring: "MemoryRing", order: Tensor) -> bool:
@@ -40,7 +100,7 @@ class SlotHolder(ABC):
 
 
 class MemoryRing(StepMemory):
-    """The last S steps of B streams. Step t is in slot t mod S.
+    """The last S steps of B streams, a key-value cache. Step t is in slot t mod S.
 
     A step reads ``windows`` and calls ``store``; whoever ran it then calls ``advance``, which alone counts steps.
 
@@ -55,38 +115,33 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         holder: what keeps the slots between steps; None: the ring itself.
-        weights: of a model whose weights do not depend on its parameters alone: those of the ring's steps.
+        weights: matrices of adapters or quantised layers, computed at the first step.
     """
 
     def __init__(self, span: int, storage: str = "keys-values"):
         self.span, self.storage = span, STORAGES[storage]()
         self.position, self.slots = 0, min(FIRST_SLOTS, span)
-        self.buffer: Optional[Tensor] = None
-        self.age_B: Optional[Tensor] = None
-        self.holder: Optional[SlotHolder] = None
-        self.weights: Optional[FeedbackWeights] = None
+        self.buffer: Tensor | None = None
+        self.age_B: Tensor | None = None
+        self.holder: SlotHolder | None = None
+        self.weights: FeedbackWeights | None = None
         # As large as the buffer: reordered streams are written here, which saves an allocation in each step of beam
         # search.
-        self._spare: Optional[Tensor] = None
+        self._spare: Tensor | None = None
 
-    # Which slots hold a step. (``fb_fairseq.ops.feedback.graph.ring`` has the position on the device.)
+    # Which slots hold a step. (``fb_fairseq.ops.feedback.cuda_graphs.ring`` has the position on the device.)
 
     @property
     def used(self) -> int:
         """How many of the slots a step works on."""
         return min(self.position, self.slots)
 
-    @property
-    def seen_1(self) -> Optional[Tensor]:
-        """See ``Window.seen_1``."""
-        return None
-
     def distances(self, device: torch.device) -> Tensor:
         """The distance of each used slot's step from the next step, [C]."""
         return (self.position - 1 - torch.arange(self.used, device=device)) % self.span + 1
 
-    def filled(self, like: Tensor) -> Optional[Tensor]:
-        """Which used slots hold a step, [1, C] of ones and zeros in the type of ``like``; None: all of them."""
+    def filled(self, like: Tensor) -> Tensor | None:
+        """1 where a slot is filled, 0 where it is empty, [1, C] in the type of ``like``; None if all are filled."""
         return None
 
     def write(self, new: Tensor) -> None:
@@ -106,8 +161,8 @@ class MemoryRing(StepMemory):
         self.buffer = old.new_zeros(*old.shape[:-2], slots, old.shape[-1])
         self.buffer[..., : self.position, :] = old
 
-    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Window]:
-        """What each layer attends to: the slots that hold a step.
+    def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
+        """The slots that each layer attends to: those that hold a step.
 
         Args:
             x_BD: the step's embedding, for its type and device.
@@ -125,10 +180,10 @@ class MemoryRing(StepMemory):
                 mask = layer.span_mask_HS[:, distances_C - 1]
                 mask = mask if filled_1C is None else mask * filled_1C
             context = contexts[one_or_own(l, len(contexts))]
-            windows.append(Window(*context, positions, mask, far_BC, self.seen_1))
+            windows.append(Window(*context, positions, mask, far_BC))
         return windows
 
-    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> List[Context]:
+    def _contexts(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Context]:
         """Keys and values of the slots: one set, or one per layer."""
         if self.buffer is None:
             empty_KCBD = x_BD.new_zeros(weights.mix_KA.shape[0], 0, *x_BD.shape)
@@ -162,7 +217,6 @@ class MemoryRing(StepMemory):
         self.position = C
 
     def reset(self, age_B: Tensor) -> None:
-        """See ``StepMemory.reset``."""
         if self.age_B is None or len(self.age_B) != len(age_B):
             self.release()
             self.age_B = age_B.clone()
@@ -170,7 +224,6 @@ class MemoryRing(StepMemory):
             self.age_B.copy_(age_B)
 
     def reorder(self, order: Tensor) -> None:
-        """See ``StepMemory.reorder``."""
         if self.age_B is not None:
             self.reset(self.age_B[order])
         if self.buffer is None or (self.holder is not None and self.holder.reorder(self, order)):
@@ -200,8 +253,8 @@ class MemoryRing(StepMemory):
         self.buffer, self._spare = buffer, None
 
     def __getstate__(self):
-        """For copies and files: the slots in memory of the ring's own. What holds them may hold native pointers, too;
-        the next step makes it anew, as it does the weights."""
+        """For copies and files: the slots in memory of the ring's own. Their holder may hold native pointers, too;
+        the next step makes a new one, as it does the weights."""
         self.release()
         return {**vars(self), "_spare": None, "weights": None}
 
@@ -209,16 +262,12 @@ class MemoryRing(StepMemory):
         """Bytes of the slots (beam search holds twice as many, half of them spare)."""
         return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
 
-    # Copies, for trials and for captured steps.
+    # Copies, for captured steps.
 
     def shape(self) -> tuple:
-        """What a step on the slots depends on, except the number of streams and the values of tensors."""
+        """Everything that a step on the slots depends on, except the number of streams and the values of tensors."""
         b = self.buffer
         return (self.span, type(self.storage), b.shape[0], *b.shape[2:], b.dtype, self.age_B is not None)
-
-    def empty_copy(self, streams: int) -> "MemoryRing":
-        """A ring of the same class with as many slots, for a number of streams."""
-        return self.copy_for(streams, MemoryRing(self.span))
 
     def copy_for(self, streams: int, ring: "MemoryRing") -> "MemoryRing":
         """Give another ring slots as these, for a number of streams."""

@@ -1,4 +1,4 @@
-"""What the feedback decoder keeps while it generates: its memory, and keys and values of the encoder's output.
+"""The feedback decoder's state while it generates: its memory, and keys and values of the encoder's output.
 
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
@@ -7,9 +7,9 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B c
 """
 
 import math
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import groupby
-from typing import Callable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def group_size(rows: Sequence) -> int:
     return reduce(math.gcd, (len(list(same)) for _, same in groupby(rows)), 0) or 1
 
 
-def first_rows(out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Tensor:
+def first_rows(out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
     """The first row of each sentence in an encoder's output whose rows may repeat: row numbers [sentences]."""
     B = out_CBD.shape[1]
     different = (out_CBD[:, 1:] != out_CBD[:, :-1]).flatten(2).any(2).any(0)
@@ -50,12 +50,12 @@ class DecoderState:
     def __init__(
         self,
         ring: MemoryRing,
-        out_CBD: Optional[Tensor],
-        padding_BC: Optional[Tensor],
-        contexts: Callable[[Tensor, Optional[Tensor]], List[EncoderContext]],
+        out_CBD: Tensor | None,
+        padding_BC: Tensor | None,
+        contexts: Callable[[Tensor, Tensor | None], list[EncoderContext]],
     ):
         self.ring = ring
-        self.encoder: List[EncoderContext] = []
+        self.encoder: list[EncoderContext] = []
         self.hypotheses = 1
         if out_CBD is not None:
             rows = first_rows(out_CBD, padding_BC)

@@ -1,23 +1,23 @@
-"""The interface of what runs decoding steps, and the plain one, operation by operation.
+"""A model whose decoding steps are run, and a step operation by operation.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Callable, List, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.window import attend_window
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, attend_window
 from fb_fairseq.ops.feedback.reference import feedback_step
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.threads import loop_threads
 
 
 class StepModel(ABC):
-    """What a stepper asks of the model whose steps it runs.
+    """A model whose decoding steps are run.
 
     Attributes:
         plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
@@ -31,11 +31,10 @@ class StepModel(ABC):
 
     @abstractmethod
     def fixed_weights(self) -> bool:
-        """Whether the weights depend on parameters alone. Otherwise something else than ``nn.Linear`` is in a layer:
-        who keeps weights asks again for each ring, and they may name modules that have no matrix."""
+        """False if a layer is not a plain ``nn.Linear``. Packed weights must then be made again for each sequence."""
 
     @abstractmethod
-    def step_parameters(self) -> List[Tensor]:
+    def step_parameters(self) -> list[Tensor]:
         """The parameters that ``step_weights`` depends on, and perhaps others."""
 
     @abstractmethod
@@ -50,69 +49,30 @@ class StepModel(ABC):
         windows = ring.windows(weights, options, x_BD)
 
         def attend_memory(l: int, query_BHE: Tensor) -> Tensor:
-            return attend_window(query_BHE, windows[l], l, weights, options.kernel)
+            return attend_window(query_BHE, windows[l])
 
         step = feedback_step(x_BD, attend_memory, weights, options, encoder=encoder)
         ring.store(step.memory_KBD, weights, options)
         return step
 
 
-class Stepper(ABC):
-    """Runs the decoding steps of one model.
+class Step(NamedTuple):
+    """A decoding step.
 
-    A stepper may keep what depends on the model's weights, such as packed ones. A copy of a model has a new stepper.
+    Attributes:
+        x_BD: the step's embedding.
+        ring: it has room for the step, whose memory goes there. Whoever runs the step does not count it.
+        encoder: each layer's keys and values of the encoder's output; empty in language models.
     """
 
-    @abstractmethod
-    def step(
-        self,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> StepOutput:
-        """Run a step on a ring that has room for it, and write what it leaves to the ring. The caller counts it.
-
-        Args:
-            x_BD: the step's embedding.
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
-        """
-
-    def trial(
-        self,
-        model: StepModel,
-        x_BD: Tensor,
-        ring: MemoryRing,
-        options: FeedbackOptions,
-        encoder: Sequence[EncoderContext] = (),
-    ) -> Callable[[], List[List[Any]]]:
-        """What computes the same step again and again, for ``--step-loop auto``; the ring stays as it is.
-
-        Returns:
-            A function that returns groups of tensors: the step's output and memories, and the slots after it.
-        """
-        raise NotImplementedError
-
-    def __reduce__(self):
-        return type(self), ()
+    model: StepModel
+    x_BD: Tensor
+    ring: MemoryRing
+    options: FeedbackOptions
+    encoder: Sequence[EncoderContext] = ()
 
 
-class PlainStepper(Stepper):
-    """Steps operation by operation."""
-
-    def step(self, model, x_BD, ring, options, encoder=()) -> StepOutput:
-        """See ``Stepper.step``."""
-        with loop_threads(x_BD.device, model.largest_product(len(x_BD))):
-            return model.plain_step(x_BD, ring, options, encoder)
-
-    def trial(self, model, x_BD, ring, options, encoder=()) -> Callable[[], List[List[Any]]]:
-        """See ``Stepper.trial``."""
-        own = ring.empty_copy(len(x_BD))
-
-        def run() -> List[List[Any]]:
-            own.copy_rows(ring)
-            result = model.plain_step(x_BD, own, options, encoder)
-            return [[result.out_BD, result.memory_KBD, own.buffer]]
-
-        return run
+def torch_step(step: Step) -> StepOutput:
+    """Run a step operation by operation; see ``StepModel.plain_step``."""
+    with loop_threads(step.x_BD.device, step.model.largest_product(len(step.x_BD))):
+        return step.model.plain_step(*step[1:])

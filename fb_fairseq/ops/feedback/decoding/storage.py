@@ -1,9 +1,7 @@
-"""What a slot of a ring holds.
+"""Contents of a ring's slot.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
-
-from typing import List
 
 import torch
 from torch import Tensor
@@ -19,7 +17,7 @@ class KeyValueStorage:
         contexts = project_context(memory_KCBD, weights, options)
         return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
 
-    def contexts(self, stored_JCBHE: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+    def contexts(self, stored_JCBHE: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
         """Keys and values of stored slots: one set, or one per layer."""
         return [Context(*pair) for pair in zip(stored_JCBHE[::2], stored_JCBHE[1::2])]
 
@@ -31,7 +29,7 @@ class VectorStorage:
         """The memories as they are."""
         return memory_KCBD
 
-    def contexts(self, stored_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> List[Context]:
+    def contexts(self, stored_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
         """Keys and values of stored slots: one set, or one per layer."""
         return project_context(stored_KCBD, weights, options)
 

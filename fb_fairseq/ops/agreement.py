@@ -1,0 +1,141 @@
+"""Whether kernels compute what they should, on real input: where they are wrong, they are not used."""
+
+import math
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fb_fairseq.ops.cuda_graphs import CaptureError, tensors
+from fb_fairseq.ops.fallbacks import first_line, log_once
+from fb_fairseq.ops.layers import at_least_fp32
+
+# How far results may be from those of torch's operations, relative to norms.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+TF32_TOLERANCE = 1e-2
+# In half precision torch's operations are rounded, too. Where results in fp32 are known, kernels may be so many times
+# as far from them as torch's operations are.
+WORSE = 2
+# Gradients that should be zero, such as that of a key's bias, are noise. A tensor's error counts relative to this share
+# of the largest norm, if its own norm is less.
+LEAST_NORM = 0.05
+
+
+class NotFinite(Exception):
+    """The results to compare with are not finite: nothing can be said."""
+
+
+def disagreement(
+    run: Callable[[], Any], plain: Callable[[], Any], dtype: torch.dtype, exact: Callable[[], Any] | None = None
+) -> str | None:
+    """Why the results of ``run`` are not those of ``plain``; None: they are.
+
+    Args:
+        run, plain: return lists of groups of tensors.
+        dtype: of the matrix products.
+        exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
+
+    Raises:
+        NotFinite: those of ``plain`` are not finite.
+    """
+    try:
+        found = cloned_groups(run())
+    except Exception as error:  # whatever it is, torch's operations run
+        return f"failed: {first_line(error)}"
+    expected = cloned_groups(plain())
+    if not all(bool(x.isfinite().all()) for group in expected for x in group):
+        raise NotFinite
+    reference = None
+    if exact is not None:
+        try:
+            reference = cloned_groups(exact())
+        except torch.cuda.OutOfMemoryError:  # results in fp32 take twice the memory
+            pass
+    if reference is None:
+        tolerance = TOLERANCES[dtype]
+        if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            tolerance = TF32_TOLERANCE
+        return too_far(distances(found, expected), tolerance)
+    tolerance = max(TOLERANCES[torch.float32], WORSE * max(distances(expected, reference)))
+    return too_far(distances(found, reference), tolerance)
+
+
+def cloned_groups(groups: Any) -> list[list[Tensor]]:
+    """The tensors of each group, safe from later runs."""
+    return [[x.clone() for x in tensors(group)] for group in groups]
+
+
+def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:
+    """How far each group is from the expected one: the largest of its tensors' errors, relative to norms."""
+    errors = []
+    for ours, theirs in zip(found, expected):
+        norms = torch.stack([at_least_fp32(x).norm().float() for x in theirs])
+        off = torch.stack([(at_least_fp32(a) - at_least_fp32(b)).norm().float() for a, b in zip(ours, theirs)])
+        errors.append((off / norms.clamp(min=LEAST_NORM * norms.max()).clamp(min=1e-30)).max().item())
+    return errors
+
+
+def too_far(errors: list[float], tolerance: float) -> str | None:
+    """The problem that errors are; None: none."""
+    for error in errors:
+        if not error <= tolerance:
+            return f"its results differ by {error:.1g}" if math.isfinite(error) else "its results are not finite"
+    return None
+
+
+def in_fp32(tree: Any) -> Any:
+    """The same nested tuples, lists and dictionaries with floating-point tensors in fp32."""
+    return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
+
+
+class Checks:
+    """The settings whose kernels were compared.
+
+    Kernels that fail or compute something else are named once in the log and not used; torch's operations are captured
+    instead. A graph has an attribute ``checked``: whether its results are known to be right.
+
+    Attributes:
+        problems: by setting, why its kernels are not used; None: they are right.
+    """
+
+    def __init__(self):
+        self.problems: dict[Hashable, str | None] = {}
+
+    def refuse(self, key: Hashable, who: str, problem: str) -> None:
+        """Do not use the kernels of a setting; log it once, under the name ``who``."""
+        self.problems[key] = problem
+        log_once(f"{who}: {problem}; torch's operations run, as CUDA graphs")
+
+    def compare(self, key: Hashable, who: str, *arguments: Any) -> bool:
+        """Whether a setting's kernels are right; see ``disagreement`` for the arguments. If torch's results are not
+        finite, nothing is known, and the next block or step is compared."""
+        try:
+            problem = disagreement(*arguments)
+        except NotFinite:
+            return False
+        if problem is not None:
+            self.refuse(key, who, problem)
+        else:
+            self.problems.setdefault(key, None)
+        return problem is None
+
+    def graph(self, key: Hashable, who: str, own: Callable[[], Any], plain: Callable[[], Any]) -> Any:
+        """A new graph: by ``own`` of kernels, or where these are not used or do not compile, by ``plain``."""
+        if self.problems.get(key) is None:
+            try:
+                return own()
+            except CaptureError:
+                raise
+            except Exception as error:
+                self.refuse(key, who, f"failed: {first_line(error)}")
+        graph = plain()
+        graph.checked = True
+        return graph
+
+    def right_one(self, graph: Any, key: Hashable, again: Callable[[], Any]) -> Any:
+        """A graph that was compared, if it is right; if it is wrong, one captured again; None: nothing is known."""
+        if graph.checked:
+            return graph
+        return again() if self.problems.get(key) is not None else None

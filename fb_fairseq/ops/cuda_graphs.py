@@ -1,0 +1,214 @@
+"""CUDA graphs: capture, replay, and which of them are kept."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Generic, NamedTuple, Optional, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fb_fairseq.ops.fallbacks import disable_capturing
+
+Graph = TypeVar("Graph")
+
+
+class CaptureError(RuntimeError):
+    """Capturing a graph has failed."""
+
+
+class CudaGraph:
+    """A function's launches as a CUDA graph.
+
+    A replay reads and writes the same memory as the capture: the function's inputs must be tensors that
+    stay allocated, into which new values are copied.
+
+    Args:
+        function: without arguments. It must not wait for the GPU, and must have run before; capturing does not run it.
+        before: a graph that is always replayed before this one, which may then reuse the memory that it has freed.
+
+    Raises:
+        CaptureError: capturing failed. No graph should be captured after that (``fallbacks.disable_capturing``).
+
+    Attributes:
+        result: what the function returned; each replay overwrites it.
+    """
+
+    def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
+        self.graph = torch.cuda.CUDAGraph()
+        self._device = torch.cuda.current_device()
+        pool = None if before is None else before.graph.pool()
+        current = torch.cuda.current_stream()
+        # Only this thread's calls are captured: NCCL and data loaders have threads of their own.
+        modes = dict(pool=pool, stream=capture_stream(self._device), capture_error_mode="thread_local")
+        try:
+            with torch.cuda.graph(self.graph, **modes):
+                self.result = function()
+        except Exception as error:
+            torch.cuda.set_stream(current)  # a failed capture leaves its own stream current
+            with suppress(Exception):
+                reset_generator(self._device)
+            raise CaptureError(str(error)) from error
+        for x in tensors(self.result):
+            if x.is_floating_point():
+                x.fill_(float("nan"))  # nothing has been computed yet: an empty graph would show now
+
+    def replay(self) -> None:
+        """Launch the graph."""
+        with torch.cuda.device(self._device):
+            self.graph.replay()
+
+
+@functools.cache
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which graphs of a device are captured. (torch's own belongs to the device that was first used.)"""
+    return torch.cuda.Stream(device)
+
+
+def reset_generator(device: int) -> None:
+    """Give a device's random numbers a state outside of captures: a failed capture may leave the generator in one, and
+    then no dropout mask can be drawn."""
+    generator = torch.cuda.default_generators[device]
+    fresh = torch.Generator(torch.device("cuda", device))
+    fresh.set_state(generator.get_state())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def current_device(device: torch.device) -> AbstractContextManager:
+    """Context in which a graph on a device is captured."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def reusable_memory() -> Iterator[None]:
+    """Context for making a graph's own tensors: those made in inference mode cannot be written outside of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Copy tensors into others of the same shapes, with one launch for all of a type.
+
+    Args:
+        pairs: (to, from).
+    """
+    by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for to, given in pairs:
+        if given.is_contiguous() and given.dtype == to.dtype:
+            by_type.setdefault(to.dtype, []).append((to, given))
+        else:  # (one such tensor would make torch copy the others one by one, too)
+            to.copy_(given)
+    for same in by_type.values():
+        torch._foreach_copy_(*map(list, zip(*same)))
+
+
+def tensors(tree) -> list[Tensor]:
+    """The tensors of a pytree, in order."""
+    return [x for x in pytree.tree_flatten(tree)[0] if torch.is_tensor(x)]
+
+
+def modes_of_products() -> tuple[str, bool]:
+    """torch's modes that decide how products are computed, and so what a graph does."""
+    return torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+
+
+def cloned(tree):
+    """A graph's result, safe from its next replay: all tensors are cloned. (Autograd may keep a gradient as it is.)"""
+    leaves, structure = pytree.tree_flatten(tree)
+    clones = [torch.empty_like(x) if torch.is_tensor(x) else x for x in leaves]
+    copy_all((clone, x) for clone, x in zip(clones, leaves) if torch.is_tensor(x))
+    return pytree.tree_unflatten(clones, structure)
+
+
+class Limits(NamedTuple):
+    """When a graph is captured, and when it may go.
+
+    Attributes:
+        capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
+        graphs: the most that are kept; each holds memory.
+        window: uses are counted in windows of this many. A graph that was not used for as long may be replaced.
+    """
+
+    capture_at: int
+    graphs: int
+    window: int = 1000
+
+
+class GraphCache(Generic[Graph]):
+    """Graphs by key: everything that a capture depends on, except the values of tensors.
+
+    A graph is replaced only if it was not used for a window: if more keys alternate than there is room for, capturing
+    graphs again and again would cost more than it saves.
+
+    Args:
+        limits: returns the limits.
+        is_held: whether something still needs what is in a graph's memory.
+        drop: called for each graph that goes.
+
+    Attributes:
+        graphs: by key.
+    """
+
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        is_held: Callable[[Graph], bool],
+        drop: Callable[[Graph], None] = lambda graph: None,
+    ):
+        self.graphs: dict[tuple, Graph] = {}
+        self._limits, self._is_held, self._drop = limits, is_held, drop
+        self._uses, self._seen, self._last_used = 0, Counter(), {}
+
+    def count(self) -> None:
+        """Count a use, with or without a graph."""
+        self._uses += 1
+        if self._uses % self._limits().window == 0:
+            self._seen.clear()
+
+    def capture(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
+        """Capture a graph for a key that has none, if it is time and there is room.
+
+        Args:
+            at: instead of ``Limits.capture_at``.
+        """
+        limits = self._limits()
+        self._seen[key] += 1
+        if self._seen[key] < (at or limits.capture_at) or not self._make_room(limits):
+            return None
+        try:
+            self.graphs[key] = make()
+        except Exception as error:  # out of memory, say
+            disable_capturing(error)
+            return None
+        return self.graphs[key]
+
+    def capture_again(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
+        """Free a key's graph, and capture another one."""
+        self._drop(self.graphs.pop(key))
+        return self.capture(key, make, at)
+
+    def use(self, key: tuple) -> None:
+        """Note that a key's graph is used now."""
+        self._last_used[key] = self._uses
+
+    def _make_room(self, limits: Limits) -> bool:
+        """Drop graphs that were not used for a window. Returns whether there is room for another one."""
+        oldest = self._uses - limits.window
+        for key in [key for key in self.graphs if self._last_used.get(key, 0) < oldest]:
+            if not self._is_held(self.graphs[key]):
+                self._drop(self.graphs.pop(key))
+        return len(self.graphs) < limits.graphs
+
+    def drop_graphs(self) -> None:
+        """Free the graphs and their memory. Frequent keys are captured again at once."""
+        for graph in self.graphs.values():
+            self._drop(graph)
+        self.graphs.clear()
+        self._last_used.clear()
+
+    def clear(self) -> None:
+        """Free the graphs, and begin to count anew."""
+        self.drop_graphs()
+        self._seen.clear()

@@ -1,0 +1,261 @@
+"""The compiled step loop: built at first use, with the compiler that this machine has, and its functions by ctypes.
+
+The library lies in a folder of the user's own in the cache, under a name that depends on the sources, the compiler, its
+options and the processor, and ends in the library's checksum. One that is damaged, or that others could have written,
+is not loaded, but compiled again.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+SOURCES = Path(__file__).parent / "src"
+COMPILERS = ("c++", "g++", "clang++")
+# Sums may be contracted to fused multiply-adds, but neither reordered nor assumed to be finite, except where a loop
+# asks for it (omp simd).
+OPTIONS = (
+    "-std=c++17 -O3 -shared -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros -fopenmp-simd"
+).split()
+PROCESSOR_OPTIONS = ("-march=native", "-mcpu=native", "")  # the first that the compiler accepts
+TIMEOUT_SECONDS = 120
+
+
+class BuildError(Exception):
+    """Why there is no C++ loop; one line."""
+
+
+class Built(NamedTuple):
+    """A compiled library, and the compiler's name with its options for the processor."""
+
+    path: Path
+    compiler: str
+
+
+def cache_folder() -> Path:
+    """``FB_FAIRSEQ_CACHE``, or a folder in the user's cache."""
+    folder = os.environ.get("FB_FAIRSEQ_CACHE")
+    if folder:
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fb_fairseq"
+
+
+def private_folder() -> Path:
+    """The folder of this user's libraries in the cache, created if missing. Nobody else can write to it.
+
+    Raises:
+        BuildError: it cannot be created, or belongs to somebody else.
+    """
+    folder = cache_folder() / f"cpp-{_user()}"
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if found.st_uid != _user() or not stat.S_ISDIR(found.st_mode):
+            raise BuildError(f"{folder} belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE")
+        folder.chmod(0o700)
+    except OSError as error:
+        raise not_writable(folder, error) from None
+    return folder
+
+
+def not_writable(folder: Path, error: OSError) -> BuildError:
+    """The error for a folder that cannot be written."""
+    return BuildError(f"{folder} cannot be written ({error.strerror}); name another folder with FB_FAIRSEQ_CACHE")
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0  # as Windows gives for owners
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a library is what this user has compiled: a file of the user's own, with the checksum in its name."""
+    try:
+        found = path.lstat()
+        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022
+        return is_own and path.stem.rpartition("-")[2] == checksum(path)
+    except OSError:
+        return False
+
+
+def checksum(path: Path) -> str:
+    """The checksum in a library's name."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def find_compiler() -> str:
+    """The compiler named by ``CXX``, or the first that is installed.
+
+    Raises:
+        BuildError: there is none.
+    """
+    for name in filter(None, [os.environ.get("CXX"), *COMPILERS]):
+        path = shutil.which(name)
+        if path:
+            return path
+    raise BuildError("no C++ compiler was found (Debian: apt install g++)")
+
+
+@functools.cache
+def processor() -> str:
+    """Key of processors that need different code: the architecture, and where the system tells, the features."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            features = next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        features = platform.processor()
+    return f"{platform.machine()} {features}"
+
+
+def sources() -> list[Path]:
+    """The source files, in a fixed order.
+
+    Raises:
+        BuildError: they are not there: this is the code of a model that was exported with it.
+    """
+    if not SOURCES.is_dir():
+        raise BuildError("its sources come with fb_fairseq only, which is not installed")
+    return sorted(SOURCES.iterdir())
+
+
+def build() -> Built:
+    """The library, compiled now if it is not in the cache yet.
+
+    Processes may build at the same time: each renames its own file when it is complete. The environment
+    variable ``FB_FAIRSEQ_CXXFLAGS`` has further options for the compiler; a ``-march`` there takes the place of our
+    own.
+
+    Raises:
+        BuildError: there is no compiler, it fails, or the cache folder cannot be written.
+    """
+    compiler, extra = find_compiler(), os.environ.get("FB_FAIRSEQ_CXXFLAGS", "")
+    version = _run([compiler, "--version"]).splitlines()[:1]
+    digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
+    for source in sources():
+        digest.update(source.read_bytes())
+    name, folder = digest.hexdigest()[:16], private_folder()
+    choices = ("",) if "-march" in extra else PROCESSOR_OPTIONS
+    for option in choices:
+        for path in sorted(folder.glob(f"{_name(name, option)}-*.so")):
+            if is_intact(path):
+                return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
+    return _compile(compiler, choices, extra, folder, name)
+
+
+def _name(name: str, option: str) -> str:
+    return f"step_loop-{name}{option.replace('=', '-')}"
+
+
+def _compile(compiler: str, choices: Sequence[str], extra: str, folder: Path, name: str) -> Built:
+    """Compile with the first of some options for the processor that the compiler accepts."""
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+    except OSError as error:
+        raise not_writable(folder, error) from None
+    try:
+        problem: BuildError | None = None
+        for option in choices:
+            options = [*OPTIONS, *filter(None, [option]), *extra.split()]
+            try:
+                _run([compiler, *options, str(SOURCES / "loop.cpp"), "-o", str(scratch / "loop.so")])
+            except BuildError as error:
+                problem = problem or error
+                continue
+            library = scratch / "loop.so"
+            library.chmod(0o700)
+            path = folder / f"{_name(name, option)}-{checksum(library)}.so"
+            os.replace(library, path)
+            return Built(path, " ".join(filter(None, [os.path.basename(compiler), option, extra])))
+        raise problem or BuildError(f"{compiler} failed")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} cannot be run ({type(error).__name__})") from None
+    if done.returncode:
+        lines = done.stderr.splitlines() or ["no message"]
+        raise BuildError(f"{command[0]} failed: {next((line for line in lines if 'error' in line), lines[0])}")
+    return done.stdout
+
+
+logger = logging.getLogger(__name__)
+
+NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
+
+
+class Library:
+    """The compiled functions.
+
+    Attributes:
+        path: where they lie.
+        compiler: what they were compiled with.
+        VL: floats in a vector.
+        PANEL: columns in a panel of a packed matrix.
+
+    Raises:
+        BuildError: it is another library.
+    """
+
+    def __init__(self, path: Path, compiler: str):
+        self.path, self.compiler = path, compiler
+        library = ctypes.CDLL(str(path))
+        if not hasattr(library, "fb_step"):
+            raise BuildError(f"{path} is another library; remove it")
+        for name, arguments in {
+            "fb_vector_length": [],
+            "fb_panel": [],
+            "fb_scratch_size": [POINTER],
+            "fb_pack": [POINTER, NUMBER, NUMBER, NUMBER, NUMBER, POINTER],
+            "fb_forward": [POINTER, *[NUMBER] * 5],
+            "fb_backward": [POINTER, POINTER, NUMBER, NUMBER],
+            "fb_step": [POINTER, POINTER, NUMBER, NUMBER],
+        }.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, NUMBER  # of those that return something
+            setattr(self, name[len("fb_") :], function)
+        self.VL, self.PANEL = self.vector_length(), self.panel()
+
+    def packed_size(self, inner: int, columns: int) -> int:
+        """Floats of a packed matrix [inner, columns]."""
+        return -(-columns // self.PANEL) * self.PANEL * inner
+
+
+def pointer(x: Tensor | None) -> int | None:
+    """Where a contiguous tensor lies; None (a null pointer) without a tensor."""
+    if x is None:
+        return None
+    assert x.is_contiguous(), "the C++ loop works on contiguous tensors"
+    return x.data_ptr()
+
+
+class Loaded(NamedTuple):
+    """The library, or why there is none."""
+
+    library: Library | None
+    problem: str | None = None
+
+
+@functools.cache
+def load() -> Loaded:
+    """The library, compiled at the first call; one line in the log says what came of it."""
+    try:
+        library = Library(*build())
+    except (BuildError, OSError) as error:
+        logger.info(f"step loop: the C++ loop is not available, the torch loop runs: {error}")
+        return Loaded(None, str(error))
+    logger.info(f"step loop: cpp, vectors of {library.VL} floats ({library.compiler}, {library.path})")
+    return Loaded(library)

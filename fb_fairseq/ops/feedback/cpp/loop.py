@@ -1,0 +1,48 @@
+"""The step loop that runs in C++, on a CPU. Importing this compiles nothing, and reads no sources."""
+
+import torch
+
+from fb_fairseq.ops.feedback.cpp.library import load
+from fb_fairseq.ops.feedback.loop import Loop
+
+
+class CppLoop(Loop):
+    """The steps of blocks and of decoding in C++."""
+
+    name = "cpp"
+    summary = "C++, compiled at first use"
+    runs = "on a CPU in fp32; elsewhere torch runs"
+    devices = ("cpu",)
+    own_threads = True
+
+    def unsupported(self, inputs) -> str | None:
+        if not inputs.dtype == inputs.x_TBD.dtype == torch.float32 == inputs.weights.layers[0].query.weight.dtype:
+            return f"the C++ loop computes in fp32, not in {inputs.dtype}".replace("torch.", "")
+        return None
+
+    def forward_steps(self, block, record, first, last, results=None) -> None:
+        from fb_fairseq.ops.feedback.cpp.blocks import BlockCalls
+
+        if block.own is None:
+            block.own = BlockCalls(block, load().library)
+        block.own.forward(block, record, first, last, results)
+
+    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
+        block.own.backward(block, tile, d_out_TBD, d_x_TBD)
+
+    def decoding_step(self, kept, step):
+        if kept.own is None:
+            from fb_fairseq.ops.feedback.cpp.steps import PackedSteps
+
+            kept.own = PackedSteps()
+        return kept.own.run(step)
+
+    def unavailable(self, device: torch.device) -> str | None:
+        if device.type not in self.devices:
+            return super().unavailable(device)
+        problem = load().problem
+        return None if problem is None else f"the C++ loop is not available: {problem}"
+
+    def details(self) -> str:
+        library = load().library
+        return f"{library.compiler}, vectors of {library.VL} floats"

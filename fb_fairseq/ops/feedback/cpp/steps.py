@@ -1,0 +1,293 @@
+"""Decoding steps in C++, with weights that stay packed as long as the parameters do not change.
+
+Its plain twin: ``feedback_step`` in the folder above. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments, record_arguments, recorded
+from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
+from fb_fairseq.ops.feedback.cpp.packing import Packing
+from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel
+from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
+from fb_fairseq.ops.feedback.torch.block import compute_weights
+from fb_fairseq.ops.feedback.types import (
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    Sizes,
+    StepOutput,
+)
+from fb_fairseq.ops.layers import has_modules
+from fb_fairseq.ops.threads import each_range, loop_threads
+
+# A step on several threads is worth waking them up if it has this many multiplications and additions.
+WORTH_THREADS = 1 << 25
+
+
+class CppStep:
+    """A model's weights, packed once, and the steps that use them.
+
+    Args:
+        options: ``span`` is that of the ring.
+
+    Attributes:
+        sets: number of sets of keys and values, I.
+        head_dim: E.
+        span: that of the ring.
+    """
+
+    def __init__(self, weights: FeedbackWeights, options: FeedbackOptions, library: Library):
+        self.library, self._lock = library, threading.Lock()
+        self._weights = w = compute_weights(weights, options.span, torch.float32, torch.float32)
+        self._packing = packing = Packing(library, torch.empty)
+        self.sets, self.span, L = len(w.sources), options.span, len(w.layers)
+        self.head_dim = len(w.layers[0].query.weight) // options.heads
+        self._layers = (LayerArgs * L)(*(packing.layer(w, l, options.span) for l in range(L)))
+        self._sets = (SetArgs * self.sets)(*(packing.key_values(w, i, (LATER, LATER)) for i in range(self.sets)))
+        matrices = [*w.key_values, *(x for l in w.layers for x in (l.query, l.out, l.fc1, l.fc2))]
+        self._size = sum(affine.weight.numel() for affine in matrices)
+        self._look_at(())
+
+    def run(
+        self,
+        x_BD: Tensor,
+        ring: MemoryRing,
+        origin_BC: Tensor | None,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext] = (),
+    ) -> StepOutput:
+        """Run a step, and write its keys and values to the ring's next slot.
+
+        Args:
+            x_BD: the step's embedding, fp32.
+            ring: its buffer holds each set's keys and values, J = 2 I.
+            origin_BC: see ``CppSlots``.
+            encoder: see ``fb_fairseq.ops.feedback.decoding.stepper.Stepper.step``.
+
+        Raises:
+            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
+        """
+        B, streams = len(x_BD), ring.buffer.shape[1] if origin_BC is None else len(origin_BC)
+        sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
+        if B != streams or streams % sentences:
+            raise ValueError(f"a step of {B} rows; the memory has {streams} streams, of {sentences} sentences")
+        with self._lock:  # the buffers are shared by all rings
+            return self._run(x_BD, ring, origin_BC, options, encoder)
+
+    def _run(self, x_BD: Tensor, ring: MemoryRing, origin_BC: Tensor | None, options, encoder) -> StepOutput:
+        B, slots, rows_JBHCE = len(x_BD), ring.slots, ring.buffer
+        if encoder is not self._encoder:
+            self._look_at(encoder)
+        sources = len(encoder[0].keys_CBHE) if encoder else 0
+        if self._shape != (B, slots, sources):
+            self._prepare(B, slots, sources, options)
+        arguments, x_BD, out_BD = self._arguments, x_BD.contiguous(), torch.empty(x_BD.shape)
+        memory_KBD = torch.empty(len(self._weights.mix_KA), *x_BD.shape)
+        arguments.x, arguments.out, arguments.memory = x_BD.data_ptr(), out_BD.data_ptr(), memory_KBD.data_ptr()
+        aligned_BC = None
+        if sources and options.alignment_layer is not None:
+            aligned_BC = torch.empty(B, sources)
+            arguments.alignment_layer = options.alignment_layer
+            arguments.alignment_heads = options.alignment_heads or options.heads
+        arguments.aligned = pointer(aligned_BC)
+        whole, half = pointer(rows_JBHCE), rows_JBHCE[0].numel() * rows_JBHCE.element_size()
+        for i, key_values in enumerate(self._sets):
+            key_values.slots[0], key_values.slots[1] = whole + 2 * i * half, whole + (2 * i + 1) * half
+        age_B = None if ring.age_B is None else ring.age_B.long()
+        place = self._ring
+        place.span, place.position = ring.span, ring.position
+        place.origin, place.age = pointer(origin_BC), pointer(age_B)
+        # A slot that is written for the second time may be looked at by other streams in this step.
+        shared = origin_BC is not None and ring.position >= ring.span
+        with loop_threads(x_BD.device, 0) as threads:
+            threads = 1 if shared or 2 * B * self._size < WORTH_THREADS else threads
+            each_range(partial(self.library.step, ctypes.byref(arguments), ctypes.byref(place)), B, threads)
+        return StepOutput(out_BD, memory_KBD, aligned_BC)
+
+    def _look_at(self, encoder: Sequence[EncoderContext]) -> None:
+        """Point to another encoder's keys and values."""
+        self._encoder, self._encoder_packing = encoder, Packing(self.library, torch.empty)
+        for layer, context in zip(self._layers, encoder):
+            for side, slots_CBHE in enumerate(context[:2]):
+                layer.encoder[side] = self._encoder_packing.hold(slots_CBHE.permute(1, 2, 0, 3))
+        self._shape = None
+
+    def _prepare(self, B: int, slots: int, sources: int, options: FeedbackOptions) -> None:
+        """Make the arguments and the buffers for steps of a shape."""
+        w = self._weights
+        packing = self._buffers = Packing(self.library, torch.empty)
+        L, K, H, E, I = len(w.layers), len(w.mix_KA), options.heads, self.head_dim, self.sets
+        F, D = w.layers[0].fc1.weight.shape
+        encoder = None
+        if sources:
+            encoder = EncoderShape(sources, self._encoder[0].keys_CBHE.shape[1], self._encoder[0].padding_BC)
+        rows, vectors = L * B * D, L * B * H * E  # floats of tensors [L, B, D] and [L, B, X]
+        floats = dict(x=rows + B * D, attended_x=rows, q=vectors, a=vectors, p=L * B * H * slots, hidden=L * B * F)
+        floats.update(crossed_x=rows, cross_q=vectors, cross_a=vectors, cross_p=L * B * H * sources)
+        floats.update(attention_sum=rows, ffn_sum=rows, cross_sum=rows)
+        record = {name: packing.empty(floats[name]).data_ptr() for name in recorded(options, bool(sources))}
+        self._arguments = block_arguments(
+            packing,
+            Sizes(T=1, B=B, D=D, L=L, H=H, E=E, F=F, K=K, C=0, S=slots, I=I),
+            w,
+            options,
+            layers=self._layers,
+            sets=self._sets,
+            record=record_arguments(1, record),
+            encoder=encoder,
+            dropouts=FeedbackDropouts(),
+            reach_TB=None,
+            x=LATER,
+            first_query=None,
+            memory=LATER,
+            out=None,
+            aligned=None,
+        )
+        self._ring = RingArgs(slots=slots, span=self.span, position=0, origin=None, age=None)
+        self._shape = B, slots, sources
+
+
+LANES = 1024  # numbers of 64 bits in a row of what a checksum adds up
+
+
+class CppSlots(SlotHolder):
+    """A ring's slots between steps in C++: reordered streams look at each other's slots, and nothing is copied.
+
+    Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
+
+    Args:
+        weights: the packed weights that the ring's last step was run with.
+
+    Attributes:
+        origin_BC: the stream (int32) whose slot a stream looks at; None: its own.
+    """
+
+    def __init__(self, weights: CppStep):
+        self.weights = weights
+        self.origin_BC: Tensor | None = None
+
+    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
+        streams = ring.buffer.shape[1]
+        if len(order) > streams:
+            return False
+        if self.origin_BC is None:
+            self.origin_BC = torch.arange(streams, dtype=torch.int32)[:, None].repeat(1, ring.slots)
+        self.origin_BC = self.origin_BC[order]
+        return True
+
+    def grow(self, ring: MemoryRing, slots: int) -> bool:
+        if self.origin_BC is not None:
+            self.origin_BC = pad(self.origin_BC, (0, slots - ring.position))
+        return True
+
+    def settle(self, ring: MemoryRing) -> None:
+        """See ``SlotHolder``. The next step in C++ compares the weights again."""
+        ring.release()
+
+    def release(self, ring: MemoryRing) -> None:
+        """See ``SlotHolder``: copy the slots that a lazy reorder left with other streams."""
+        if self.origin_BC is None:
+            return
+        old, used = ring.buffer, ring.used
+        origin_B1C, heads_H1 = self.origin_BC[:, None, :used].long(), torch.arange(old.shape[2])[:, None]
+        new = old.new_zeros(len(old), len(origin_B1C), *old.shape[2:])
+        new[..., :used, :] = old[:, origin_B1C, heads_H1, torch.arange(used)]
+        ring.replace_buffer(new)
+
+
+class PackedSteps:
+    """The packed weights of one model, and its steps that use them.
+
+    They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
+    changes through ``parameter.data``, so checksums are compared when a sequence starts.
+    """
+
+    def __init__(self):
+        self._weights: CppStep | None = None
+        self._parameters: list[Tensor] = []
+        self._versions: list[tuple[int, int]] = []
+        self._sums: list[Tensor] = []
+
+    def run(self, step: Step) -> StepOutput | None:
+        """See ``Loop.decoding_step``; None where steps in C++ do not cover this one."""
+        model, x_BD, ring, options, encoder = step
+        if (weights := self._weights_for(model, x_BD, ring, options)) is None:
+            return None
+        if ring.buffer is None:
+            ring.buffer = torch.zeros(2 * weights.sets, len(x_BD), options.heads, ring.slots, weights.head_dim)
+        if not isinstance(ring.holder, CppSlots):
+            ring.release()
+            ring.holder = CppSlots(weights)
+        ring.holder.weights = weights
+        return weights.run(x_BD, ring, ring.holder.origin_BC, options, encoder)
+
+    def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
+        """The packed weights; None where steps in C++ do not cover this one.
+
+        They cover fp32 on a CPU without gradients, and rings that keep keys and values.
+        """
+        if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
+            return None
+        if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):
+            return None
+        if not self._is_current(model, ring):
+            self._parameters = model.step_parameters()
+            if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self._parameters):
+                return None
+            weights = model.step_weights(ring, x_BD.device)
+            if has_modules(weights):
+                return None
+            self._weights = CppStep(weights, options, load().library)
+            self._versions, self._sums = versions(self._parameters), checksums(self._parameters)
+        return self._weights
+
+    def _is_current(self, model: StepModel, ring: MemoryRing) -> bool:
+        """Whether the packed weights are the model's."""
+        if self._weights is None or self._weights.span != ring.span:
+            return False
+        if isinstance(ring.holder, CppSlots) and ring.holder.weights is self._weights:
+            return versions(self._parameters) == self._versions
+        parameters = model.step_parameters()
+        if versions(parameters) != self._versions or not model.fixed_weights():
+            return False
+        return all(a.equal(b) for a, b in zip(checksums(parameters), self._sums))
+
+
+def keeps_rows(ring: MemoryRing) -> bool:
+    """Whether steps in C++ can work on a ring's slots: keys and values in fp32 on a CPU."""
+    fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
+    return fits and isinstance(ring.storage, KeyValueStorage)
+
+
+def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Where each parameter lies, and how often it was changed in place."""
+    try:
+        return [(p.data_ptr(), p._version) for p in parameters]
+    except RuntimeError:  # tensors of inference mode count no changes
+        return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+
+
+@torch.no_grad()
+def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
+    changed entry changes them in any case, and entries that change places change one of them. (Quantised parameters
+    have none, and need none: ``fixed_weights``.)"""
+    found = []
+    for parameter in (p for p in parameters if not is_traceable_wrapper_subclass(p)):
+        bits = parameter.reshape(-1).view(torch.int32)
+        whole = bits[: len(bits) // (2 * LANES) * (2 * LANES)].view(torch.int64).view(-1, LANES)
+        found += [whole.sum(0), whole.sum(1)] if len(whole) else []
+        found.append(bits[2 * whole.numel() :].clone())
+    return found

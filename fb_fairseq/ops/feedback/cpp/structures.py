@@ -1,0 +1,83 @@
+"""The structures of the arguments of calls of C++, by ctypes. They are made from src/arguments.def, as C++'s own are;
+nothing is listed twice."""
+
+import ctypes
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from fb_fairseq.ops.feedback.cpp.library import SOURCES
+
+# A pointer that is set before each call. (None, a null pointer, is for optional fields only.)
+LATER = 0
+
+NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
+TYPES: dict[str, Any] = {"int64_t": NUMBER, "Activation": NUMBER, "float": ctypes.c_float, "KeysValues": POINTER * 2}
+LINE = re.compile(r"^ *(ACTIVATION|STRUCT|FIELD|OPTIONAL)\((?:(.+), )?(\w+)\)", re.MULTILINE)
+
+
+class Arguments(ctypes.Structure):
+    """A structure that is made with all of its fields by name; ``optional`` ones may be None.
+
+    Raises:
+        TypeError: a field is not given.
+        AttributeError: there is no such field.
+    """
+
+    __slots__ = ()  # without it Python would add any attribute that is set
+    names: Sequence[str]
+    optional: Sequence[str]
+    count: int
+
+    def __init__(self, **fields: Any):
+        # (A block makes dozens, so the usual case must be fast.)
+        if len(fields) != self.count or None in fields.values():
+            self._check(fields)
+        initialise(self, **fields)  # rejects names that it does not know
+
+    def _check(self, fields: dict[str, Any]) -> None:
+        """Raise if a field is not given, or is None but not optional; else remove those that are None."""
+        missing = [name for name in self.names if name not in fields] if len(fields) < self.count else []
+        for name in [name for name, value in fields.items() if value is None]:
+            if name in self.optional:
+                del fields[name]
+            elif name in self.names:
+                missing.append(name)
+        if missing:
+            raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
+
+
+initialise = ctypes.Structure.__init__
+
+
+def structures(text: str) -> dict[str, Any]:
+    """The structures of a text as src/arguments.def, by name."""
+    types, rows = dict(TYPES), {}
+    for word, kind, name in LINE.findall(text):
+        if word == "STRUCT":
+            last = rows[name] = []
+        elif word != "ACTIVATION":
+            last.append((word, kind, name))
+    for structure, fields in rows.items():
+        members = [(name, POINTER if kind.endswith("*") else types[kind]) for _, kind, name in fields]
+        optional = [name for word, _, name in fields if word == "OPTIONAL"]
+        attributes = dict(__slots__=(), _fields_=members, names=[name for name, _ in members], optional=optional)
+        types[structure] = type(structure, (Arguments,), {**attributes, "count": len(members)})
+    return {name: types[name] for name in rows}
+
+
+def activations(text: str) -> list[str]:
+    """The names of the activations in such a text; an activation's number is its place."""
+    return [name for word, _, name in LINE.findall(text) if word == "ACTIVATION"]
+
+
+_DEFINITIONS = (SOURCES / "arguments.def").read_text(encoding="utf-8")
+STRUCTURES = structures(_DEFINITIONS)
+ACTIVATION_NUMBERS = {name: number for number, name in enumerate(activations(_DEFINITIONS))}
+
+
+def __getattr__(name: str) -> Any:
+    """A structure, as ``from … import BlockArgs`` asks for it."""
+    if name in STRUCTURES:
+        return STRUCTURES[name]
+    raise AttributeError(name)

@@ -1,0 +1,217 @@
+"""Blocks as CUDA graphs: one launch each way per block, instead of dozens per step and layer.
+
+A block is captured once blocks of the same shapes have come often enough. Memory that still grows from block to block
+is given its full length, with the missing slots hidden: so one graph serves every block of an epoch. Before a replay,
+everything that it reads, weights too, is copied to tensors of the graph's own, so that it does not matter where torch
+and the optimizer keep things.
+
+Before a graph of kernels is used, its block is computed twice: by the graph, and by torch's operations. Kernels that
+fail or compute something else are named once in the log and not used; then torch's operations are captured.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils import _pytree as pytree
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.agreement import Checks, in_fp32
+from fb_fairseq.ops.cuda_graphs import (
+    CudaGraph,
+    GraphCache,
+    Limits,
+    cloned,
+    copy_all,
+    current_device,
+    modes_of_products,
+    reusable_memory,
+    tensors,
+)
+from fb_fairseq.ops.feedback.loop import Loop
+from fb_fairseq.ops.feedback.torch.passes import Passes
+from fb_fairseq.ops.feedback.types import BlockInputs, block_sizes
+
+# Each graph holds the memory for a block's activations. Blocks that follow each other come again and again; of others,
+# such as sentences, many shapes are too rare for a capture.
+LIMITS = Limits(capture_at=10, graphs=4)
+CAPTURE_GROWING_AT = 2
+
+
+class CapturedPasses:
+    """The two passes over blocks of the same shapes, captured; to be used as ``Passes``.
+
+    A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
+
+    Attributes:
+        checked: whether its results are known to be right.
+    """
+
+    @reusable_memory()
+    def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
+        self.passes, self.checked = Passes(loop, needs_backward), False  # (whose buffers are the graphs')
+        self.owner: Callable[[], Any | None] = lambda: None  # see ``Passes``
+        inputs = at_full_length(inputs)
+        leaves, tree = pytree.tree_flatten(inputs)
+        self.own = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in leaves if torch.is_tensor(x)]
+        own = iter(self.own)
+        self.own_inputs = pytree.tree_unflatten([next(own) if torch.is_tensor(x) else x for x in leaves], tree)
+        copy_all(zip(self.own, tensors(inputs)))
+        if needs_backward:
+            self.d_out_TBD = torch.zeros_like(self.own_inputs.x_TBD)
+        # Libraries set themselves up, and kernels are compiled, in a first call, which must not be captured.
+        passes = self.passes
+        passes.forward(self.own_inputs)
+        if needs_backward:
+            passes.backward(self.d_out_TBD)
+            passes.free()  # frees as much memory as the captured passes will take
+        with current_device(inputs.x_TBD.device):
+            self.forward_graph = CudaGraph(lambda: passes.forward(self.own_inputs))
+            if needs_backward:
+                self.backward_graph = CudaGraph(lambda: passes.backward(self.d_out_TBD), before=self.forward_graph)
+
+    def is_free(self) -> bool:
+        """Whether no block waits for its backward pass in this graph's memory."""
+        context = self.owner()
+        if context is None:
+            return True
+        try:
+            _ = context.saved_tensors
+        except RuntimeError:  # its backward pass is done, or would be refused
+            return True
+        return False
+
+    def free(self) -> None:
+        """See ``Passes.free``; the graphs' memory stays."""
+
+    def forward(self, inputs: BlockInputs):
+        """Replay the forward pass; see ``Passes.forward``."""
+        copy_all(zip(self.own, tensors(at_full_length(inputs))))
+        self.forward_graph.replay()
+        return cloned(self.forward_graph.result)
+
+    def backward(self, d_out_TBD: Tensor):
+        """Replay the backward pass; see ``Passes.backward``."""
+        self.d_out_TBD.copy_(d_out_TBD)
+        self.backward_graph.replay()
+        return cloned(self.backward_graph.result)
+
+
+class BlockGraphs(Checks):
+    """The graphs of blocks, by the shapes they are for.
+
+    Args:
+        torch_loop: what runs where kernels do not.
+
+    Attributes:
+        cache: the graphs.
+    """
+
+    def __init__(self, torch_loop: Loop):
+        super().__init__()
+        self._torch = torch_loop
+        self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
+        fallbacks.owners_of_graphs.add(self)
+
+    def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
+        """The passes that run a block: captured ones; or where shapes are new or rare, kernel by kernel."""
+        key = setting(loop, inputs, needs_backward)
+        if key not in self.problems:
+            problem = loop.unsupported(inputs)
+            if problem is not None:
+                self.refuse(key, f"--step-loop {loop.name}", problem)
+        if fallbacks.can_capture(inputs.x_TBD.device):
+            captured = self._find(loop, inputs, needs_backward, key)
+            if captured is not None:
+                return captured
+        # (The kernels of blocks that grow are compared with torch's when they are captured, which is soon.)
+        if key not in self.problems and not inputs.options.grows:
+            self._check(loop, Passes(loop, needs_backward), inputs, key)
+        right = self.problems.get(key, "not compared yet") is None
+        return Passes(loop if right else self._torch, needs_backward)
+
+    def _find(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses | None:
+        """The graph for a block, captured now if it is time; or None."""
+        shapes, cache = graph_key(at_full_length(inputs), needs_backward), self.cache
+        cache.count()
+        make = partial(self._capture, loop, inputs, needs_backward, key)
+        at = min(CAPTURE_GROWING_AT, LIMITS.capture_at) if inputs.options.grows else None
+        captured = cache.graphs.get(shapes) or cache.capture(shapes, make, at)
+        if captured is None or not captured.is_free():  # the backward pass of another block still needs it
+            return None
+        if not captured.checked:
+            captured.checked = self._check(loop, captured, inputs, key)
+            captured = self.right_one(captured, key, lambda: cache.capture_again(shapes, make, at))
+        if captured is not None:
+            cache.use(shapes)
+        return captured
+
+    def _capture(self, loop: Loop, inputs: BlockInputs, needs_backward: bool, key: tuple) -> CapturedPasses:
+        """New captured passes: of kernels, or where these are not used, of torch's operations."""
+        own, plain = (partial(CapturedPasses, way, inputs, needs_backward) for way in (loop, self._torch))
+        return self.graph(key, f"--step-loop {loop.name}", own, plain)
+
+    def _check(self, loop: Loop, passes, inputs: BlockInputs, key: tuple) -> bool:
+        """Compare the results of passes with those of torch's operations, all gradients too."""
+        needs_backward = key[0]
+        plain, exact = Passes(self._torch, needs_backward), None
+        if inputs.dtype.itemsize < torch.float32.itemsize:
+            wide = partial(in_fp32, inputs)
+            exact = lambda: results(plain, wide()._replace(dtype=torch.float32), needs_backward)  # noqa: E731
+        runs = (partial(results, way, inputs, needs_backward) for way in (passes, plain))
+        return self.compare(key, f"--step-loop {loop.name}", *runs, inputs.dtype, exact)
+
+    def clear(self) -> None:
+        """Free the graphs and their memory."""
+        self.cache.clear()
+
+
+def at_full_length(inputs: BlockInputs) -> BlockInputs:
+    """A block of memory that grows from block to block: with as many slots as it will have, the missing ones hidden.
+
+    ``reach_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are.
+    """
+    span, (T, B, _) = inputs.options.span, inputs.x_TBD.shape
+    if not inputs.options.grows:
+        return inputs
+    C, device = inputs.memory_KCBD.shape[1], inputs.x_TBD.device
+    seen_TB = torch.arange(C, C + T, device=device)[:, None].expand(T, B)
+    reach_TB = seen_TB if inputs.reach_TB is None else torch.minimum(inputs.reach_TB.long(), seen_TB)
+    memory_KCBD = pad(inputs.memory_KCBD, (0, 0, 0, 0, span - C, 0)) if C < span else inputs.memory_KCBD
+    return inputs._replace(memory_KCBD=memory_KCBD, reach_TB=reach_TB)
+
+
+def results(passes, inputs: BlockInputs, needs_backward: bool) -> list[Any]:
+    """A block's results and gradients, for a gradient of the outputs that is made up."""
+    x_TBD = inputs.x_TBD
+    groups: list[Any] = [passes.forward(inputs)]
+    if needs_backward:
+        d_out_TBD = torch.arange(x_TBD.numel(), device=x_TBD.device).cos().view(x_TBD.shape)
+        groups.append(passes.backward(d_out_TBD.to(x_TBD.dtype)))
+        passes.free()
+    return groups
+
+
+def setting(loop: Loop, inputs: BlockInputs, needs_backward: bool) -> tuple:
+    """Everything that kernels depend on, but for the lengths of blocks and memories and the number of streams."""
+    s = block_sizes(inputs)
+    kinds = [mask is not None for mask in inputs.dropouts] + [bool(inputs.encoder), inputs.reach_TB is not None]
+    options = inputs.options._replace(span=0, grows=False)
+    types = inputs.dtype, inputs.x_TBD.dtype, inputs.x_TBD.device, *modes_of_products()
+    return (needs_backward, loop.name, s.D, s.L, s.E, s.F, s.K, s.I, options, *types, *kinds)
+
+
+def graph_key(inputs: BlockInputs, needs_backward: bool) -> tuple:
+    """Everything that a capture depends on, except the values of tensors."""
+    leaves, tree = pytree.tree_flatten(inputs)
+    return (
+        needs_backward,
+        *modes_of_products(),
+        str(tree),
+        *((x.shape, x.dtype, x.device) if torch.is_tensor(x) else x for x in leaves),
+    )

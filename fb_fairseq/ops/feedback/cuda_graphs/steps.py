@@ -1,0 +1,212 @@
+"""A decoding step as a CUDA graph.
+
+A captured step works on memory of its own: a ring of slots, keys and values of an encoder's output, and the step's
+embedding. It serves every ring of the same shapes, one at a time: a ring's slots lie in the graph's memory as long as
+its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.decoding.ring``), and rows and
+source positions are rounded up.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
+
+SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
+
+
+class DeviceRing(MemoryRing):
+    """A ring whose number of steps is on the device. A step works on all its slots, filled or not.
+
+    Args:
+        ring: one with slots of the same shapes.
+        streams: number of streams.
+    """
+
+    def __init__(self, ring: MemoryRing, streams: int):
+        super().__init__(ring.span)
+        ring.copy_for(streams, self)
+        self._position_1 = torch.zeros(1, dtype=torch.long, device=self.buffer.device)
+
+    def before_replay(self, position: int) -> None:
+        """Tell the captured step how many steps came before it."""
+        self._position_1.fill_(position)
+
+    @property
+    def used(self) -> int:
+        return self.slots
+
+    @property
+    def seen_1(self) -> Tensor:
+        """The number of steps so far, on the device."""
+        return self._position_1
+
+    def distances(self, device: torch.device) -> Tensor:
+        return (self._position_1 - 1 - torch.arange(self.slots, device=device)) % self.span + 1
+
+    def filled(self, like: Tensor) -> Tensor | None:
+        return (torch.arange(self.slots, device=like.device) < self._position_1).to(like.dtype)[None]
+
+    def write(self, new: Tensor) -> None:
+        self.buffer.index_copy_(-2, self._position_1 % self.span, new.unsqueeze(-2))
+
+
+class StepGraph(SlotHolder):
+    """A captured step and its memory.
+
+    Args:
+        step: what is captured, such as ``StepModel.plain_step``.
+        x_BD, ring, options, encoder: a step's arguments, for their shapes.
+
+    Attributes:
+        rows: number of rows B of the captured step.
+        checked: whether its results are known to be right.
+    """
+
+    @reusable_memory()
+    def __init__(
+        self,
+        step: Callable[..., StepOutput],
+        x_BD: Tensor,
+        ring: MemoryRing,
+        options: FeedbackOptions,
+        encoder: Sequence[EncoderContext],
+    ):
+        self.rows, self.checked = padded_rows(len(x_BD), encoder), False
+        self._served: Callable[[], MemoryRing | None] = lambda: None  # a weak reference to the ring that is held
+        self._x_BD = x_BD.new_zeros(self.rows, x_BD.shape[1])
+        self._encoder = [padded_context(context, self.rows // hypotheses(len(x_BD), encoder)) for context in encoder]
+        self._given: Callable[[], Tensor | None] = lambda: None  # a weak reference to the keys in self._encoder
+        self._ring = DeviceRing(ring, self.rows)
+        self._copy(ring, encoder)
+        self._ring.before_replay(ring.position)
+        run = partial(step, self._x_BD, self._ring, options, self._encoder)
+        run()  # libraries set themselves up in a first call, which must not be captured
+        with current_device(x_BD.device):
+            self.graph = CudaGraph(run)
+
+    def hold(self, ring: MemoryRing) -> None:
+        """Take a ring's slots into this memory; the ring that had its slots here gets memory of its own again."""
+        self.detach()
+        self._ring.copy_rows(ring)
+        ring.release()
+        ring.replace_buffer(self._ring.buffer[:, : ring.buffer.shape[1]])
+        if ring.age_B is not None:
+            ring.age_B = self._ring.age_B[: len(ring.age_B)]
+        ring.holder, self._served = self, weakref.ref(ring)
+
+    def detach(self) -> None:
+        """Give the slots that lie here back."""
+        ring = self._served()
+        if ring is not None and ring.holder is self:
+            ring.release()
+
+    def is_held(self) -> bool:
+        """Whether a ring's slots lie here."""
+        ring = self._served()
+        return ring is not None and ring.holder is self
+
+    # As a holder of slots.
+
+    def release(self, ring: MemoryRing) -> None:
+        ring.replace_buffer(ring.buffer.clone())
+        if ring.age_B is not None:
+            ring.age_B = ring.age_B.clone()
+
+    def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
+        """See ``SlotHolder``. In place, because the graph reads this memory."""
+        if len(order) != ring.buffer.shape[1] or ring.buffer.requires_grad:
+            return False
+        filled = ring.buffer[..., : ring.used, :]
+        filled.copy_(filled.index_select(1, order))
+        return True
+
+    # Steps.
+
+    def run(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> StepOutput:
+        """Replay the step for a ring whose slots lie here."""
+        if encoder and encoder[0].keys_CBHE is not self._given():  # reordered, or another batch's
+            self._copy_encoder(encoder)
+        self._x_BD[: len(x_BD)].copy_(x_BD)
+        result = self._replay(ring.position)
+        sources = encoder[0].keys_CBHE.shape[0] if encoder else 0
+        aligned_BC = result.aligned_BC
+        if aligned_BC is not None:
+            aligned_BC = aligned_BC[: len(x_BD), :sources]
+        return cloned(StepOutput(result.out_BD[: len(x_BD)], result.memory_KBD[:, : len(x_BD)], aligned_BC))
+
+    def try_on(self, ring: MemoryRing, x_BD: Tensor, encoder: Sequence[EncoderContext]) -> list[Any]:
+        """The step's results, and the slots after it, for a ring that stays as it is and has its slots elsewhere."""
+        self._copy(ring, encoder)
+        self._x_BD[: len(x_BD)].copy_(x_BD)
+        result, rows = self._replay(ring.position), len(x_BD)
+        return [[result.out_BD[:rows], result.memory_KBD[:, :rows], self._ring.buffer[:, :rows]]]
+
+    def _replay(self, position: int) -> StepOutput:
+        """Replay the step after ``position`` others; its result is overwritten by the next replay."""
+        self._ring.before_replay(position)
+        self.graph.replay()
+        return self.graph.result
+
+    def _copy(self, ring: MemoryRing, encoder: Sequence[EncoderContext]) -> None:
+        self._ring.copy_rows(ring)
+        self._copy_encoder(encoder)
+
+    def _copy_encoder(self, encoder: Sequence[EncoderContext]) -> None:
+        """Copy keys and values of the encoder's output; other source positions are padding."""
+        pairs = []
+        for own, given in zip(self._encoder, encoder):
+            sources, sentences = given.keys_CBHE.shape[:2]
+            own.keys_CBHE[sources:].zero_()  # what is hidden still counts if it is not finite
+            own.values_CBHE[sources:].zero_()
+            own.padding_BC.zero_()
+            own.padding_BC[:sentences, sources:] = True
+            if given.padding_BC is not None:
+                own.padding_BC[:sentences, :sources] = given.padding_BC
+            pairs += [(own.keys_CBHE[:sources, :sentences], given.keys_CBHE)]
+            pairs += [(own.values_CBHE[:sources, :sentences], given.values_CBHE)]
+        copy_all(pairs)
+        if encoder:
+            self._given = weakref.ref(encoder[0].keys_CBHE)
+
+
+def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext]) -> tuple:
+    """Everything that a captured step depends on, except the values of tensors."""
+    source = None
+    if encoder:
+        keys = encoder[0].keys_CBHE
+        source = (round_up(keys.shape[0], SOURCE_MULTIPLE), keys.dtype, hypotheses(len(x_BD), encoder))
+    rows = padded_rows(len(x_BD), encoder)
+    return (rows, x_BD.dtype, x_BD.device, options, source, *modes_of_products(), *ring.shape())
+
+
+def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
+    """How many consecutive rows each sentence of the encoder serves; 1 without an encoder."""
+    return rows // max(1, encoder[0].keys_CBHE.shape[1]) if encoder else 1
+
+
+def padded_rows(rows: int, encoder: Sequence[EncoderContext]) -> int:
+    """The number of rows of a captured step: sentences are rounded up to a power of two."""
+    per_sentence = hypotheses(rows, encoder)
+    return per_sentence * 2 ** (rows // per_sentence - 1).bit_length()
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-number // multiple) * multiple
+
+
+def padded_context(context: EncoderContext, sentences: int) -> EncoderContext:
+    """Memory for keys and values of an encoder's output, in the layout [B, H, C, E], and for their padding."""
+    C, _, H, E = context.keys_CBHE.shape
+    C = round_up(C, SOURCE_MULTIPLE)
+    keys, values = (context.keys_CBHE.new_zeros(sentences, H, C, E).permute(2, 0, 1, 3) for _ in range(2))
+    return EncoderContext(keys, values, torch.zeros(sentences, C, dtype=torch.bool, device=keys.device))

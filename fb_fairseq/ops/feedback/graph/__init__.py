@@ -1,8 +1,0 @@
-"""The fast loop, and decoding steps, as CUDA graphs.
-
-loop.py      the step loop
-blocks.py    the two passes over a block
-ring.py      the memory of a captured step, whose position is on the device
-steps.py     a captured decoding step
-stepper.py   finds the graph for a step, or captures it
-"""

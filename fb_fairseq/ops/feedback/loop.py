@@ -1,0 +1,115 @@
+"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.types import StepOutput
+
+if TYPE_CHECKING:
+    from fb_fairseq.ops.feedback.decoding.stepper import Step
+    from fb_fairseq.ops.feedback.torch.block import Block, Record
+    from fb_fairseq.ops.feedback.torch.tile import Tile
+    from fb_fairseq.ops.feedback.types import BlockInputs
+
+DEVICES = ("cpu", "cuda")
+
+
+class Results(NamedTuple):
+    """Where the results of a block's steps go, beside ``Block.slots`` and ``Block.memory_KTBD``.
+
+    Attributes:
+        out_TBD: the top layer's outputs; None: the record keeps those of all steps.
+        aligned_TBC: attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is
+            not asked for.
+    """
+
+    out_TBD: Tensor | None
+    aligned_TBC: Tensor | None
+
+
+class Kept:
+    """Holds what a loop keeps of a model from decoding step to decoding step, such as packed weights.
+
+    Attributes:
+        own: anything; None at first.
+    """
+
+    own: Any = None
+
+
+class Loop(ABC):
+    """Runs what is sequential: the steps of a block, forward and backward, and a step of decoding.
+
+    Everything before, between and after the steps is shared (``torch/passes.py``): weights in the compute type,
+    buffers, the carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
+    ``reference.py`` computes. The torch loop runs whatever it does not cover.
+
+    Attributes:
+        name: as ``--step-loop`` calls it.
+        summary, runs: what it is, and where it runs, for help and docs.
+        devices: types of devices on which it runs.
+        records_weights: whether it records attention weights. If not, its backward pass computes them again and leaves
+            them in the tile's workspace, which then lies in memory head by head.
+        own_threads: whether it divides streams among threads itself; torch then uses one thread in the loop.
+        as_graphs: whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are
+            compared with the torch loop's (``cuda_graphs/``).
+    """
+
+    name: str
+    summary: str
+    runs: str
+    devices: tuple[str, ...] = DEVICES
+    records_weights = True
+    own_threads = False
+    as_graphs = False
+
+    def unsupported(self, inputs: "BlockInputs") -> str | None:
+        """Why the loop does not run a block; None: it does."""
+        return None
+
+    @abstractmethod
+    def forward_steps(
+        self, block: "Block", record: "Record", first: int, last: int, results: Results | None = None
+    ) -> None:
+        """Run the steps first … last - 1, one after the other.
+
+        Activations go to the record, whose first step is ``first``; a record of one step holds the current step only.
+        The loop may keep anything in ``block.own``.
+
+        Args:
+            results: None: activations are computed again, for the record alone; memories and slots are there.
+        """
+
+    @abstractmethod
+    def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
+        """Run the steps of a tile backward, from the last to the first.
+
+        Writes the gradients of the steps' embeddings to ``d_x_TBD`` (without those through layer 1's queries), what the
+        weights' gradients need to ``tile.work``, and adds what the tile contributes to the gradients of older slots to
+        ``tile.sums.slots``.
+
+        Args:
+            d_out_TBD: the gradient of the block's outputs.
+        """
+
+    def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
+        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do.
+
+        Args:
+            kept: what the loop has kept of the model, and may keep.
+        """
+        return None
+
+    def unavailable(self, device: torch.device) -> str | None:
+        """Why the loop does not run on a device of this machine; None: it does."""
+        return None if device.type in self.devices else f"it does not run on {device.type}"
+
+    def details(self) -> str:
+        """Whatever it runs with here, for ``python -m fb_fairseq env``; or nothing."""
+        return ""

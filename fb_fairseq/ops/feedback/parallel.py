@@ -1,0 +1,309 @@
+"""All steps of a block at once, over and over: ``--step-loop parallel``.
+
+The memories of a block solve m = Φ(m), where Φ runs all layers over all steps in parallel, and each step attends to the
+memories m of the steps before it. Repeating Φ is Jacobi iteration (Song et al., arXiv 2002.03629; for RNNs Lim et al.,
+arXiv 2309.12252). A memory depends on earlier steps only: after k passes the first k steps are exact, whatever the
+model. How fast the others converge depends on how sequential the model is (docs/parallel-passes.md).
+
+Gradients of a solution: with J = ∂Φ/∂m and g the loss's gradient with respect to m in one more pass, the gradient of
+the memories solves λ = g + Jᵀλ, which is iterated as well, by vector-Jacobian products of that pass; the gradients of
+weights follow from λ in a single backward pass. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fb_fairseq.ops.attention import block_attention, cross_attention
+from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.feedback.types import (
+    Context,
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    mix_memories,
+    one_or_own,
+    project_context,
+)
+from fb_fairseq.ops.layers import Dropout, Layer, attention_residual, feed_forward, project_query
+
+UNROLLED = 3  # passes with a gradient, where their number is fixed
+LIMIT = 64  # passes until a block that has not converged is left to the ordinary loop
+WATCHED, LARGE_CHANGE = 100, 0.1  # blocks, and their average change that is too large for an approximation
+PATIENCE, PROGRESS = 8, 0.5  # it is left earlier if so many passes did not bring the change down by this factor
+
+
+class Pass(NamedTuple):
+    """Results of a pass: outputs [T, B, D], memories [K, T, B, D], and attention to the encoder [B, T, C] or None."""
+
+    out_TBD: Tensor
+    memory_KTBD: Tensor
+    aligned_BTC: Tensor | None
+
+
+class Solution(NamedTuple):
+    """Results of a block.
+
+    Attributes:
+        passes: how many there were.
+        change: how much the last one changed the memories, relative to their norm, a scalar; None without a loop to
+            speak of: the block has one step, or did not converge, and the ordinary loop has run.
+    """
+
+    out_TBD: Tensor
+    memory_KTBD: Tensor
+    aligned_BTC: Tensor | None
+    passes: int
+    change: Tensor | None = None
+
+
+class ParallelBlock:
+    """A block whose steps run at once: the map Φ. Arguments: see ``fb_fairseq.ops.feedback.reference.feedback_block``.
+
+    Attributes:
+        start_KTBD: memories to begin with: the steps' embeddings.
+    """
+
+    def __init__(
+        self,
+        x_TBD: Tensor,
+        memory_KCBD: Tensor,
+        weights: FeedbackWeights,
+        options: FeedbackOptions,
+        dropouts: FeedbackDropouts,
+        active: Sequence[bool],
+        encoder: Sequence[EncoderContext],
+        reach_TB: Tensor | None,
+    ):
+        self.x_TBD, self.weights, self.options, self.dropouts = x_TBD, weights, options, dropouts
+        self.active, self.encoder, self.reach_TB = active, encoder, reach_TB
+        self.carried = project_context(memory_KCBD, weights, options)
+        self.start_KTBD = x_TBD.expand(len(weights.mix_KA), *x_TBD.shape)
+
+    def __call__(self, memory_KTBD: Tensor) -> Pass:
+        """Run all steps, given the memories that the steps before them leave."""
+        x_TBD, o, aligned_BTC = self.x_TBD, self.options, None
+        own = project_context(memory_KTBD[:, :-1], self.weights, o)  # no step of the block attends to its last one
+        contexts = [Context(*map(torch.cat, zip(*pair))) for pair in zip(self.carried, own)]
+        representations = [x_TBD]
+        for l, layer in enumerate(self.weights.layers):
+            if self.active[l]:
+                masks = FeedbackDropouts(*(mask and Dropout(mask.keep[l], mask.scale) for mask in self.dropouts))
+                x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
+                if layer.cross is not None:
+                    x_TBD, weights_BTHC = self._attend_encoder(x_TBD, layer, self.encoder[l], masks)
+                    if l == o.alignment_layer:
+                        aligned_BTC = weights_BTHC[:, :, : o.alignment_heads].mean(2)
+                residual = masks.ffn_residual_LTBD
+                x_TBD = feed_forward(x_TBD, layer, o.activation, o.normalize_before, masks.hidden_LTBF, residual)
+            representations.append(x_TBD)
+        memory_KRD = mix_memories([x.flatten(0, 1) for x in representations], self.weights)
+        return Pass(x_TBD, memory_KRD.view(len(memory_KRD), *x_TBD.shape), aligned_BTC)
+
+    def _attend(self, x_TBD: Tensor, layer: Layer, context: Context, masks: FeedbackDropouts) -> Tensor:
+        """A layer's attention to the memories of the steps before."""
+        o, slots = self.options, len(context.keys_CBHE)
+        query_TBHE = project_query(x_TBD, layer, o.heads, o.normalize_before)
+        keys, values = (x.to(query_TBHE.dtype) for x in context)
+        mask, span_mask_HS = masks.attention_LTBHS, layer.span_mask_HS
+        if span_mask_HS is not None:
+            span_mask_HS = span_mask_HS[:, : max(1, slots)]
+        span = min(o.span, max(1, slots)) if span_mask_HS is None else span_mask_HS.shape[1]
+        attended_TBHE = block_attention(
+            query_TBHE,
+            keys,
+            values,
+            span,
+            self.weights.positions.reaching(span),
+            mask and Dropout(mask.keep.permute(1, 2, 0, 3)[..., -span:], mask.scale),
+            span_mask_HS,
+            reach_TB=self.reach_TB,
+        )
+        return attention_residual(x_TBD, attended_TBHE, layer, o.normalize_before, masks.attention_residual_LTBD)
+
+    def _attend_encoder(
+        self, x_TBD: Tensor, layer: Layer, encoder: EncoderContext, masks: FeedbackDropouts
+    ) -> tuple[Tensor, Tensor]:
+        """A layer's attention to the encoder, and its weights [B, T, H, C]."""
+        (T, B, _), cross, before = x_TBD.shape, layer.cross, self.options.normalize_before
+        query_TBHE, mask = project_query(x_TBD, cross, self.options.heads, before), masks.cross_LTBHC
+        keys, values = (slots.to(query_TBHE.dtype) for slots in encoder[:2])
+        attended, weights = cross_attention(  # its rows are B x T: each sentence serves T consecutive ones
+            query_TBHE.transpose(0, 1).flatten(0, 1),
+            keys,
+            values,
+            encoder.padding_BC,
+            mask and Dropout(mask.keep.transpose(0, 1).flatten(0, 1), mask.scale),
+        )
+        attended_TBHE = attended.unflatten(0, (B, T)).transpose(0, 1)
+        x_TBD = attention_residual(x_TBD, attended_TBHE, cross, before, masks.cross_residual_LTBD)
+        return x_TBD, weights.unflatten(0, (B, T))
+
+
+def parallel_block(
+    ordinary: Callable[..., tuple[Tensor, Tensor, Tensor | None]],
+    passes: int,
+    tolerance: float,
+    x_TBD: Tensor,
+    memory_KCBD: Tensor,
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    active: Sequence[bool] | None = None,
+    encoder: Sequence[EncoderContext] = (),
+    reach_TB: Tensor | None = None,
+) -> Solution:
+    """Run a block of T steps by parallel passes. The memories come out as constants.
+
+    Args:
+        ordinary: the loop that runs what does not converge; its arguments are the rest.
+        passes: so many, with gradients through the last ``UNROLLED``; no more than T. 0: until they converge.
+        tolerance: converged is what changes no step's memory by more than this, relative to its norm; at least the
+            precision of the type of matrix products.
+    """
+    active = [True] * len(weights.layers) if active is None else active
+    given = x_TBD, memory_KCBD.detach(), weights, options, dropouts, active, encoder, reach_TB
+    block, T = ParallelBlock(*given), len(x_TBD)
+    if passes:
+        return fixed_passes(block, min(passes, T))
+    device = x_TBD.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_TBD.dtype
+    tolerance = max(tolerance, torch.finfo(dtype).eps)
+    with torch.no_grad():
+        found, count, converged = solve(block, tolerance)
+    if not torch.is_grad_enabled():
+        if converged:
+            return Solution(*found.result, count, found.change)
+        return Solution(*finish(ordinary, found.result, count, given), count)
+    if not converged:  # (the ordinary loops take a carried memory as a constant: they run the whole block)
+        return Solution(*ordinary(*given), count)
+    memory_KTBD = found.result.memory_KTBD.requires_grad_()
+    last = block(memory_KTBD)
+
+    def gradient_of_memories(d_out_TBD: Tensor) -> Tensor:
+        def through(d_memory_KTBD: Tensor) -> Tensor:
+            d_results = (d_out_TBD, d_memory_KTBD)
+            return torch.autograd.grad(last[:2], memory_KTBD, d_results, retain_graph=True, materialize_grads=True)[0]
+
+        d_memory_KTBD = torch.zeros_like(memory_KTBD)
+        for _ in range(T):
+            new_KTBD = through(d_memory_KTBD)
+            worst, d_memory_KTBD = largest_change(d_memory_KTBD, new_KTBD), new_KTBD
+            if worst <= tolerance:
+                break
+        return d_memory_KTBD
+
+    out_TBD = WithGradientOfMemories.apply(gradient_of_memories, last.out_TBD, last.memory_KTBD)
+    return Solution(out_TBD, last.memory_KTBD.detach(), last.aligned_BTC, count, found.change)
+
+
+class WithGradientOfMemories(torch.autograd.Function):
+    """A block's outputs as they are; backward, a pass's memories get the gradient that ``gradient_of_memories``
+    computes from that of the outputs."""
+
+    @staticmethod
+    def forward(ctx, gradient_of_memories, out_TBD, memory_KTBD):
+        ctx.gradient_of_memories = gradient_of_memories
+        return out_TBD.view_as(out_TBD)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_out_TBD):
+        return None, d_out_TBD, ctx.gradient_of_memories(d_out_TBD)
+
+
+def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
+    """A fixed number of passes. The last ones are differentiable."""
+    memory_KTBD, before = block.start_KTBD, block.start_KTBD
+    for number in range(passes):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and number >= passes - UNROLLED):
+            before, result = memory_KTBD, block(memory_KTBD)
+            memory_KTBD = result.memory_KTBD
+    change = relative_change(before.detach(), memory_KTBD.detach()) if passes > 1 else None
+    return Solution(result.out_TBD, memory_KTBD.detach(), result.aligned_BTC, passes, change)
+
+
+class Found(NamedTuple):
+    """The last pass, and how much it changed the memories."""
+
+    result: Pass
+    change: Tensor
+
+
+def solve(block: ParallelBlock, tolerance: float) -> tuple[Found, int, bool]:
+    """Repeat passes until they change nothing. After as many as steps, all are exact.
+
+    Returns:
+        What was found; the number of passes; and whether it has converged.
+    """
+    memory_KTBD, changes = block.start_KTBD, []
+    T = len(block.x_TBD)
+    while True:
+        result = block(memory_KTBD)
+        changes.append(largest_change(memory_KTBD, result.memory_KTBD))
+        count, before, memory_KTBD = len(changes), memory_KTBD, result.memory_KTBD
+        converged = count >= T or changes[-1] <= tolerance
+        stuck = count > PATIENCE and not changes[-1] < PROGRESS * changes[-1 - PATIENCE]
+        if converged or stuck or count == LIMIT:
+            return Found(result, relative_change(before, memory_KTBD)), count, converged
+
+
+def finish(ordinary: Callable[..., tuple], result: Pass, exact: int, given: tuple) -> tuple:
+    """Run the ordinary loop over the steps after the first ``exact`` ones, without gradients."""
+    x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB = given
+    memory_KTBD = result.memory_KTBD[:, :exact]
+    carried_KCBD = torch.cat([memory_KCBD, memory_KTBD], 1)[:, -options.span :]
+    masks = FeedbackDropouts(*(mask and Dropout(mask.keep[:, exact:], mask.scale) for mask in dropouts))
+    later = None if reach_TB is None else reach_TB[exact:]
+    out, memory, aligned = ordinary(x_TBD[exact:], carried_KCBD, weights, options, masks, active, encoder, later)
+    aligned_BTC = None if aligned is None else torch.cat([result.aligned_BTC[:, :exact], aligned], 1)
+    return torch.cat([result.out_TBD[:exact], out]), torch.cat([memory_KTBD, memory], 1), aligned_BTC
+
+
+def relative_change(before: Tensor, after: Tensor) -> Tensor:
+    """The norm of a change, relative to what it changed to."""
+    before, after = before.float(), after.float()
+    return (after - before).norm() / after.norm()
+
+
+def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
+    """The largest change of a step's memory or its gradient, relative to the average norm of steps."""
+    norms_KTB, steps_KTB = (after_KTBD - before_KTBD).norm(dim=-1), after_KTBD.norm(dim=-1)
+    return float(norms_KTB.max() / steps_KTB.mean().clamp(min=torch.finfo(steps_KTB.dtype).tiny))
+
+
+class Convergence:
+    """How well the passes of training blocks have converged, for the log.
+
+    Args:
+        passes: their fixed number, or 0.
+
+    Attributes:
+        last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative
+            change of the memories by the last pass.
+    """
+
+    def __init__(self, passes: int):
+        self.passes, self.last, self._changes = passes, {}, []
+
+    def add(self, block: Solution) -> None:
+        """Note a block. Warn once if ``WATCHED`` blocks have changed much, or if one was left to the ordinary loop."""
+        if self.passes:
+            log_once(f"--parallel-passes {self.passes}: training is approximate; validation and evaluation are exact")
+        self.last = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
+        if block.change is None:
+            if not self.passes:
+                log_once(f"--step-loop parallel: no convergence after {block.passes} passes; ordinary loops run, too")
+            return
+        self.last["parallel_change"] = block.change
+        self._changes.append(block.change)
+        if len(self._changes) == WATCHED:
+            change, self._changes = float(torch.stack(self._changes).mean()), []
+            if change > LARGE_CHANGE:
+                log_once(
+                    f"--step-loop parallel: the last pass still changes memories by {change:.0%}; give more passes"
+                )

@@ -1,0 +1,396 @@
+"""A block's data: sizes, weights in the compute type, slots for keys and values, and the record of activations.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.attention import SpanTerms, span_terms
+from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackWeights,
+    KeyValueSource,
+    Sizes,
+    block_sizes,
+    one_or_own,
+)
+from fb_fairseq.ops.layers import Affine, Dropout, Layer, Projection, layer_norm, linear
+from fb_fairseq.ops.threads import each
+
+NO_DROPOUTS = FeedbackDropouts()
+
+# Steps outside the loop are projected in pieces of about this many rows: enough for an efficient matrix
+# product, few enough that a CPU takes the memory for the result from its allocator's free lists instead of from the
+# system.
+PROJECTION_ROWS = 512
+GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
+
+
+class ComputeWeights(NamedTuple):
+    """The weights as the loop needs them, matrices in the compute type.
+
+    Attributes:
+        key_values: each projection's key and value matrices as one, so that both are one product.
+        sources: where each of the I sets of keys and values comes from.
+        key_positions_SE, value_positions_SE: row S - d for distance d, so that the newest slot is last.
+        spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
+    """
+
+    layers: list[Layer]
+    projections: Sequence[Projection]
+    key_values: list[Affine]
+    sources: list[KeyValueSource]
+    mix_KA: Tensor
+    key_positions_SE: Tensor | None
+    value_positions_SE: Tensor | None
+    spans: list[SpanTerms | None]
+
+
+def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
+    """Convert weights to the types in which they are used. Norms keep the type of the parameters.
+
+    Args:
+        span: S.
+        dtype: of the matrices.
+        wide: of the mix.
+    """
+
+    def cast(affine: Affine) -> Affine:
+        return Affine(*(None if x is None else x.to(dtype) for x in affine))
+
+    def cast_layer(layer: Layer) -> Layer:
+        cross = layer.cross
+        if cross is not None:
+            cross = cross._replace(query=cast(cross.query), out=cast(cross.out))
+        return layer._replace(
+            query=cast(layer.query), out=cast(layer.out), fc1=cast(layer.fc1), fc2=cast(layer.fc2), cross=cross
+        )
+
+    def joined(projection: Projection) -> Affine:
+        key, value = projection.key, projection.value
+        bias = None if key.bias is None else torch.cat([key.bias, value.bias])
+        return cast(Affine(torch.cat([key.weight, value.weight]), bias))
+
+    key_positions, value_positions = (
+        None if table is None else table[:span].flip(0).to(dtype) for table in weights.positions
+    )
+    return ComputeWeights(
+        layers=[cast_layer(layer) for layer in weights.layers],
+        projections=weights.projections,
+        key_values=[joined(projection) for projection in weights.projections],
+        sources=weights.sources,
+        mix_KA=weights.mix_KA.to(wide),
+        key_positions_SE=key_positions,
+        value_positions_SE=value_positions,
+        spans=[
+            None if layer.span_mask_HS is None else span_terms(layer.span_mask_HS[:, :span].flip(1))
+            for layer in weights.layers
+        ],
+    )
+
+
+class KeyValueSlots:
+    """Keys and values of the carried memory and of the block's own steps: C slots, then one per step.
+
+    Nothing is concatenated: a step attends to a view of the last slots, and writes its own keys and values behind it.
+    """
+
+    def __init__(self, sizes: Sizes, weights: ComputeWeights, buffers: Buffers, dtype: torch.dtype):
+        self.sizes, self.weights, self.dtype = sizes, weights, dtype
+        shape = (sizes.I, sizes.G, sizes.C + sizes.T, sizes.E)
+        self.keys_IGCE = buffers.empty(*shape, dtype=dtype)
+        self.values_IGCE = buffers.empty(*shape, dtype=dtype)
+
+    def project(self, memory_KRD: Tensor, slot: int, steps: int) -> None:
+        """Write keys and values of the memories [K, steps x B, D] of consecutive steps, from ``slot`` on."""
+        s = self.sizes
+        for i, source in enumerate(self.weights.sources):
+            norm = self.weights.projections[source.projection].norm
+            normed_RD = layer_norm(memory_KRD[source.memory], norm).to(self.dtype)
+            both = linear(normed_RD, self.weights.key_values[source.projection]).view(steps, s.B, 2, s.H, s.E)
+            for slots_GCE, new in ((self.keys_IGCE[i], both[:, :, 0]), (self.values_IGCE[i], both[:, :, 1])):
+                slots_GCE.view(s.B, s.H, -1, s.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
+
+    def windows(self, reaches: Sequence[int]) -> list["Windows"]:
+        """Each layer's windows. Layers with the same keys and reach share them.
+
+        Args:
+            reaches: how many steps back each layer reaches.
+        """
+        s, made = self.sizes, {}
+        sets = [one_or_own(l, s.I) for l in range(len(reaches))]
+        for i, reach in zip(sets, reaches):
+            if (i, reach) not in made:
+                made[i, reach] = Windows(self.keys_IGCE[i], self.values_IGCE[i], s.C, s.T, reach)
+        return [made[i, reach] for i, reach in zip(sets, reaches)]
+
+
+class Windows:
+    """The slots that each step of a block reaches, as lists of views, one per step.
+
+    Attributes:
+        lengths: number of slots n of each step.
+        keys_GnE, values_GnE, keys_GEn, values_GEn: the slots, and their transposes.
+    """
+
+    def __init__(self, keys_GCE: Tensor, values_GCE: Tensor, carried: int, steps: int, reach: int):
+        self.lengths = [min(carried + t, reach) for t in range(steps)]
+        self.keys_GEn = self._transposed(keys_GCE, carried, steps, reach)
+        self.values_GEn = self._transposed(values_GCE, carried, steps, reach)
+        self.keys_GnE = [x.transpose(1, 2) for x in self.keys_GEn]
+        self.values_GnE = [x.transpose(1, 2) for x in self.values_GEn]
+
+    @staticmethod
+    def _transposed(slots_GCE: Tensor, carried: int, steps: int, reach: int) -> list[Tensor]:
+        growing = max(0, min(steps, reach - carried))  # the first steps reach all slots so far
+        windows = [slots_GCE[:, : carried + t].transpose(1, 2) for t in range(growing)]
+        if growing < steps:
+            first = carried + growing - reach
+            windows += slots_GCE[:, first : carried + steps - 1].unfold(1, reach, 1).unbind(1)
+        return windows
+
+
+class EncoderSlots(NamedTuple):
+    """One layer's keys and values of the encoder's output, in the compute type.
+
+    Attributes:
+        padding_BC: True where the source is padded, as it was given.
+        padding_G1C: the same for each head.
+    """
+
+    keys_GCE: Tensor
+    values_GCE: Tensor
+    padding_BC: Tensor | None
+    padding_G1C: Tensor | None
+
+
+def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:
+    """A layer's keys and values of the encoder's output, head by head."""
+    keys, values = (x.to(dtype).permute(1, 2, 0, 3).reshape(sizes.G, -1, sizes.E) for x in context[:2])
+    padding = context.padding_BC
+    return EncoderSlots(
+        keys, values, padding, None if padding is None else padding.repeat_interleave(sizes.H, 0)[:, None]
+    )
+
+
+def pieces(steps: int, streams: int, device: torch.device) -> list[slice]:
+    """Slices of ``range(steps)``, of about ``PROJECTION_ROWS`` rows each."""
+    size = max(1, (PROJECTION_ROWS if device.type == "cpu" else GPU_PROJECTION_ROWS) // streams)
+    return [slice(first, min(first + size, steps)) for first in range(0, steps, size)]
+
+
+class StepTensor:
+    """A tensor with a part for each step and layer.
+
+    Views are made once and lazily: making one in Python takes as long as a small matmul.
+
+    Args:
+        whole: [T, L, …] if ``steps_first``, else [L, T, …].
+        heads: G and E, if the parts are vectors of all heads.
+    """
+
+    def __init__(self, whole: Tensor, steps_first: bool, heads: tuple[int, int] | None = None):
+        self.whole, self._steps_first, self._heads = whole, steps_first, heads
+
+    @cached_property
+    def at(self) -> list[Sequence[Tensor]]:
+        """``at[t][l]``: the part of step t and layer l."""
+        return parts(self.whole, self._steps_first)
+
+    @cached_property
+    def heads(self) -> list[Sequence[Tensor]]:
+        """``heads[t][l]``: a part [B, X] by head, [G, 1, E]."""
+        G, E = self._heads
+        return parts(self.whole.view(*self.whole.shape[:2], G, 1, E), self._steps_first)
+
+
+def parts(x: Tensor, steps_first: bool) -> list[Sequence[Tensor]]:
+    """``[t][l]``: the views of a tensor [T, L, …] if ``steps_first``, else [L, T, …]."""
+    if not x.is_contiguous():
+        by_step = x if steps_first else x.transpose(0, 1)
+        return [step.unbind(0) for step in by_step.unbind(0)]
+    flat = x.flatten(0, 1).unbind(0)
+    T, L = x.shape[:2] if steps_first else x.shape[1::-1]
+    return [flat[t * L : (t + 1) * L] if steps_first else flat[t::T] for t in range(T)]
+
+
+class Room:
+    """How the tensors of some steps are made.
+
+    Args:
+        dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
+        sources: positions of an encoder's output; 0: there is none.
+        zeros: fill them with zeros, because LayerDrop leaves parts unwritten.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        buffers: Buffers,
+        dtype: torch.dtype,
+        kept: torch.dtype,
+        post_norm: bool,
+        sources: int = 0,
+        zeros: bool = False,
+    ):
+        self.sizes, self.buffers, self.dtype, self.kept = sizes, buffers, dtype, kept
+        self.wide = torch.promote_types(kept, torch.float32)
+        self.post_norm, self.sources = post_norm, sources
+        self._make = buffers.zeros if zeros else buffers.empty
+
+    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A buffer in the representations' type."""
+        return self._make(*shape, dtype=dtype or self.kept)
+
+    def new_half(self, *shape: int) -> Tensor:
+        """A buffer in the compute type."""
+        return self._make(*shape, dtype=self.dtype)
+
+    def by_layer(self, steps: int, width: int, half: bool = False, layers: int | None = None) -> StepTensor:
+        """Vectors by layer, then step [L, T, B, width]."""
+        make = self.new_half if half else self.new
+        return StepTensor(make(layers or self.sizes.L, steps, self.sizes.B, width), steps_first=False)
+
+    def of_heads(self, steps: int) -> StepTensor:
+        """Vectors of all heads by step, then layer [T, L, B, X]."""
+        s = self.sizes
+        return StepTensor(self.new_half(steps, s.L, s.B, s.X), steps_first=True, heads=(s.G, s.E))
+
+
+NORMS = ("attn", "cross", "ffn")  # a layer's
+
+
+class Record:
+    """Activations of some steps, for the backward pass.
+
+    Tensors of an attention have steps before layers, so that its matrix products can treat both as one dimension.
+
+    Attributes:
+        x: representations [A, T, B, D]: the embedding and each layer's output.
+        attended_x: after self-attention [L, T, B, D]; ``crossed_x``: after attention to the encoder.
+        q, a: queries and attention outputs [T, L, B, X]; ``cross_q``, ``cross_a``: the same for the encoder.
+        p: attention weights before dropout [T, L, G, S], column S - d for distance d; zero where a step does not reach.
+            ``cross_p`` [T, L, G, C]: the same for the encoder.
+        hidden: of the feed-forward sublayer [L, T, B, F]: after a ReLU, before any other activation.
+        attention_sum, cross_sum, ffn_sum: inputs of the norms of post-norm layers [L, T, B, D].
+        lse, cross_lse: instead of weights, logarithms of the softmax's sums [T, L, G].
+        statistics: beside these, of each kind of norm: mean and 1 / standard deviation of its inputs [2, L, T, B].
+
+    Args:
+        weights: whether attention weights are recorded; see ``Loop.records_weights``.
+        ragged: see ``Block``.
+    """
+
+    def __init__(self, room: Room, steps: int, weights: bool, ragged: bool = False):
+        s, self.steps = room.sizes, steps
+        self.x, self.attended_x = room.by_layer(steps, s.D, layers=s.L + 1), room.by_layer(steps, s.D)
+        self.q, self.a = room.of_heads(steps), room.of_heads(steps)
+        self.hidden = room.by_layer(steps, s.F, half=True)
+        self.attention_sum, self.ffn_sum, self.cross_sum = (
+            room.by_layer(steps, s.D) if room.post_norm and wanted else None for wanted in (True, True, room.sources)
+        )
+        if room.sources:
+            self.crossed_x = room.by_layer(steps, s.D)
+            self.cross_q, self.cross_a = room.of_heads(steps), room.of_heads(steps)
+        if weights:
+            self.p = StepTensor(self._by_slot(room, steps, s.S, ragged), steps_first=True)
+            if room.sources:
+                self.cross_p = StepTensor(self._by_slot(room, steps, room.sources, False), steps_first=True)
+        else:
+            self.lse, self.cross_lse = (
+                room.new(steps, s.L, s.G, dtype=room.wide) if wanted else None for wanted in (True, room.sources)
+            )
+            self.statistics = {kind: room.new(2, s.L, steps, s.B, dtype=room.wide) for kind in NORMS}
+
+    @staticmethod
+    def _by_slot(room: Room, steps: int, width: int, zeros: bool) -> Tensor:
+        make = room.buffers.zeros if zeros else room.buffers.empty
+        return make(steps, room.sizes.L, room.sizes.G, width, dtype=room.wide)
+
+
+class Block:
+    """A block: whatever its steps read, and where they write, except the record of activations.
+
+    Args:
+        records_weights: see ``Loop``.
+        threads: how many share what is done outside of the loop over steps.
+
+    Attributes:
+        inputs, sizes, weights: the arguments, and the weights in the compute type.
+        room: how tensors of its steps are made.
+        slots: keys and values of the carried memory and of the block's steps.
+        memory_KTBD: the memories that the steps leave.
+        reaches: how many steps back each layer reaches.
+        ragged: some steps or layers reach fewer than S slots.
+        far_TBS: the columns that a stream does not reach; None: it reaches all.
+        wide: the type of softmax and of sums over steps, at least fp32.
+        own: anything that the loop keeps for the block.
+    """
+
+    def __init__(self, inputs: BlockInputs, records_weights: bool = True, threads: int = 1):
+        self.inputs, self.records_weights, self.threads, self.own = inputs, records_weights, threads, None
+        self.sizes = s = block_sizes(inputs)
+        device, options = inputs.x_TBD.device, inputs.options
+        self.weights = compute_weights(inputs.weights, s.S, inputs.dtype, inputs.x_TBD.dtype)
+        self.buffers = Buffers(device)
+        self.encoder = [encoder_slots(context, s, inputs.dtype) for context in inputs.encoder]
+        sources = self.encoder[0].keys_GCE.shape[1] if self.encoder else 0
+        post_norm, zeros = not options.normalize_before, not all(inputs.active)
+        self.room = Room(s, self.buffers, inputs.dtype, inputs.x_TBD.dtype, post_norm, sources, zeros)
+        self.dtype, self.wide, self.scale = inputs.dtype, self.room.wide, s.E**-0.5
+        spans = [layer.span_mask_HS for layer in inputs.weights.layers]
+        self.reaches = [s.S if span is None else min(s.S, span.shape[1]) for span in spans]
+        self.ragged = s.C < s.S or min(self.reaches) < s.S or zeros
+        self.far_TBS = None
+        if inputs.reach_TB is not None:
+            self.far_TBS = torch.arange(s.S, 0, -1, device=device) > inputs.reach_TB[..., None]
+        self.slots = KeyValueSlots(s, self.weights, self.buffers, self.dtype)
+        self.memory_KTBD = inputs.x_TBD.new_empty(s.K, s.T, s.B, s.D)
+        each([partial(self._project_carried, steps) for steps in pieces(s.C, s.B, device)], threads)
+        self.x_steps, self.relu = inputs.x_TBD.unbind(0), options.activation == "relu"
+        self._drops = any(mask is not None for mask in inputs.dropouts)
+
+    def _project_carried(self, steps: slice) -> None:
+        """Write keys and values of some steps of the carried memory."""
+        memory_KRD = self.inputs.memory_KCBD[:, steps].flatten(1, 2)
+        self.slots.project(memory_KRD, steps.start, steps.stop - steps.start)
+
+    def record(self, steps: int) -> Record:
+        """A new record of some steps' activations."""
+        return Record(self.room, steps, self.records_weights, self.ragged)
+
+    @cached_property
+    def windows(self) -> list[Windows]:
+        """Whatever each layer attends to at each step."""
+        return self.slots.windows(self.reaches)
+
+    def first_queries(self, first: int, last: int) -> Sequence[Tensor]:
+        """Layer 1's queries [B, X] of the steps first … last - 1: they depend on the embeddings alone."""
+        layer, queries = self.weights.layers[0], []
+        for steps in pieces(last - first, self.sizes.B, self.inputs.x_TBD.device):
+            x = self.inputs.x_TBD[first + steps.start : first + steps.stop]
+            x = layer_norm(x, layer.attn_norm if self.inputs.options.normalize_before else None)
+            queries += linear(x.to(self.dtype), layer.query).unbind(0)
+        return queries
+
+    def masks(self, l: int, t: int) -> FeedbackDropouts:
+        """A layer's dropout masks at one step."""
+        return self.inputs.dropouts.at(l, t) if self._drops else NO_DROPOUTS
+
+    def attention_dropout(self, l: int, t: int, n: int) -> Dropout | None:
+        """The mask [G, n] of a step's attention weights over its last n slots."""
+        mask = self.inputs.dropouts.attention_LTBHS
+        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1)[:, -n:], mask.scale)
+
+    def cross_dropout(self, l: int, t: int) -> Dropout | None:
+        """The mask [G, C] of a step's attention weights over the encoder's output."""
+        mask = self.inputs.dropouts.cross_LTBHC
+        return mask and Dropout(mask.keep[l, t].view(self.sizes.G, -1), mask.scale)

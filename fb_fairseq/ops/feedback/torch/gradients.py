@@ -1,0 +1,284 @@
+"""Sums of the weights' gradients in the torch loop's backward pass, over tiles of steps.
+
+All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.attention import Positions
+from fb_fairseq.ops.feedback.torch.block import Block, pieces
+from fb_fairseq.ops.feedback.torch.tile import Normed, Tile, Workspace
+from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackWeights
+from fb_fairseq.ops.layers import (
+    ACTIVATIONS,
+    Affine,
+    CrossAttention,
+    Dropout,
+    Layer,
+    Projection,
+    add_product,
+    at_least_fp32,
+    dropout,
+)
+from fb_fairseq.ops.threads import each
+
+
+class AffineGradient:
+    """The sums of one weight's and bias's gradients."""
+
+    def __init__(self, affine: Affine):
+        self.weight = torch.zeros_like(at_least_fp32(affine.weight))
+        self.bias = None if affine.bias is None else torch.zeros_like(at_least_fp32(affine.bias))
+
+    def add_linear(self, d_out_Ro: Tensor, x_Ri: Tensor) -> None:
+        """Add the gradients of ``x Wᵀ + b``, from that of its result."""
+        add_product(self.weight, d_out_Ro.t(), x_Ri)
+        if self.bias is not None:
+            self.bias += d_out_Ro.sum(0, dtype=self.bias.dtype)
+
+    def add_norm(self, d_normed_TBD: Tensor, normed: Normed) -> None:
+        """Add the gradients of a layer norm's weight and bias, from that of its result."""
+        _, weight, bias = normed.backward(d_normed_TBD, [False, True, True])
+        self.weight += weight
+        self.bias += bias
+
+    def like(self, affine: Affine) -> Affine:
+        """The sums in the type of the weight and bias."""
+        return cast(Affine(self.weight, self.bias), affine)
+
+
+class LayerGradients(NamedTuple):
+    """A layer's sums; the fields are those of ``Layer``, and of its ``CrossAttention``."""
+
+    query: AffineGradient
+    out: AffineGradient
+    attn_norm: AffineGradient
+    fc1: AffineGradient
+    fc2: AffineGradient
+    ffn_norm: AffineGradient
+    cross: CrossAttention | None  # of sums
+
+
+class BlockGradients:
+    """All sums of a block.
+
+    Attributes:
+        slots: gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'.
+    """
+
+    def __init__(self, block: Block):
+        self.block = block
+        s, weights = block.sizes, block.weights
+        wide = {"dtype": block.wide, "device": block.inputs.x_TBD.device}
+        self.layers = [
+            LayerGradients(
+                *(AffineGradient(getattr(layer, name)) for name in LayerGradients._fields[:-1]),
+                cross=layer.cross and CrossAttention(*map(AffineGradient, layer.cross)),
+            )
+            for layer in weights.layers
+        ]
+        self.key_values = [AffineGradient(affine) for affine in weights.key_values]
+        self.memory_norms = [p.norm and AffineGradient(p.norm) for p in weights.projections]
+        self.mix_KA = torch.zeros_like(at_least_fp32(weights.mix_KA))
+        self.slots = block.buffers.zeros(2, s.I, s.G, s.C + s.T, s.E, dtype=block.wide)
+        self.positions = [None if x is None else torch.zeros(s.S, s.E, **wide) for x in block.inputs.weights.positions]
+        self.span_masks = [None if x is None else torch.zeros(x.log_mask_HS.shape, **wide) for x in weights.spans]
+        self.encoder = [
+            [torch.zeros(slots.shape, **wide) for slots in (context.keys_GCE, context.values_GCE)]
+            for context in block.encoder
+        ]
+
+    def add_tile(self, tile: Tile) -> None:
+        """Add what the steps of a tile have left in its workspace."""
+        active = [l for l in range(self.block.sizes.L) if self.block.inputs.active[l]]
+        tasks = [partial(self._add_layer, tile, l) for l in active]
+        for add in (self._add_positions, self._add_memories, self._add_spans):
+            tasks.append(partial(add, tile))
+        each(tasks, self.block.threads)
+
+    def _add_memories(self, tile: Tile) -> None:
+        """Add the gradients of the memories' projections, their norms and the mix."""
+        block, work, n = self.block, tile.work, tile.steps
+        for i, source in enumerate(block.weights.sources):
+            normed = tile.memory_norm[i]
+            self.key_values[source.projection].add_linear(work.d_kv_ITBZ[i, :n].flatten(0, 1), normed.rows(block.dtype))
+            if normed.norm is not None:
+                self.memory_norms[source.projection].add_norm(work.d_kv_normed_ITBD[i, :n], normed)
+        x_ARD = tile.record.x.whole[:, tile.at : tile.at + n].flatten(1)
+        add_product(self.mix_KA, work.d_memory_KTBD[:, :n].flatten(1), x_ARD.t())
+
+    def _add_layer(self, tile: Tile, l: int) -> None:
+        """Add the gradients of a layer's weights."""
+        block, record, work, n = self.block, tile.record, tile.work, tile.steps
+        sums, pre_norm = self.layers[l], block.inputs.options.normalize_before
+        attn_norm, ffn_norm = tile.attn_norm[l], tile.ffn_norm[l]
+        x = attn_norm.rows(block.dtype) if pre_norm else tile.rows(record.x, l).to(block.dtype)
+        sums.query.add_linear(work.dq.whole[:n, l].reshape(-1, block.sizes.X), x)
+        sums.out.add_linear(work.d_attention.whole[l, :n].flatten(0, 1), tile.vectors(record.a, l))
+        sums.attn_norm.add_norm(work.d_attn_norm.whole[l, :n], attn_norm)
+        if block.encoder:
+            self._add_cross_attention(tile, l)
+        last_x = record.crossed_x if block.encoder else record.attended_x
+        x = ffn_norm.rows(block.dtype) if pre_norm else tile.rows(last_x, l).to(block.dtype)
+        sums.fc1.add_linear(work.d_hidden.whole[l, :n].flatten(0, 1), x)
+        activation, mask = block.inputs.options.activation, block.inputs.dropouts.hidden_LTBF
+        act = tile.rows(record.hidden, l)
+        if activation != "relu":  # a ReLU's result is what was recorded
+            act = ACTIVATIONS[activation](act)
+        if mask is not None:
+            act = dropout(act, Dropout(tile.mask(mask, l).flatten(0, 1), mask.scale)).to(block.dtype)
+        sums.fc2.add_linear(work.d_ffn.whole[l, :n].flatten(0, 1), act)
+        sums.ffn_norm.add_norm(work.d_ffn_norm.whole[l, :n], ffn_norm)
+
+    def _add_cross_attention(self, tile: Tile, l: int) -> None:
+        """Add the gradients of a layer's attention to the encoder: of its weights, and of the encoder's keys and
+        values."""
+        block, record, work, n = self.block, tile.record, tile.work, tile.steps
+        s, sums, normed = block.sizes, self.layers[l].cross, tile.cross_norm[l]
+        x = tile.rows(record.attended_x, l).to(block.dtype)
+        if block.inputs.options.normalize_before:
+            x = normed.rows(block.dtype)
+        sums.query.add_linear(work.dcq.whole[:n, l].reshape(-1, s.X), x)
+        sums.out.add_linear(work.d_crossed.whole[l, :n].flatten(0, 1), tile.vectors(record.cross_a, l))
+        sums.attn_norm.add_norm(work.d_cross_norm.whole[l, :n], normed)
+        p_TGC, d_scores_TGC = self.cross_weights(tile, l)
+        d_keys, d_values = self.encoder[l]
+        queries_RX, d_attended_RX = tile.vectors(record.cross_q, l), work.dca.whole[:n, l].reshape(-1, s.X)
+        for total, weights_TGC, vectors_RX in (
+            (d_keys, d_scores_TGC, queries_RX),
+            (d_values, p_TGC.to(block.dtype), d_attended_RX),
+        ):
+            vectors_GTE = vectors_RX.view(n, s.G, s.E).transpose(0, 1)
+            add_product(total, weights_TGC.permute(1, 2, 0), vectors_GTE)
+
+    def cross_weights(self, tile: Tile, l: int) -> tuple[Tensor, Tensor]:
+        """A layer's weights of attention to the encoder after dropout [T, G, C], and the gradients of its scores."""
+        n, mask = tile.steps, self.block.inputs.dropouts.cross_LTBHC
+        if not self.block.records_weights:
+            return tile.work.cross_p[:n, l], tile.work.dcs.whole[:n, l] * self.block.scale
+        p_TGC = tile.record.cross_p.whole[tile.at : tile.at + n, l]
+        if mask is not None:
+            p_TGC = p_TGC * tile.mask(mask, l).flatten(1, 2) * mask.scale
+        return p_TGC, tile.work.dcs.whole[:n, l]
+
+    def _add_positions(self, tile: Tile) -> None:
+        """Add the gradients of relative positions: sums over rows by distance."""
+        block, work, n = self.block, tile.work, tile.steps
+        s, (d_key, d_value) = block.sizes, self.positions
+        if d_key is not None:
+            q_RE = tile.record.q.whole[tile.at : tile.at + n].reshape(-1, s.E)
+            add_product(d_key, work.ds.whole[:n].reshape(-1, s.S).t(), q_RE, block.scale)
+        if d_value is not None:
+            add_product(d_value, work.p_TLGS[:n].reshape(-1, s.S).t(), work.da.whole[:n].reshape(-1, s.E))
+
+    def _add_spans(self, tile: Tile) -> None:
+        """Add the scores' gradients by head and distance, from which the spans' gradients are computed."""
+        s = self.block.sizes
+        for l, total_HS in enumerate(self.span_masks):
+            if total_HS is not None and self.block.inputs.active[l]:
+                ds_TGS = tile.work.ds.whole[: tile.steps, l]
+                ds_TBHS = ds_TGS.unflatten(1, (s.B, s.H))[..., s.S - total_HS.shape[1] :]
+                total_HS += ds_TBHS.sum((0, 1), dtype=total_HS.dtype)
+
+    def push_slots(self, tile: Tile) -> None:
+        """Add to the gradients of the keys and values before the tile what its steps contribute."""
+        s = self.block.sizes
+        slots = min(s.S, s.C + tile.first)  # that a step of the tile can reach
+        if slots == 0:
+            return
+        columns, places = slice(s.S - slots, s.S), slice(s.C + tile.first - slots, s.C + tile.first)
+        for i in range(s.I):
+            layers = slice(i, i + 1) if s.I > 1 else slice(None)
+            for side in tile.sides:
+                weights_YGC = side.weights_TLGW[: tile.steps, layers, :, columns].flatten(0, 1)
+                vectors_YGE = side.vectors_TLBX[: tile.steps, layers].reshape(-1, s.G, s.E)
+                weights_GYC, vectors_GYE = self.head_by_head(tile.work, weights_YGC, vectors_YGE)
+                pushed_GCE = tile.work.pushed.shaped(s.G, slots, s.E)
+                torch.bmm(weights_GYC.transpose(1, 2), vectors_GYE, out=pushed_GCE)
+                # (baddbmm_ on a slice would go matrix by matrix.)
+                self.slots[side.index, i, :, places].add_(pushed_GCE, alpha=side.scale)
+
+    def head_by_head(self, work: Workspace, weights_YGC: Tensor, vectors_YGE: Tensor) -> tuple[Tensor, Tensor]:
+        """The operands of ``push_slots`` [G, Y, …]. Where weights are recorded, copies, which are faster than strides
+        of the width of all heads."""
+        if not self.block.records_weights:
+            return weights_YGC.transpose(0, 1), vectors_YGE.transpose(0, 1)
+        return (
+            work.weights.shaped(*weights_YGC.transpose(0, 1).shape).copy_(weights_YGC.transpose(0, 1)),
+            work.vectors.shaped(*vectors_YGE.transpose(0, 1).shape).copy_(vectors_YGE.transpose(0, 1)),
+        )
+
+    def add_carried(self) -> None:
+        """Add what the carried slots contribute: the memory is constant, its projections and norm learn from it."""
+        block, s = self.block, self.block.sizes
+        for i, source in enumerate(block.weights.sources):
+            key_values, norm = self.key_values[source.projection], block.weights.projections[source.projection].norm
+            d_slots = self.slots[:, i].view(2, s.B, s.H, -1, s.E)
+            for steps in pieces(s.C, s.B, d_slots.device):
+                d_kv_RZ = d_slots[:, :, :, steps].permute(3, 1, 0, 2, 4).reshape(-1, 2 * s.X).to(block.dtype)
+                normed = Normed(block.inputs.memory_KCBD[source.memory, steps], norm)
+                key_values.add_linear(d_kv_RZ, normed.rows(block.dtype))
+                if norm is not None:
+                    d_normed = d_kv_RZ @ block.weights.key_values[source.projection].weight
+                    self.memory_norms[source.projection].add_norm(d_normed.view(normed.x_TBD.shape), normed)
+
+    def weights(self) -> FeedbackWeights:
+        """The gradients of the weights, in the same structure and types."""
+        given = self.block.inputs.weights
+        layers = [
+            Layer(
+                *(getattr(sums, name).like(getattr(own, name)) for name in LayerGradients._fields[:-1]),
+                span_mask_HS=self._span_mask(l, own.span_mask_HS),
+                cross=own.cross and CrossAttention(*(s.like(affine) for s, affine in zip(sums.cross, own.cross))),
+            )
+            for l, (sums, own) in enumerate(zip(self.layers, given.layers))
+        ]
+        projections = []
+        for sums, norm_sums, own in zip(self.key_values, self.memory_norms, given.projections):
+            width = own.key.weight.shape[0]
+            biases = (None, None) if sums.bias is None else sums.bias.split(width)
+            key, value = (Affine(*pair) for pair in zip(sums.weight.split(width), biases))
+            norm = norm_sums and norm_sums.like(own.norm)
+            projections.append(Projection(norm, cast(key, own.key), cast(value, own.value)))
+        positions = Positions(*map(self._position_table, given.positions, self.positions))
+        return FeedbackWeights(layers, projections, self.mix_KA.to(given.mix_KA.dtype), positions)
+
+    def _span_mask(self, l: int, own_HS: Tensor | None) -> Tensor | None:
+        """The gradient of a layer's span mask.
+
+        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``.
+        """
+        if own_HS is None:
+            return None
+        d_mask_HS, summed_HS = torch.zeros_like(own_HS), self.span_masks[l]
+        reached = own_HS[:, : summed_HS.shape[1]]
+        d_mask_HS[:, : summed_HS.shape[1]] = torch.where(reached > 0, summed_HS.flip(1) / reached, 0)
+        return d_mask_HS
+
+    @staticmethod
+    def _position_table(own: Tensor | None, summed_SE: Tensor | None) -> Tensor | None:
+        """The gradient of a table of positions, of which the block may have used the first rows only."""
+        if own is None:
+            return None
+        whole = torch.zeros_like(own)
+        whole[: len(summed_SE)] = summed_SE.flip(0)
+        return whole
+
+    def encoder_contexts(self) -> list[EncoderContext]:
+        """The gradients of the encoder's keys and values, in the same structure."""
+        s, given = self.block.sizes, self.block.inputs.encoder
+        return [
+            EncoderContext(
+                *(d.view(s.B, s.H, -1, s.E).permute(2, 0, 1, 3).to(given[0].keys_CBHE.dtype) for d in pair), None
+            )
+            for pair in self.encoder
+        ]
+
+
+def cast(affine: Affine, like: Affine) -> Affine:
+    """A weight and bias in the types of others."""
+    return Affine(*(None if x is None else x.to(own.dtype) for x, own in zip(affine, like)))

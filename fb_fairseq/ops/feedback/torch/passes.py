@@ -1,0 +1,208 @@
+"""The two passes over a block, as one ``autograd.Function``: what surrounds the steps of every loop but the reference.
+
+The backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
+product over the tile's rows, and the gradients of older keys and values one product over the tile's steps and layers
+(``gradients.py``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+
+from fb_fairseq.ops.feedback.loop import Loop, Results
+from fb_fairseq.ops.feedback.torch.block import Block, Record
+from fb_fairseq.ops.feedback.torch.gradients import BlockGradients
+from fb_fairseq.ops.feedback.torch.tile import Tile, Workspace
+from fb_fairseq.ops.feedback.types import (
+    BlockInputs,
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    Sizes,
+)
+from fb_fairseq.ops.threads import loop_threads
+
+# A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
+# later steps of its tile, which is quadratic in the tile's steps, expensive.
+TILE_ROWS = 256
+# But not fewer steps than this: each tile reads and writes the gradients of all slots that it reaches once.
+MIN_TILE_STEPS = 4
+# On a GPU both cost memory traffic: reading and writing S slots for each tile, and gathering from its later steps
+# for each step. They balance at about the root of 2 S steps.
+GPU_TILE_STEPS = 16
+GPU_TILE_STEPS_LONG, LONG_SPAN = 32, 256
+
+
+class Differentiable(NamedTuple):
+    """The arguments of a block that gradients flow to."""
+
+    x_TBD: Tensor
+    weights: FeedbackWeights
+    encoder: list[EncoderContext]
+
+
+class Passes:
+    """The two passes over a block. A loop runs the steps.
+
+    Args:
+        needs_backward: whether there will be a backward pass.
+
+    Attributes:
+        owner: returns the autograd context that they belong to, or None.
+    """
+
+    def __init__(self, loop: Loop, needs_backward: bool):
+        self.loop, self.needs_backward = loop, needs_backward
+        self.owner: Callable[[], object | None] = lambda: None
+
+    def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The block's results; see ``fb_fairseq.ops.feedback.reference.feedback_block``."""
+        records_all = self.needs_backward and not inputs.options.recompute
+        with self._threads(inputs) as threads:
+            block = Block(inputs, self.loop.records_weights, threads if self.loop.own_threads else 1)
+            s, x_TBD = block.sizes, inputs.x_TBD
+            record = block.record(s.T if records_all else 1)
+            out_TBD = None if records_all else torch.empty_like(x_TBD, memory_format=torch.contiguous_format)
+            aligned_TBC = None
+            if block.encoder and inputs.options.alignment_layer is not None:
+                aligned_TBC = x_TBD.new_empty(s.T, s.B, block.room.sources, dtype=inputs.dtype)
+            self.loop.forward_steps(block, record, 0, s.T, Results(out_TBD, aligned_TBC))
+            if out_TBD is None:
+                out_TBD = record.x.whole[-1].clone()
+        if self.needs_backward:
+            self.block, self.record = block, record if records_all else None
+        return out_TBD, block.memory_KTBD, None if aligned_TBC is None else aligned_TBC.transpose(0, 1)
+
+    def backward(self, d_out_TBD: Tensor) -> Differentiable:
+        """The gradients of ``Differentiable``, in the same structure."""
+        block, s, loop = self.block, self.block.sizes, self.loop
+        with self._threads(block.inputs):
+            d_out_TBD = d_out_TBD.contiguous()
+            d_x_TBD = torch.empty_like(block.inputs.x_TBD, memory_format=torch.contiguous_format)
+            size = tile_steps(s, d_x_TBD.device)
+            sums, work = BlockGradients(block), Workspace(block, size)
+            again = block.record(size) if self.record is None else None
+            for last in range(s.T, 0, -size):
+                first = max(0, last - size)
+                if again is not None:
+                    recompute(loop, block, again, first, last)
+                tile = Tile(block, again or self.record, work, sums, first, last, at=0 if again else first)
+                loop.backward_tile(block, tile, d_out_TBD, d_x_TBD)
+                add_first_queries(tile, d_x_TBD)
+                sums.add_tile(tile)
+            if s.C:
+                sums.add_carried()
+            return Differentiable(d_x_TBD, sums.weights(), sums.encoder_contexts())
+
+    def free(self) -> None:
+        """Free what a forward pass has kept, once its backward pass is done."""
+        self.block = self.record = None
+
+    def _threads(self, inputs: BlockInputs) -> AbstractContextManager[int]:
+        largest = 2 * inputs.x_TBD.shape[1] * inputs.weights.layers[0].fc1.weight.numel()
+        return loop_threads(inputs.x_TBD.device, 0 if self.loop.own_threads else largest)
+
+
+def recompute(loop: Loop, block: Block, record: Record, first: int, last: int) -> None:
+    """Compute the activations of a tile's steps again."""
+    if block.records_weights and block.ragged:
+        record.p.whole.zero_()
+    loop.forward_steps(block, record, first, last)
+
+
+def tile_steps(s: Sizes, device: torch.device) -> int:
+    """The number of steps in a tile."""
+    least = MIN_TILE_STEPS
+    if device.type != "cpu":
+        least = GPU_TILE_STEPS if s.S < LONG_SPAN else GPU_TILE_STEPS_LONG
+    return min(s.T, max(least, TILE_ROWS // s.B))
+
+
+def add_first_queries(tile: Tile, d_x_TBD: Tensor) -> None:
+    """Add the gradient of the embeddings through layer 1's queries, for the whole tile."""
+    block, s, n = tile.block, tile.block.sizes, tile.steps
+    if not block.inputs.active[0]:
+        return
+    dq_RX, kept_TBD = tile.work.dq.whole[:n, 0].reshape(-1, s.X), tile.work.d_attn_norm.whole[0, :n]
+    d_normed_TBD = (dq_RX @ block.weights.layers[0].query.weight).view(n, s.B, s.D)
+    if block.inputs.options.normalize_before:
+        d_normed_TBD = tile.attn_norm[0].backward(kept_TBD.copy_(d_normed_TBD), [True, False, False])[0]
+    d_x_TBD[tile.first : tile.last] += d_normed_TBD
+
+
+def run_block_with(
+    passes_for: Callable[[BlockInputs, bool], Passes],
+    x_TBD: Tensor,
+    memory_KCBD: Tensor,
+    weights: FeedbackWeights,
+    options: FeedbackOptions,
+    dropouts: FeedbackDropouts = FeedbackDropouts(),
+    active: Sequence[bool] | None = None,
+    encoder: Sequence[EncoderContext] = (),
+    reach_TB: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Run a block of T steps; see ``fb_fairseq.ops.feedback.reference.feedback_block``.
+
+    The memories and the attention to the encoder come out as constants.
+
+    Args:
+        passes_for: the passes for a block, and for whether there will be a backward pass.
+    """
+    active = [True] * len(weights.layers) if active is None else list(active)
+    learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
+    device = x_TBD.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_TBD.dtype
+
+    def inputs_of(leaves) -> BlockInputs:
+        given = Differentiable(*pytree.tree_unflatten(leaves, tree))
+        return BlockInputs(
+            given.x_TBD, memory_KCBD.detach(), given.weights, options, dropouts, active, given.encoder, reach_TB, dtype
+        )
+
+    with torch.autocast(device, enabled=False):
+        return FeedbackBlock.apply(inputs_of, torch.is_grad_enabled(), passes_for, *learned)
+
+
+class FeedbackBlock(torch.autograd.Function):
+    """One node of autograd's graph for a whole block."""
+
+    @staticmethod
+    def forward(ctx, inputs_of, training, passes_for, *learned):
+        """Run the block's forward pass.
+
+        Args:
+            inputs_of: builds the block's inputs from ``learned``.
+            training: whether gradients are wanted at all.
+            learned: the leaves of a ``Differentiable``.
+        """
+        inputs = inputs_of(learned)
+        needs_backward = training and any(ctx.needs_input_grad)
+        passes = passes_for(inputs, needs_backward)
+        out_TBD, memory_KTBD, aligned_BTC = passes.forward(inputs)
+        if needs_backward:
+            ctx.passes = passes
+            passes.owner = weakref.ref(ctx)
+            # The passes hold them already; saved, autograd refuses a backward pass after one was changed in place.
+            ctx.save_for_backward(*(x for x in learned if torch.is_tensor(x)))
+        ctx.mark_non_differentiable(memory_KTBD)
+        if aligned_BTC is not None:
+            ctx.mark_non_differentiable(aligned_BTC)
+        return out_TBD, memory_KTBD, aligned_BTC
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_out_TBD, *_):
+        """From the gradient of the outputs to those of ``learned``."""
+        _ = ctx.saved_tensors  # raises if one was changed in place
+        # None is a leaf in the tree of gradients, as it is in that of the inputs.
+        gradients, _ = pytree.tree_flatten(ctx.passes.backward(d_out_TBD))
+        constants = len(ctx.needs_input_grad) - len(gradients)
+        needed = ctx.needs_input_grad[constants:]
+        return (*[None] * constants, *(d if need else None for d, need in zip(gradients, needed)))

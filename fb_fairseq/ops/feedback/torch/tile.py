@@ -1,0 +1,229 @@
+"""Tiles of steps of the torch loop's backward pass.
+
+The backward pass goes through a block in tiles of several steps. Its loop computes gradients of activations only and
+leaves them in a workspace; at a tile's end each weight's gradient is one product over the tile's rows
+(``gradients.py``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.torch.block import Block, Record, StepTensor
+from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Dropout
+
+ALIGNED = 16  # numbers; products on tensor cores need aligned rows
+
+
+class StepIndex(NamedTuple):
+    """The same step as counted in its tile, in its block, and in the record of activations."""
+
+    in_tile: int
+    in_block: int
+    in_record: int
+
+
+class Side(NamedTuple):
+    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``.
+
+    Attributes:
+        index: 0 for keys, 1 for values.
+        weights_TLGW: by step, layer and slot: the scores' gradients for keys, the attention weights for values.
+        vectors_TLBX: queries for keys, the attended vectors' gradients for values.
+    """
+
+    index: int
+    weights_TLGW: Tensor
+    vectors_TLBX: Tensor
+    scale: float
+
+
+class Normed:
+    """A layer norm over some steps: its result and the statistics that its gradient needs.
+
+    Attributes:
+        result_TBD: the normalised input; the input itself where there is no norm.
+    """
+
+    def __init__(self, x_TBD: Tensor, norm: Affine | None):
+        self.x_TBD, self.norm, self.result_TBD = x_TBD, norm, x_TBD
+        if norm is not None:
+            self.result_TBD, self.mean, self.rstd = torch.native_layer_norm(
+                x_TBD, x_TBD.shape[-1:], norm.weight, norm.bias, LAYER_NORM_EPS
+            )
+
+    @cached_property
+    def _steps(self) -> list[Sequence[Tensor]]:
+        return list(zip(*(x.unbind(0) for x in (self.x_TBD, self.mean, self.rstd))))
+
+    def rows(self, dtype: torch.dtype) -> Tensor:
+        """The result of all steps, [R, D]."""
+        return self.result_TBD.flatten(0, 1).to(dtype)
+
+    def step_backward(self, d_normed_BD: Tensor, i: int) -> Tensor:
+        """The gradient of the input at the tile's step i, from that of the result."""
+        x, mean, rstd = self._steps[i]
+        weight, bias = self.norm
+        return torch.ops.aten.native_layer_norm_backward(
+            d_normed_BD, x, x.shape[-1:], mean, rstd, weight, bias, [True, False, False]
+        )[0]
+
+    def backward(self, d_normed_TBD: Tensor, wanted: list[bool]):
+        """Gradients of input, weight and bias; ``wanted`` says which, the others are None."""
+        x = self.x_TBD
+        return torch.ops.aten.native_layer_norm_backward(
+            d_normed_TBD.to(x.dtype), x, x.shape[-1:], self.mean, self.rstd, *self.norm, wanted
+        )
+
+
+class Scratch:
+    """A flat buffer that is used in any shape that fits into it."""
+
+    def __init__(self, buffer: Tensor):
+        self.buffer = buffer
+
+    def shaped(self, *shape: int) -> Tensor:
+        """The first elements in this shape."""
+        return self.buffer[: math.prod(shape)].view(shape)
+
+
+class Workspace:
+    """Per-step gradients that become weight gradients after the tile. Made once per block, used by all tiles.
+
+    Attributes:
+        dq, da: gradients of queries and of attended vectors [T, L, B, X]; ``dcq``, ``dca``: the same for
+            attention to the encoder.
+        d_attention, d_ffn, d_crossed: gradients of the sublayers' outputs, after dropout [L, T, B, D].
+        d_hidden: gradient of the feed-forward sublayer's hidden vector, before its activation [L, T, B, F].
+        d_attn_norm, d_ffn_norm, d_cross_norm: gradients of the norms' results [L, T, B, D].
+        d_kv_ITBZ: gradients of each step's keys and values, side by side; d_kv_normed_ITBD: of the normed memories.
+        d_memory_KTBD: gradients of the memories.
+        ds: the scores' gradients; ``p_TLGW``: attention weights after dropout. Both by slot: the window of the tile's
+            step i begins in column i. ``ds.at[i][l]`` and ``p_TLGS`` are their windows, by distance.
+        dcs: gradients of the scores of attention to the encoder [T, L, G, C].
+        cross_p: that attention's weights after dropout [T, L, G, C], where they are not recorded; else None.
+    """
+
+    def __init__(self, block: Block, steps: int):
+        s, room = block.sizes, block.room
+        L, B = s.L, s.B
+        self._block, self._rows, self._steps = block, steps * L * s.G, steps
+        self.dq, self.da = room.of_heads(steps), room.of_heads(steps)
+        self.d_attention, self.d_ffn = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D, True)
+        self.d_hidden = room.by_layer(steps, s.F, True)
+        self.d_attn_norm, self.d_ffn_norm = room.by_layer(steps, s.D), room.by_layer(steps, s.D)
+        self.d_kv_ITBZ = room.new_half(s.I, steps, B, 2 * s.X)
+        self.d_kv_normed_ITBD, self.d_memory_KTBD = room.new(s.I, steps, B, s.D), room.new(s.K, steps, B, s.D)
+        if room.sources:
+            self.dcq, self.dca = room.of_heads(steps), room.of_heads(steps)
+            self.d_crossed, self.d_cross_norm = room.by_layer(steps, s.D, True), room.by_layer(steps, s.D)
+            self.dcs = StepTensor(room.new_half(steps, L, s.G, room.sources), steps_first=True)
+            self.cross_p = None if block.records_weights else room.new_half(steps, L, s.G, room.sources)
+        self.ds_TLGW, self.p_TLGW = self._by_slot(), self._by_slot()
+        self.ds = StepTensor(step_windows(self.ds_TLGW, s.S), steps_first=True)
+        self.p_TLGS = step_windows(self.p_TLGW, s.S)
+
+    def _by_slot(self) -> Tensor:
+        """Zeros for a number per step, layer, head and slot [T, L, G, W]; head by head in memory where weights are not
+        recorded, as the products after the steps read them."""
+        s, steps = self._block.sizes, self._steps
+        width = s.S + steps - 1
+        if self._block.records_weights:
+            return self._block.room.new_half(steps, s.L, s.G, width).zero_()
+        width = -(-width // ALIGNED) * ALIGNED
+        return self._block.room.new_half(s.G, steps, s.L, width).zero_().permute(1, 2, 0, 3)
+
+    # Operands in the order of the products over a tile's steps and layers.
+
+    @cached_property
+    def weights(self) -> Scratch:
+        """Room for weights of slots."""
+        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.S))
+
+    @cached_property
+    def vectors(self) -> Scratch:
+        """Room for vectors of heads."""
+        return Scratch(self._block.room.new_half(self._rows * self._block.sizes.E))
+
+    @cached_property
+    def pushed(self) -> Scratch:
+        """Room for gradients of slots."""
+        s = self._block.sizes
+        return Scratch(self._block.room.new_half(s.G * s.S * s.E))
+
+
+def step_windows(x_TLGW: Tensor, span: int) -> Tensor:
+    """The windows [T, L, G, S] of a tile's steps: step i's begins in column i.
+
+    They are a view, to be written to; ``fb_fairseq.ops.attention.by_distance`` copies.
+    """
+    step, layer, head, _ = x_TLGW.stride()
+    return x_TLGW.as_strided((*x_TLGW.shape[:3], span), (step + 1, layer, head, 1))
+
+
+class Tile:
+    """Some consecutive steps of a block: first … last - 1.
+
+    Attributes:
+        at: where the tile begins in the record of activations.
+        attn_norm, ffn_norm, cross_norm: each layer's norms over the tile's steps.
+        memory_norm: the norm before each set of key and value projections.
+        sides: how the gradients of keys and of values are computed.
+        sums: ``BlockGradients``: the sums of the weights' gradients, and the gradients of slots.
+    """
+
+    def __init__(self, block: Block, record: Record, work: Workspace, sums: Any, first: int, last: int, at: int):
+        self.block, self.record, self.work, self.sums = block, record, work, sums
+        self.first, self.last, self.at, self.steps = first, last, at, last - first
+        in_record = slice(at, at + self.steps)
+        if block.ragged:
+            work.ds_TLGW.zero_()
+            work.p_TLGW.zero_()
+        self.sides = (
+            Side(0, work.ds_TLGW, record.q.whole[in_record], block.scale),
+            Side(1, work.p_TLGW, work.da.whole, 1.0),
+        )
+        layers, pre_norm = block.weights.layers, block.inputs.options.normalize_before
+
+        def norms(pre: StepTensor, post: StepTensor | None, affines: list[Affine]) -> list[Normed]:
+            inputs = (pre if pre_norm else post).whole
+            return [Normed(inputs[l, in_record], affine) for l, affine in enumerate(affines)]
+
+        last_x = record.crossed_x if block.encoder else record.attended_x
+        self.attn_norm = norms(record.x, record.attention_sum, [layer.attn_norm for layer in layers])
+        self.ffn_norm = norms(last_x, record.ffn_sum, [layer.ffn_norm for layer in layers])
+        if block.encoder:
+            self.cross_norm = norms(record.attended_x, record.cross_sum, [layer.cross.attn_norm for layer in layers])
+        self.memory_norm = [
+            Normed(block.memory_KTBD[source.memory, first:last], block.weights.projections[source.projection].norm)
+            for source in block.weights.sources
+        ]
+
+    def write_weights(self) -> None:
+        """Write the attention weights after dropout to the workspace, by slot."""
+        S, mask = self.block.sizes.S, self.block.inputs.dropouts.attention_LTBHS
+        p_TLGS = self.record.p.whole[self.at : self.at + self.steps]
+        if mask is not None:
+            keep_TLGS = mask.keep[:, self.first : self.last, ..., -S:].transpose(0, 1).flatten(2, 3)
+            p_TLGS = p_TLGS * keep_TLGS * mask.scale
+        self.work.p_TLGS[: self.steps] = p_TLGS
+
+    def index(self, i: int) -> StepIndex:
+        """The tile's step i."""
+        return StepIndex(i, self.first + i, self.at + i)
+
+    def rows(self, x: StepTensor, l: int) -> Tensor:
+        """The tile's rows of a layer of a recorded tensor [L, T, B, …], [R, …]."""
+        return x.whole[l, self.at : self.at + self.steps].flatten(0, 1)
+
+    def vectors(self, x: StepTensor, l: int) -> Tensor:
+        """The tile's rows of a layer of a recorded tensor [T, L, B, X], [R, X]."""
+        return x.whole[self.at : self.at + self.steps, l].flatten(0, 1)
+
+    def mask(self, mask: Dropout, l: int) -> Tensor:
+        """The kept entries of a dropout mask [L, T, …] for the tile's steps of a layer."""
+        return mask.keep[l, self.first : self.last]

@@ -1,0 +1,14 @@
+"""The Triton loop: five Triton kernels per layer and step each way, and a few around them, in CUDA graphs.
+
+One kernel per dependent product, with the norm before and the residual after it fused in. Attention records no weights:
+its backward kernel computes them again, and leaves them for the products after a tile of steps.
+
+    loop.py          the loop; it can be imported without Triton
+    forward.py       the kernels of a step
+    backward.py      the kernels of a tile's steps backward
+    steps.py         a decoding step
+    products.py      linear maps with norms, activations, dropout and residual connections
+    attention.py     attention, forward and backward
+    memory.py        merging, projection, and its gradients
+    launches.py      what launches have in common, and the sizes of the kernels' tiles
+"""

@@ -1,0 +1,231 @@
+"""The Triton loop's backward pass: five kernels per layer and step, and three for what the step leaves.
+
+It computes gradients of activations only; each weight's gradient is one product after the steps. Shape suffixes: see
+``fb_fairseq/ops/__init__.py``.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.feedback.torch.block import Block
+from fb_fairseq.ops.feedback.torch.tile import Tile
+from fb_fairseq.ops.feedback.triton import attention, memory, products
+from fb_fairseq.ops.feedback.triton.forward import BlockKernels
+from fb_fairseq.ops.feedback.triton.launches import Source, contiguous, keep_of
+from fb_fairseq.ops.layers import Affine
+
+OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
+
+
+class Above(NamedTuple):
+    """A share of the gradient of a sublayer's result: of the sublayer above, through its input.
+
+    Attributes:
+        d_normed: the gradient of what it reads: of its norm's result with pre-norm.
+        x, norm, statistics: the norm's input, weights and statistics (pre-norm).
+    """
+
+    d_normed: Tensor
+    x: Tensor
+    norm: Affine
+    statistics: Tensor
+
+
+class BackwardKernels:
+    """The kernels of a tile's steps backward.
+
+    Attributes:
+        d_sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after
+            attention to the encoder, and after attention to the memory.
+        d_normed: the gradient of what a sublayer reads [B, D] (post-norm).
+    """
+
+    def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
+        self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
+        s = block.sizes
+        self.d_sums, self.d_normed = block.room.new(3, s.B, s.D), block.room.new(s.B, s.D)
+
+    def run(self, d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
+        """Run the steps, from the last to the first; see ``Loop.backward_tile``."""
+        tile = self.tile
+        for i in range(tile.steps - 1, -1, -1):
+            self._memory(i)
+            self._layers(i, d_out_TBD[tile.first + i], d_x_TBD[tile.first + i])
+        shares_K, d_memory_KTBD = self.kernels.mix[:, 0].to(d_x_TBD.dtype), self.work.d_memory_KTBD[:, : tile.steps]
+        d_x_TBD[tile.first : tile.last] += torch.einsum("k,ktbd->tbd", shares_K, d_memory_KTBD)
+        tile.sums.push_slots(tile)
+
+    def _memory(self, i: int) -> None:
+        """The gradient of the memories of the tile's step i, from later steps, and from what later tiles have left."""
+        block, s, work, tile = self.block, self.block.sizes, self.work, self.tile
+        launcher, t, given = self.kernels.steps.launcher, tile.first + i, self.kernels.slots
+        if t + 1 == s.T:  # no step of the block sees it
+            for x in (work.d_kv_ITBZ[:, i], work.d_kv_normed_ITBD[:, i], work.d_memory_KTBD[:, i]):
+                x.zero_()
+            return
+        slots = tile.sums.slots
+        d_scores, kept = (x[i + 1 :, :, :, s.S + i :] for x in (work.ds_TLGW, work.p_TLGW))
+        launcher.launch(
+            memory.own_slot, (s.G, s.I, 2), d_scores, kept, tile.record.q.whole[tile.at + i + 1 :],
+            work.da.whole[i + 1 :], slots, work.d_kv_ITBZ[:, i], s.G, tile.steps - i - 1, s.C + t, slots.shape[3],
+            slots.stride(0), d_scores.stride(2), d_scores.stride(1), work.d_kv_ITBZ.stride(0), launcher.scale, H=s.H,
+            E=s.E, L=s.L, LAYERS=s.L if s.I == 1 else 1, BY=OWN_ROWS, BE=launcher.BE, num_warps=4,
+        )  # fmt: skip
+        sources = block.weights.sources
+        shared = len({source.projection for source in sources}) == 1
+        d_normed = work.d_kv_normed_ITBD[:, i]
+        launcher.product(
+            products.product_transposed, s.D, 2 * s.X, work.d_kv_ITBZ[:, i], given.kv_weight, d_normed, s.B, s.D,
+            work.d_kv_ITBZ.stride(0), 0 if shared else given.kv_weight.stride(0), work.d_kv_normed_ITBD.stride(0),
+            sets=s.I, K=2 * s.X,
+        )  # fmt: skip
+        launcher.rows(
+            memory.memory_backward, d_normed, block.memory_KTBD[:, t], given.kv_norm[0], work.d_memory_KTBD[:, i], s.B,
+            work.d_kv_normed_ITBD.stride(0), block.memory_KTBD.stride(0), work.d_memory_KTBD.stride(0), sets=s.K, K=s.K,
+            SETS=s.I, PROJECTIONS=len(given.kv_weight), D=s.D,
+        )  # fmt: skip
+
+    def _layers(self, i: int, d_out: Tensor, d_x: Tensor) -> None:
+        """The gradient of the embedding of the tile's step i, through the layers, and what they leave."""
+        block, s, work, tile, record = self.block, self.block.sizes, self.work, self.tile, self.tile.record
+        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
+        masks = block.inputs.dropouts
+        base, above = d_out, None
+        if not self.kernels.active:
+            d_x.copy_(d_out)
+        for number in range(len(self.kernels.active) - 1, -1, -1):
+            l = self.kernels.active[number]
+            layer = block.weights.layers[l]
+            # Feed-forward sublayer.
+            mix = self.kernels.mix[:, number + 1 :], self.kernels.mix.stride(0)
+            keep = keep_of(masks.ffn_residual_LTBD, l, t)
+            base = self._back(
+                base, above, mix, i, l, at, "ffn", layer.ffn_norm, None if pre else record.ffn_sum.whole[l, at],
+                layer.fc2, keep, work.d_ffn.whole[l, i], work.d_ffn_norm.whole[l, i], work.d_hidden.whole[l, i],
+                self.d_sums[0], record.hidden.whole[l, at], keep_of(masks.hidden_LTBF, l, t),
+            )  # fmt: skip
+            d_normed = work.d_ffn_norm.whole[l, i] if pre else self.d_normed
+            self._through(work.d_hidden.whole[l, i], layer.fc1, d_normed)
+            last_x = record.crossed_x if block.encoder else record.attended_x
+            above = Above(d_normed, last_x.whole[l, at], layer.ffn_norm, record.statistics["ffn"][:, l, at])
+            if block.encoder:
+                base, above = self._cross_attention(base, above, i, l)
+            # Attention to the memory.
+            keep = keep_of(masks.attention_residual_LTBD, l, t)
+            to = self.d_sums[2] if number else d_x
+            base = self._back(
+                base, above, None, i, l, at, "attn", layer.attn_norm,
+                None if pre else record.attention_sum.whole[l, at], layer.out, keep, work.d_attention.whole[l, i],
+                work.d_attn_norm.whole[l, i], work.da.whole[i, l], to,
+            )  # fmt: skip
+            q, a, lse = record.q.whole[at, l], record.a.whole[at, l], record.lse[at, l]
+            d_normed = work.d_attn_norm.whole[l, i] if pre else self.d_normed
+            source, end = self.kernels.slots.memory(l, t), s.S + i
+            left = [x[i, l, :, end - source.n : end] for x in (work.ds_TLGW, work.p_TLGW)]
+            self._attention(
+                q, a, lse, source, work.da.whole[i, l], work.dq.whole[i, l], left, None if l == 0 else layer.query,
+                d_normed,
+            )  # fmt: skip
+            above = Above(d_normed, record.x.whole[l, at], layer.attn_norm, record.statistics["attn"][:, l, at])
+        if self.kernels.active and self.kernels.active[0] > 0:  # else the queries' part follows, for all steps at once
+            d_x += tile.attn_norm[self.kernels.active[0]].step_backward(above.d_normed, i) if pre else above.d_normed
+
+    def _cross_attention(self, base: Tensor, above: Above, i: int, l: int) -> tuple[Tensor, Above]:
+        """The gradient through a layer's attention to the encoder."""
+        block, work, tile, record = self.block, self.work, self.tile, self.tile.record
+        t, at, pre = tile.first + i, tile.at + i, block.inputs.options.normalize_before
+        cross, keep = block.weights.layers[l].cross, keep_of(block.inputs.dropouts.cross_residual_LTBD, l, t)
+        base = self._back(
+            base, above, None, i, l, at, "cross", cross.attn_norm, None if pre else record.cross_sum.whole[l, at],
+            cross.out, keep, work.d_crossed.whole[l, i], work.d_cross_norm.whole[l, i], work.dca.whole[i, l],
+            self.d_sums[1],
+        )  # fmt: skip
+        q, a, lse = record.cross_q.whole[at, l], record.cross_a.whole[at, l], record.cross_lse[at, l]
+        d_normed = work.d_cross_norm.whole[l, i] if pre else self.d_normed
+        self._attention(
+            q, a, lse, self.kernels.slots.encoder(l, t), work.dca.whole[i, l], work.dcq.whole[i, l],
+            [work.dcs.whole[i, l], work.cross_p[i, l]], cross.query, d_normed,
+        )  # fmt: skip
+        return base, Above(
+            d_normed, record.attended_x.whole[l, at], cross.attn_norm, record.statistics["cross"][:, l, at]
+        )
+
+    def _back(
+        self,
+        base: Tensor,
+        above: Above | None,
+        mix: tuple[Tensor, int] | None,
+        i: int,
+        l: int,
+        at: int,
+        kind: str,
+        norm: Affine,
+        summed: Tensor | None,
+        affine: Affine,
+        keep: tuple[Tensor | None, float],
+        d_branch: Tensor,
+        d_norm: Tensor,
+        out: Tensor,
+        d_sum: Tensor,
+        hidden: Tensor | None = None,
+        keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
+    ) -> Tensor:
+        """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
+
+        Args:
+            norm, summed: the sublayer's own norm and its input (post-norm).
+        """
+        block, s, work = self.block, self.block.sizes, self.work
+        pre = block.inputs.options.normalize_before
+        d_normed = None if above is None else above.d_normed
+        x = weight_norm = mean = rstd = None
+        if pre and above is not None:
+            x, weight_norm, (mean, rstd) = above.x, contiguous(above.norm)[0], above.statistics
+        elif not pre:
+            x, weight_norm = summed, contiguous(norm)[0]
+            mean, rstd = self.tile.record.statistics[kind][:, l, at]
+        d_memory, shares, stride = None, None, 0
+        if mix is not None:
+            d_memory, (shares, stride) = work.d_memory_KTBD[:, i], mix
+        N = out.shape[-1]
+        self.kernels.steps.launcher.product(
+            products.back_product, N, s.D, base, d_normed, x, weight_norm, mean, rstd, d_memory, shares,
+            contiguous(affine)[0], hidden, keep[0], keep_hidden[0], d_sum, None if pre else d_norm, d_branch, out, s.B,
+            N, work.d_memory_KTBD.stride(0), stride, keep[1], keep_hidden[1], PRE=pre, K=s.K, D=s.D,
+            KIND=self.kernels.steps.kind,
+        )  # fmt: skip
+        return d_sum
+
+    def _through(self, a: Tensor, affine: Affine, out: Tensor) -> None:
+        """The gradient of a linear map's input, from that of its result."""
+        s, weight = self.block.sizes, contiguous(affine)[0]
+        inner = len(weight)
+        self.kernels.steps.launcher.product(
+            products.product_transposed, s.D, inner, a, weight, out, s.B, s.D, 0, 0, 0, K=inner
+        )
+
+    def _attention(
+        self,
+        q: Tensor,
+        a: Tensor,
+        lse: Tensor,
+        source: Source,
+        d_a: Tensor,
+        d_q: Tensor,
+        left: list[Tensor],
+        query: Affine | None,
+        d_normed: Tensor,
+    ) -> None:
+        """The gradients of queries and, through their projection, of what they are projected from.
+
+        Args:
+            left: where the gradients of scores and the weights after dropout are left [G, n].
+            query: the projection; None: its gradient follows for all steps at once.
+        """
+        parts = self.kernels.steps.parts
+        after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
+        self.kernels.steps.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), after)
+        if query is not None:
+            self._through(d_q, query, d_normed)

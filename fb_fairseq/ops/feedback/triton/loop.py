@@ -1,0 +1,74 @@
+"""The step loop of Triton kernels, on a GPU. Importing this needs no Triton; running it does."""
+
+import importlib.util
+
+import torch
+
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
+from fb_fairseq.ops.feedback.loop import Loop
+
+WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers of a program
+BF16_SINCE = (8, 0)  # compute capability
+
+
+class TritonLoop(Loop):
+    """Five kernels per layer and step each way, as CUDA graphs."""
+
+    name = "triton"
+    summary = (
+        "a few Triton kernels for each layer and step, as CUDA graphs; where they do not reach, torch as CUDA graphs"
+    )
+    runs = "on a GPU; elsewhere torch runs"
+    records_weights = False
+    as_graphs = True
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those with Triton's kernels, or CUDA graphs at least."""
+        return (*fallbacks.KERNEL_DEVICES, *fallbacks.GRAPH_DEVICES)
+
+    def unsupported(self, inputs) -> str | None:
+        device, dtype = inputs.x_TBD.device, inputs.dtype
+        problem = problem_of_kernels(device)
+        if problem is not None:
+            return problem
+        if device.type == "cuda" and torch.float64 in (dtype, inputs.x_TBD.dtype):
+            return "its kernels compute in fp32, fp16 or bf16, not in fp64"
+        if device.type == "cuda" and dtype == torch.bfloat16 and torch.cuda.get_device_capability(device) < BF16_SINCE:
+            return "this GPU does not compute in bf16"
+        width = inputs.weights.layers[0].query.weight.shape[0] // inputs.options.heads
+        widest = WIDEST_HEAD if dtype.itemsize == 2 else WIDEST_HEAD_FP32
+        if width > widest:
+            return f"its kernels are for heads of width {widest} or less in this type, not {width}"
+        return None
+
+    def forward_steps(self, block, record, first, last, results=None) -> None:
+        from fb_fairseq.ops.feedback.triton.forward import BlockKernels
+
+        if block.own is None:
+            block.own = BlockKernels(block)
+        block.own.forward(block, record, first, last, results)
+
+    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD) -> None:
+        from fb_fairseq.ops.feedback.triton.backward import BackwardKernels
+
+        BackwardKernels(block, block.own, tile).run(d_out_TBD, d_x_TBD)
+
+    def decoding_step(self, kept, step):
+        model, x_BD, ring, options, encoder = step
+        same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in model.step_parameters())
+        if not (model.plain_layers and isinstance(ring.storage, KeyValueStorage) and same_type):
+            return None
+        if problem_of_kernels(x_BD.device) is not None:
+            return None
+        from fb_fairseq.ops.feedback.triton.steps import run_step
+
+        return run_step(model.step_weights(ring, x_BD.device), x_BD, ring, options, encoder)
+
+
+def problem_of_kernels(device: torch.device) -> str | None:
+    """Why there are no kernels for a device; None: there are."""
+    if device.type not in fallbacks.KERNEL_DEVICES:
+        return f"its kernels need a GPU, not {device.type}"
+    return None if importlib.util.find_spec("triton") else "Triton is not installed"

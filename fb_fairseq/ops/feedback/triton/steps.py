@@ -1,0 +1,106 @@
+"""A decoding step of Triton kernels, on a ring whose position is on the device.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fb_fairseq.ops.attention import Positions, span_terms
+from fb_fairseq.ops.buffers import Buffers
+from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
+from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.torch.block import Record, Room
+from fb_fairseq.ops.feedback.triton import memory
+from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
+from fb_fairseq.ops.feedback.triton.launches import Launcher, Source, contiguous
+from fb_fairseq.ops.feedback.types import (
+    EncoderContext,
+    FeedbackDropouts,
+    FeedbackOptions,
+    FeedbackWeights,
+    Sizes,
+    StepOutput,
+    one_or_own,
+)
+
+
+class RingSlots:
+    """A ring's slots, as kernels read and write them; see ``BlockSlots``."""
+
+    def __init__(
+        self, weights: FeedbackWeights, x_BD: Tensor, ring: MemoryRing, sizes: Sizes, encoder: Sequence[EncoderContext]
+    ):
+        self.weights, self.ring, self.sizes = weights, ring, sizes
+        self.wide = torch.promote_types(x_BD.dtype, torch.float32)
+        self.positions = Positions(*(None if x is None else x[: ring.span].flip(0) for x in weights.positions))
+        self.mix_KA = weights.mix_KA.to(self.wide).contiguous()
+        self.spans = [layer.span_mask_HS for layer in weights.layers]
+        self.hypotheses, self.padding = hypotheses(len(x_BD), encoder), padding_bytes(encoder)
+        # As many sentences as the encoder has, not one for each stream.
+        self.encoder_slots = [
+            tuple(x.permute(1, 2, 0, 3).reshape(-1, x.shape[0], x.shape[3]) for x in context[:2]) for context in encoder
+        ]
+        self.memory_KBD = x_BD.new_empty(sizes.K, *x_BD.shape)
+
+    def memory(self, l: int, t: int) -> Source:
+        """See ``BlockSlots``."""
+        s, i, ring, span_mask_HS = self.sizes, one_or_own(l, self.sizes.I), self.ring, self.spans[l]
+        log_mask_HS: Tensor | None = None
+        if span_mask_HS is not None:
+            log_mask_HS = span_terms(span_mask_HS.flip(1).to(self.wide))[0].contiguous()
+        keys, values = (ring.buffer[2 * i + side].view(s.G, ring.slots, s.E) for side in range(2))
+        return Source(
+            keys, values, ring.slots, 0, self.positions, log_mask_HS, ring.age_B, seen_1=ring.seen_1, span=ring.span
+        )
+
+    def encoder(self, l: int, t: int) -> Source:
+        """See ``BlockSlots``."""
+        keys, values = self.encoder_slots[l]
+        return Source(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
+
+    def remember(self, launcher: Launcher, x_ABD: Tensor, t: int) -> None:
+        """See ``BlockSlots``: to the ring's next slot."""
+        s, ring = self.sizes, self.ring
+        for i, source in enumerate(self.weights.sources):
+            projection = self.weights.projections[source.projection]
+            key_weight, key_bias = contiguous(projection.key)
+            value_weight, value_bias = contiguous(projection.value)
+            norm_weight, norm_bias = contiguous(projection.norm)
+            launcher.product(
+                memory.remember, 2 * s.X, s.D, x_ABD, self.mix_KA[source.memory], norm_weight, norm_bias, key_weight,
+                value_weight, key_bias, value_bias, self.memory_KBD[source.memory], ring.buffer[2 * i],
+                ring.buffer[2 * i + 1], ring.seen_1, s.B, x_ABD.stride(0), 0, 0, 0, ring.span, ring.slots, sets=1,
+                A=s.L + 1, K=1, PROJECTIONS=1, D=s.D, H=s.H, E=s.E,
+            )  # fmt: skip
+
+
+def run_step(
+    weights: FeedbackWeights,
+    x_BD: Tensor,
+    ring: MemoryRing,
+    options: FeedbackOptions,
+    encoder: Sequence[EncoderContext],
+) -> StepOutput:
+    """Run a step, and write its keys and values to the ring."""
+    (B, D), layer = x_BD.shape, weights.layers[0]
+    X, F = len(layer.query.weight), len(layer.fc1.weight)
+    sizes = Sizes(
+        T=1, B=B, D=D, L=len(weights.layers), H=options.heads, E=X // options.heads, F=F, K=len(weights.mix_KA),
+        C=ring.slots, S=ring.span, I=len(weights.sources),
+    )  # fmt: skip
+    sources = len(encoder[0].keys_CBHE) if encoder else 0
+    room = Room(sizes, Buffers(x_BD.device), x_BD.dtype, x_BD.dtype, not options.normalize_before, sources)
+    slots = RingSlots(weights, x_BD, ring, sizes, encoder)
+    active, record, most = [True] * sizes.L, Record(room, 1, weights=False), max(ring.slots, sources)
+    kernels = StepKernels(room, weights.layers, options, FeedbackDropouts(), active, slots, most)
+    query_BX, x_BD = record.q.whole[0, 0], x_BD.contiguous()
+    kernels.first_query(record, x_BD, query_BX)
+    kernels.run(record, 0, 0, x_BD, query_BX)
+    aligned_BC: Tensor | None = None
+    if encoder and options.alignment_layer is not None:
+        l = options.alignment_layer
+        aligned_BC = aligned_weights(record.cross_q.whole[0, l], encoder[l], options)
+    return StepOutput(record.x.whole[-1, 0], slots.memory_KBD, aligned_BC)

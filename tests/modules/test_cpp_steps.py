@@ -1,0 +1,283 @@
+"""Decoding steps in C++ compute what a block computes, with the weights as they are."""
+
+import copy
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer, StreamState
+from fb_fairseq.ops.feedback.cpp.steps import LANES, CppStep
+from fb_fairseq.ops.feedback.loops import Stepper
+from tests.modules.options import random_options, randomise
+from tests.ops.feedback import spoiled
+from tests.ops.feedback.cases import Case
+from tests.ops.feedback.cpp.built import needs_cpp_loop
+
+pytestmark = needs_cpp_loop
+
+
+@pytest.fixture
+def native_steps(monkeypatch):
+    """The numbers of streams of the steps that ran natively."""
+    ran, run = [], CppStep.run
+    monkeypatch.setattr(CppStep, "run", lambda self, x, *rest: ran.append(len(x)) or run(self, x, *rest))
+    return ran
+
+
+def build(seed, stack=FeedbackTransformer, **changes):
+    torch.manual_seed(seed)
+    options = dict(dropout=0.0, attention_dropout=0.0, decoder_layerdrop=0.0, **changes)
+    model = stack(random_options(seed, **options)).eval()
+    randomise(model)
+    return model
+
+
+def steps_of(model, x_TBD, ring):
+    return torch.stack([model.run_step(x_BD, ring) for x_BD in x_TBD])
+
+
+def exact(model, x_TBD, state=None, reach_TB=None):
+    """Features of a block by the plain loop in float64."""
+    wide = copy.deepcopy(model).double()
+    if isinstance(model, FeedbackTransformer):
+        wide.options = dataclasses.replace(model.options, step_loop="reference")
+    state = state and StreamState(state.memory_KCBD.double())
+    return wide.run_block(x_TBD.double(), state, reach_TB)[0]
+
+
+def assert_close(ours, expected):
+    torch.testing.assert_close(ours.double(), expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("stack", [FeedbackTransformer, RelativeTransformer])
+@pytest.mark.parametrize("seed", range(12))
+@torch.no_grad()
+def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
+    """Rings that grow, and that are full and overwrite their slots."""
+    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
+    torch.set_num_threads(threads)
+    model = build(seed, stack)
+    x_TBD = torch.randn(20, 5, model.options.decoder_embed_dim)
+    ours = steps_of(model, x_TBD, model.new_ring())
+    assert native_steps == [5] * 20
+    assert_close(ours, exact(model, x_TBD))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@torch.no_grad()
+def test_after_a_block(seed, native_steps):
+    model = build(seed)
+    x_TBD = torch.randn(20, 3, model.options.decoder_embed_dim)
+    _, state = model.run_block(x_TBD[:9])
+    ours = steps_of(model, x_TBD[9:], model.ring_after(state))
+    assert len(native_steps) == 11
+    assert_close(ours, exact(model, x_TBD)[9:])
+
+
+@torch.no_grad()
+def test_episodes(native_steps):
+    model = build(1, attention_span=6)
+    x_TBD = torch.randn(12, 3, model.options.decoder_embed_dim)
+    age_TB = torch.stack([torch.arange(12), torch.arange(12) % 5, torch.arange(12) % 3], 1)
+    ring, ours = model.new_ring(), []
+    for x_BD, age_B in zip(x_TBD, age_TB):
+        ring.reset(age_B)
+        ours.append(model.run_step(x_BD, ring))
+    assert len(native_steps) == 12
+    assert_close(torch.stack(ours), exact(model, x_TBD, reach_TB=age_TB))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+@torch.no_grad()
+def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threads):
+    """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
+    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
+    torch.set_num_threads(threads)
+    model = build(seed, attention_span=5)
+    history = torch.empty(0, 4, model.options.decoder_embed_dim)
+    ring = model.new_ring()
+    for t in range(16):
+        if t > 1:
+            order = torch.randint(history.shape[1], (4 if t < 8 else 3 if t < 13 else 5,))
+            ring.reorder(order)
+            history = history[:, order]
+        history = torch.cat([history, torch.randn(1, *history.shape[1:])])
+        assert_close(model.run_step(history[-1], ring), exact(model, history)[-1])
+    assert len(native_steps) == 16
+
+
+@torch.no_grad()
+def test_a_step_of_another_kind_after_reordering(native_steps):
+    model = build(3, attention_span=6)
+    x_TBD, order = torch.randn(5, 4, model.options.decoder_embed_dim), torch.tensor([2, 2, 0, 1])
+    ring = model.new_ring()
+    steps_of(model, x_TBD[:4], ring)
+    ring.reorder(order)
+    with torch.enable_grad():
+        ours = model.run_step(x_TBD[4], ring)
+    assert len(native_steps) == 4
+    assert_close(ours, exact(model, torch.cat([x_TBD[:4, order], x_TBD[4:]]))[-1])
+
+
+CHANGES = {
+    "an optimizer": lambda model: step_of(torch.optim.SGD(model.parameters(), lr=0.3)),
+    "load_state_dict": lambda model: model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()}),
+    "average (EMA)": lambda model: [v.mul_(0.5) for v in model.state_dict().values()],
+    "edit in place": lambda model: model.layers[0].fc1.weight[0].add_(1.0),
+    "new parameter": lambda model: setattr(model.layers[0].fc1, "weight", copy.deepcopy(model.layers[0].fc2.weight.T)),
+    "assigned data": lambda model: setattr(model.layers[0].fc1.weight, "data", model.layers[0].fc1.weight * 2),
+    "edited data": lambda model: model.layers[0].fc1.weight.data.mul_(2),
+    "moved": lambda model: model.double().float() and model.layers[0].fc1.weight.data.mul_(2),
+}
+
+
+def step_of(optimizer):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_new_weights_are_packed(change, native_steps):
+    model = build(2, decoder_ffn_embed_dim=10)
+    if change == "new parameter":
+        CHANGES[change] = lambda model: setattr(
+            model.layers[0].fc1, "weight", torch.nn.Parameter(model.layers[0].fc1.weight * 2)
+        )
+    x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
+    with torch.no_grad():
+        steps_of(model, x_TBD, model.new_ring())
+        packed = model.stepper.kept["cpp"].own._weights
+        steps_of(model, x_TBD, model.new_ring())
+        assert model.stepper.kept["cpp"].own._weights is packed  # kept where nothing changes
+        CHANGES[change](model)
+        assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
+    assert len(native_steps) == 9
+
+
+@torch.no_grad()
+def test_a_change_between_steps_of_a_ring(native_steps):
+    model = build(2)
+    x_BD, ring = torch.randn(2, model.options.decoder_embed_dim), model.new_ring()
+    model.run_step(x_BD, ring)
+    model.layers[-1].fc2.weight.add_(0.5)
+    wide = copy.deepcopy(model).double()
+    expected_ring = wide.new_ring()
+    expected_ring.buffer, expected_ring.position = ring.buffer.double(), 1
+    assert_close(model.run_step(x_BD, ring), wide.run_step(x_BD.double(), expected_ring))
+
+
+@torch.no_grad()
+def test_copies(native_steps):
+    model = build(2)
+    x_TBD = torch.randn(3, 2, model.options.decoder_embed_dim)
+    steps_of(model, x_TBD, model.new_ring())
+    other = copy.deepcopy(model)
+    other.layers[0].fc1.weight.mul_(2)
+    assert_close(steps_of(other, x_TBD, other.new_ring()), exact(other, x_TBD))
+    assert_close(steps_of(model, x_TBD, model.new_ring()), exact(model, x_TBD))
+
+
+@pytest.mark.parametrize("changes", [dict(step_loop="torch"), dict(step_loop="reference")])
+@torch.no_grad()
+def test_other_loops_are_not_native(changes, native_steps):
+    model = build(2, **changes)
+    model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring())
+    model = build(2)
+    model.run_step(torch.randn(2, model.options.decoder_embed_dim), model.new_ring("vectors"))
+    assert native_steps == []
+
+
+@pytest.mark.parametrize("hypotheses", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+@torch.no_grad()
+def test_attention_to_an_encoder(seed, hypotheses, native_steps):
+    """Several hypotheses per sentence; the weights of one layer's attention are returned."""
+    case = Case(seed, steps=1, cross=True, dtype=torch.float32, decoder_layerdrop=0.0, dropout=0.0)
+    model, span = case.model.eval(), max(case.reaches)
+    case.reaches = [span] * len(case.reaches)
+    weights = case.weights()
+    model.loop_weights = lambda *_: weights
+    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
+    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim)
+    rings = model.new_ring(), model.new_ring()
+    for step in range(3):
+        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
+        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        rings[1].advance()
+        assert len(native_steps) == step + 1
+        for field in ("out_BD", "memory_KBD", "aligned_BC"):
+            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-5, rtol=2e-5)
+        x_BD = plain.out_BD
+
+
+@torch.no_grad()
+def test_wrong_numbers_of_rows():
+    model = build(2)
+    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    model.run_step(x_BD, ring)
+    with pytest.raises(ValueError, match="3 rows; the memory has 4 streams"):
+        model.run_step(x_BD[:3], ring)
+    ring.reorder(torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="4 rows; the memory has 2 streams"):
+        model.run_step(x_BD, ring)
+    model.run_step(x_BD[:2], ring)
+
+
+@torch.no_grad()
+def test_after_steps_in_another_type(native_steps):
+    model = build(2)
+    ring, x_BD = model.new_ring(), torch.randn(4, model.options.decoder_embed_dim)
+    model.double().run_step(x_BD.double(), ring)
+    model.float()
+    assert_close(model.run_step(x_BD, ring), exact(model, torch.stack([x_BD, x_BD]))[1])
+    assert native_steps == []
+
+
+@torch.no_grad()
+def test_rings_in_several_threads(native_steps):
+    model = build(2)
+    x_TBD = torch.randn(8, 3, model.options.decoder_embed_dim)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: torch.no_grad()(steps_of)(model, x_TBD * (i + 1), model.new_ring()), range(8)))
+    for i, ours in enumerate(found):
+        assert_close(ours, exact(model, x_TBD * (i + 1)))
+
+
+@torch.no_grad()
+def test_one_changed_entry(native_steps):
+    """Through ``data``, which torch does not count: in any parameter, at any place."""
+    model = build(2, decoder_embed_dim=48, decoder_ffn_embed_dim=96)
+    x_TBD = torch.randn(1, 2, 48)
+    steps_of(model, x_TBD, model.new_ring())
+    native = model.stepper.kept["cpp"].own
+    assert any(parameter.numel() > 2 * LANES for parameter in model.parameters())
+    for parameter in model.parameters():
+        for place in {0, parameter.numel() - 1, int(torch.randint(parameter.numel(), ()))}:
+            packed = native._weights
+            parameter.data.view(-1)[place] += 1e-3
+            steps_of(model, x_TBD, model.new_ring())
+            assert native._weights is not packed
+
+
+@pytest.mark.parametrize("seed", range(12))
+@torch.no_grad()
+def test_nan_and_infinity(seed, native_steps):
+    """Steps show what plain steps show."""
+    model = build(seed, FeedbackTransformer if seed % 2 else RelativeTransformer, activation_fn="relu")
+    draw = torch.Generator().manual_seed(seed)
+    parameters = list(model.parameters())
+    parameter = parameters[torch.randint(len(parameters), (), generator=draw)]
+    parameter.view(-1)[torch.randint(parameter.numel(), (), generator=draw)] = spoiled.VALUES[seed % 3]
+    plain = copy.deepcopy(model)
+    plain._stepper = Stepper("reference")
+    x_TBD = torch.randn(6, 2, model.options.decoder_embed_dim)
+    ours, expected = (steps_of(m, x_TBD, m.new_ring()) for m in (model, plain))
+    assert spoiled.kinds(ours).equal(spoiled.kinds(expected)) and len(native_steps) == 6

@@ -1,0 +1,157 @@
+"""The C++ loop is built once, in a cache folder; without a compiler or a folder the torch loop runs."""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from fb_fairseq.ops.feedback.cpp import library
+from fb_fairseq.ops.feedback.cpp.library import BuildError, build, find_compiler
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.not_fast
+
+try:
+    find_compiler()
+except BuildError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FB_FAIRSEQ_CXXFLAGS", "-O0")  # compiled in a third of the time
+    library.load.cache_clear()
+    yield tmp_path / "cache"
+    library.load.cache_clear()
+
+
+def test_built_once_also_by_many_at_once(cache):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(lambda _: build().path, range(2)))
+    assert paths[0] == paths[1] and os.listdir(paths[0].parent) == [paths[0].name]
+    before = paths[0].stat().st_mtime_ns
+    assert build().path == paths[0] and paths[0].stat().st_mtime_ns == before
+
+
+def test_a_library_that_is_damaged_or_could_be_anothers_is_not_loaded(cache, tmp_path, monkeypatch):
+    path = build().path
+    intact = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    def link():
+        path.rename(tmp_path / "elsewhere.so")
+        path.symlink_to(tmp_path / "elsewhere.so")
+
+    for spoil in (lambda: os.truncate(path, len(intact) // 2), lambda: path.chmod(0o722), link):
+        spoil()
+        assert not library.is_intact(path)
+        assert build().path == path and library.is_intact(path) and path.read_bytes() == intact
+    foreign = tmp_path / "foreign.so"
+    (tmp_path / "foreign.cpp").write_text("int nothing;")
+    subprocess.run([find_compiler(), "-shared", "-fPIC", tmp_path / "foreign.cpp", "-o", foreign], check=True)
+    with pytest.raises(BuildError, match="foreign.so is another library; remove it"):
+        library.Library(foreign, "c++")
+    monkeypatch.setattr(library, "_user", lambda: os.geteuid() + 1)  # the folder is made, but by another user
+    with pytest.raises(BuildError, match="belongs to somebody else; name another folder with FB_FAIRSEQ_CACHE"):
+        build()
+
+
+def test_other_sources_are_another_library(cache, tmp_path, monkeypatch):
+    path = build().path
+    sources = tmp_path / "src"
+    sources.mkdir()
+    for source in library.sources():
+        (sources / source.name).write_bytes(source.read_bytes() + b"\n// changed\n")
+    monkeypatch.setattr(library, "SOURCES", sources)
+    assert build().path != path
+
+
+def test_without_a_compiler(cache, monkeypatch, caplog):
+    monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.delenv("CXX", raising=False)
+    caplog.set_level("INFO")
+    assert library.load().library is None and library.load().library is None
+    assert [m for m in caplog.messages if "no C++ compiler was found" in m] == caplog.messages
+
+
+def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, caplog):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'loop.cpp:1: error: no' >&2\nexit 1\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(compiler))
+    caplog.set_level("INFO")
+    assert library.load().library is None
+    assert "failed: loop.cpp:1: error: no" in caplog.text and not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FB_FAIRSEQ_CACHE", str(tmp_path / "file"))
+    library.load.cache_clear()
+    caplog.set_level("INFO")
+    assert library.load().library is None
+    assert "FB_FAIRSEQ_CACHE" in caplog.text
+    library.load.cache_clear()
+
+
+TESTS = [pathlib.Path(__file__).with_name("test_loop.py"), REPOSITORY / "tests/modules/test_cpp_steps.py"]
+
+
+def run_tests(**environment):
+    """The tests of blocks and of decoding steps, with the loop compiled for these environment variables."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--fast"]
+    done = subprocess.run(
+        [*command, *map(str, TESTS)], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-300:]
+
+
+@pytest.mark.slow
+def test_no_access_out_of_bounds_and_nothing_undefined(tmp_path):
+    """Built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    # (The sanitizer finds how exceptions are thrown at its start only, before Python has loaded the C++ library.)
+    libraries = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    if not all(map(os.path.isabs, libraries)):
+        pytest.skip("AddressSanitizer is not installed")
+    run_tests(
+        LD_PRELOAD=" ".join(libraries),
+        ASAN_OPTIONS="detect_leaks=0",  # Python's own
+        FB_FAIRSEQ_CACHE=str(tmp_path),
+        FB_FAIRSEQ_CXXFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["-march=x86-64-v3", "-march=x86-64-v2"])
+def test_other_processors(tmp_path, option):
+    """Built for processors with narrower vectors."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("an option of x86-64")
+    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), FB_FAIRSEQ_CXXFLAGS=option)
+
+
+@pytest.mark.slow
+def test_clang(tmp_path):
+    if shutil.which("clang++") is None:
+        pytest.skip("clang++ is not installed")
+    run_tests(FB_FAIRSEQ_CACHE=str(tmp_path), CXX="clang++")
+
+
+@pytest.mark.slow
+def test_compiles_for_arm(tmp_path):
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("aarch64-linux-gnu-g++ is not installed")
+    command = [compiler, *library.OPTIONS, str(library.SOURCES / "loop.cpp"), "-o", str(tmp_path / "loop.so")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,339 @@
+"""Captured blocks equal the reference loop from the first replay on, are held until their backward pass, and are few.
+
+These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays recorded operations on the same memory.
+"""
+
+import pytest
+import torch
+
+from fb_fairseq.ops import agreement, fallbacks
+from fb_fairseq.ops.feedback.cuda_graphs import blocks
+from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
+from fb_fairseq.ops.feedback.loops import LOOPS
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.torch.loop import TorchLoop
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from tests.ops.feedback.cases import Case, compare, feedback_block_torch
+from tests.ops.recorded_graph import capture_on_cpu, change_limits
+
+CAPTURE_AT = 3
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Graphs that work on a CPU."""
+    capture_on_cpu(monkeypatch, blocks, blocks, CAPTURE_AT)
+    return BlockGraphs(LOOPS["torch"])
+
+
+def loop_with(graphs, own=LOOPS["triton"]):
+    """A loop with these graphs; its attribute ``captured`` says whether the last block ran as a graph. (On a CPU there
+    are no kernels: torch's operations are captured.)"""
+
+    def loop(*arguments):
+        def passes_for(inputs, needs_backward):
+            loop.passes = graphs.passes_for(own, inputs, needs_backward)
+            loop.captured = isinstance(loop.passes, CapturedPasses)
+            return loop.passes
+
+        return run_block_with(passes_for, *arguments)
+
+    return loop
+
+
+def warm(case, loop, recompute=False):
+    """Run a block often enough to be captured."""
+    for _ in range(CAPTURE_AT):
+        case.run(loop, recompute)
+    assert loop.captured
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_equals_the_plain_twin_on_other_values(graphs, seed, recompute):
+    """Weights, inputs, masks and memory change after the capture."""
+    case, loop = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0), loop_with(graphs)
+    warm(case, loop, recompute)
+    other = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
+    torch.manual_seed(seed + 1000)
+    with torch.no_grad():
+        for parameter in other.learned.values():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        other.memory.normal_()
+    other.dropouts = (
+        other.model.draw_dropouts(other.x, other.options.attention_span) if not other.cross else other.dropouts
+    )
+    plain = other.run(feedback_block, recompute)
+    ours = other.run(loop, recompute)
+    assert loop.captured
+    compare(ours, plain, 1e-10)
+
+
+def small(**changes):
+    return Case(
+        2, adaptive_span=False, decoder_layers=2, memory_composition="weighted", memory_projections="shared", **changes
+    )
+
+
+def test_a_block_holds_its_graph_until_its_backward_pass(graphs):
+    case, loop = small(), loop_with(graphs)
+    warm(case, loop)
+    expected = case.run(feedback_block_torch)
+    first = case.forward(loop)[0]
+    assert loop.captured
+    with torch.no_grad():
+        other = 2 * case.x
+    second = case.forward(loop, x=other.requires_grad_())[0]
+    assert not loop.captured, "its activations would be lost"
+    case.clear()
+    (first * case.seed).sum().backward(retain_graph=True)
+    compare(case.gradients(), {name: g for name, g in expected.items() if name in case.learned}, 1e-12)
+    case.forward(loop)
+    assert not loop.captured, "its backward pass may run again"
+    (first * case.seed).sum().backward()
+    for name, gradient in case.gradients().items():
+        torch.testing.assert_close(gradient, 2 * expected[name])
+    case.forward(loop)
+    assert loop.captured, "though the block's output is still there"
+    case.forward(loop)
+    assert loop.captured, "a block that is gone has no backward pass"
+    del second
+
+
+def test_results_are_not_overwritten(graphs):
+    """Outputs, memories and gradients stay as they are in the next replay."""
+    case, loop = small(), loop_with(graphs)
+    warm(case, loop)
+    one = case.run(loop)
+    kept = {name: x.clone() for name, x in one.items()}
+    case.learned["input"].data.mul_(3)
+    case.run(loop)
+    assert loop.captured and all(one[name].equal(x) for name, x in kept.items())
+
+
+def test_without_gradients(graphs):
+    case, loop = small(), loop_with(graphs)
+    with torch.no_grad():
+        for _ in range(CAPTURE_AT + 1):
+            y, memory, _ = case.forward(loop)
+        assert loop.captured
+        expected, expected_memory, _ = case.forward(feedback_block)
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(memory, expected_memory, atol=1e-12, rtol=1e-12)
+
+
+def test_inference_mode(graphs):
+    """A graph that is made in it runs outside of it, too."""
+    case, loop = small(), loop_with(graphs)
+    with torch.inference_mode():
+        for _ in range(CAPTURE_AT + 1):
+            case.forward(loop)
+        assert loop.captured
+    with torch.no_grad():
+        y = case.forward(loop)[0]
+        assert loop.captured
+        torch.testing.assert_close(y, case.forward(feedback_block)[0], atol=1e-12, rtol=1e-12)
+
+
+def test_other_shapes_and_options_have_graphs_of_their_own(graphs):
+    loop = loop_with(graphs)
+    for case in (small(), small(streams=2), small(steps=5), small(dtype=torch.float32)):
+        tolerance = 1e-10 if case.x.dtype == torch.double else 2e-5
+        for _ in range(CAPTURE_AT):
+            compare(case.run(loop), case.run(feedback_block), tolerance)
+        assert loop.captured
+    assert len(graphs.cache.graphs) == 4
+
+
+def test_bounded_in_number(graphs, monkeypatch):
+    """A graph is dropped for another one if it was not used for a while and is not held."""
+    change_limits(monkeypatch, blocks, graphs=2, window=20)
+    loop, cases = loop_with(graphs), [small(steps=steps) for steps in (2, 3, 4)]
+
+    def steps():
+        return [run.own_inputs.x_TBD.shape[0] for run in graphs.cache.graphs.values()]
+
+    for case in cases[:2]:
+        warm(case, loop)
+    for _ in range(8):  # alternating shapes do not drop a graph
+        for case in cases:
+            case.run(loop)
+    assert steps() == [2, 3] and not loop.captured
+    held = cases[0].forward(loop)[0]
+    for _ in range(30):
+        cases[2].run(loop)
+    assert steps() == [2, 4], "the first is held"
+    del held
+    graphs.clear()
+    assert not graphs.cache.graphs
+
+
+def test_rare_shapes_are_not_captured(graphs, monkeypatch):
+    change_limits(monkeypatch, blocks, window=10)
+    loop, often, rare = loop_with(graphs), small(), small(steps=4)
+    for _ in range(10):
+        for _ in range(5):
+            often.run(loop)
+        rare.run(loop)
+        assert not loop.captured
+    assert len(graphs.cache.graphs) == 1
+
+
+def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch, caplog):
+    run = Passes.forward
+    monkeypatch.setattr(Passes, "forward", lambda self, inputs: (inputs.x_TBD.sum().item(), run(self, inputs))[1])
+    case, loop = small(), loop_with(graphs)
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 2):
+        compare(case.run(loop), plain, 1e-10)
+        assert not loop.captured
+    assert caplog.text.count("capturing failed") == 1
+    assert "not permitted when stream is capturing" in caplog.text
+
+
+def test_without_a_gpu(caplog):
+    """Blocks run operation by operation, which is logged once."""
+    fallbacks.log_once.cache_clear()
+    case, loop = small(), loop_with(BlockGraphs(LOOPS["torch"]))
+    plain = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 1):
+        compare(case.run(loop), plain, 1e-10)
+    assert not loop.captured and caplog.text.count("CUDA graphs need a GPU") == 1
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_one_graph_serves_a_memory_that_grows(graphs, seed, recompute):
+    """From none to all slots: the missing ones are hidden. Outputs, memory and every gradient are the reference's."""
+    loop, lengths = loop_with(graphs), (0, 0, 2, 3, 5, 9)
+    for carried in lengths:
+        case = Case(seed, steps=3, carried=carried, resets=seed % 4 == 0, attention_span=7, decoder_layerdrop=0.0)
+        case.grows = True
+        compare(case.run(loop, recompute), case.run(feedback_block, recompute), 1e-10)
+    assert loop.captured and len(graphs.cache.graphs) == 1
+
+
+# Kernels are checked as they will be replayed. (A loop with torch's operations in place of kernels.)
+
+
+class Kernels(TorchLoop):
+    """Torch's operations, spoiled: ``spoil`` changes a step's record (forward) or a tile's gradients (backward)."""
+
+    as_graphs = True
+
+    def __init__(self, forward=None, backward=None):
+        self.forward, self.backward, self.blocks = forward, backward, 0
+
+    def forward_steps(self, block, record, first, last, results=None):
+        self.blocks += results is not None
+        super().forward_steps(block, record, first, last, results)
+        if self.forward is not None:
+            self.forward(block, record, first)
+
+    def backward_tile(self, block, tile, d_out_TBD, d_x_TBD):
+        super().backward_tile(block, tile, d_out_TBD, d_x_TBD)
+        if self.backward is not None:
+            self.backward(block, tile)
+
+
+def fail(*_):
+    raise TypeError("no such kernel\nmore text")
+
+
+def wrong_output(block, record, first):
+    record.x.whole[-1].mul_(1.1)
+
+
+def wrong_memory(block, record, first):
+    block.memory_KTBD.mul_(1.1)
+
+
+def wrong_gradient(block, tile):
+    tile.work.d_ffn.whole.mul_(1.1)
+
+
+def not_a_number(block, tile):
+    tile.work.dq.whole.fill_(float("nan"))
+
+
+@pytest.mark.parametrize("grows", [True, False])
+@pytest.mark.parametrize(
+    "kernels,problem",
+    [
+        (Kernels(), None),
+        (Kernels(fail), "failed: no such kernel"),
+        (Kernels(wrong_output), "its results differ by 0.1"),
+        (Kernels(wrong_memory), "its results differ by 0.1"),
+        (Kernels(None, wrong_gradient), "its results differ by"),
+        (Kernels(None, not_a_number), "its results are not finite"),
+    ],
+)
+def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem, grows):
+    """Wrong ones are named once and not used: torch's operations are captured in their place."""
+    fallbacks.log_once.cache_clear()
+    loop, case = loop_with(graphs, kernels), small(dtype=torch.float32)
+    case.grows = grows
+    expected = case.run(feedback_block)
+    for _ in range(CAPTURE_AT + 2):
+        compare(case.run(loop), expected, 2e-5)
+    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) == (problem is None)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == (problem is not None) and all(problem in line and "more text" not in line for line in lines)
+    before = kernels.blocks
+    for steps in (4, 5):
+        other = small(dtype=torch.float32, steps=steps)
+        compare(other.run(loop), other.run(feedback_block), 2e-5)
+    assert (kernels.blocks > before) == (problem is None), (
+        "shapes without a graph run kernel by kernel, if that is right"
+    )
+
+
+def test_the_replay_is_compared(graphs, monkeypatch, caplog):
+    """A graph that computes something else than what was captured."""
+    fallbacks.log_once.cache_clear()
+    loop, case = loop_with(graphs, Kernels()), small()
+    case.grows = True
+    case.run(loop)
+    make = blocks.CapturedPasses.__init__
+
+    def made(self, *arguments):
+        make(self, *arguments)
+        if self.passes.loop.as_graphs:
+            self.own[0] = torch.zeros_like(self.own[0])  # not what the graph reads
+            self.own_inputs.x_TBD.zero_()
+
+    monkeypatch.setattr(blocks.CapturedPasses, "__init__", made)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+    assert "its results differ by" in caplog.text and loop.captured
+
+
+def test_a_nan_is_no_verdict(graphs, caplog):
+    """The next block is compared."""
+    fallbacks.log_once.cache_clear()
+    kernels, case = Kernels(), small()
+    loop, case.grows = loop_with(graphs, kernels), True
+    with torch.no_grad():
+        good = case.learned["input"].clone()
+        case.learned["input"].fill_(float("nan"))
+    for _ in range(3):
+        case.run(loop)
+        assert not loop.captured
+    with torch.no_grad():
+        case.learned["input"].copy_(good)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+    assert loop.captured and isinstance(loop.passes.passes.loop, Kernels) and not caplog.records
+
+
+def test_half_precision_is_compared_with_fp32(graphs, monkeypatch):
+    seen = []
+    original = agreement.disagreement
+    monkeypatch.setattr(agreement, "disagreement", lambda *a: seen.append(a[3]) or original(*a))
+    for dtype in (torch.bfloat16, torch.float32):
+        case = small(dtype=dtype)
+        case.grows, loop = True, loop_with(graphs, Kernels())
+        for _ in range(2):
+            case.run(loop)
+        assert loop.captured
+    assert [exact is not None for exact in seen] == [True, False]
+    with torch.no_grad():
+        assert all(x.dtype == torch.float32 for group in seen[0]() for x in blocks.tensors(group))

@@ -1,0 +1,110 @@
+"""Compile the Triton loop's kernels for GPUs that are not here, as real blocks launch them; see ``test_triton.py``.
+
+    python triton_compiled.py CAPABILITY SIZES…
+
+Blocks run on the CPU with each launch recorded instead of carried out, so that every kernel is compiled with the types,
+options and tiles of a training block.
+"""
+
+import contextlib
+import pathlib
+import sys
+
+import torch
+import triton
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
+
+from fb_fairseq.modules import FeedbackTransformer, TransformerOptions  # noqa: E402
+from fb_fairseq.ops.feedback.loops import LOOPS  # noqa: E402
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with  # noqa: E402
+from fb_fairseq.ops.feedback.triton import launches  # noqa: E402
+from fb_fairseq.ops.feedback.triton.launches import Gpu  # noqa: E402
+from tests.ops.machine_code import spills  # noqa: E402
+
+TYPES = {
+    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64",
+    torch.uint8: "*u8", torch.bool: "*u8",
+}  # fmt: skip
+# Layers, width, heads, feed-forward width, span, streams, and further options.
+SIZES = {
+    "char-ptb": [(1, 384, 4, 1536, 512, 64, {})],
+    "many-streams": [(1, 384, 4, 1536, 512, 512, {})],
+    "random-walk": [(1, 256, 4, 1024, 100, 512, {})],
+    "wide": [(1, 1024, 8, 4096, 512, 32, {})],
+    "few-streams": [(1, 384, 4, 1536, 512, 1, {}), (1, 384, 4, 1536, 512, 8, {})],
+    "odd": [
+        (2, 40, 2, 56, 9, 3, dict(relative_positions="key-value", adaptive_span=True, attention_dropout=0.1)),
+        (2, 48, 3, 64, 9, 5, dict(memory_projections="per-layer", activation_fn="gelu", dropout=0.1)),
+        (2, 48, 3, 64, 9, 5, dict(memory_composition="same-and-lower", decoder_normalize_before=False)),
+    ],
+}
+FEW_SPILLS = 64  # instructions, outside of loops: keeping whole rows is faster even so
+recorded = {}
+
+
+def record(self, *arguments, grid=None, warmup=None, **options):
+    given = dict(zip(self.arg_names, arguments))
+    given.update({name: value for name, value in options.items() if name in self.arg_names})
+    options = {name: value for name, value in options.items() if name not in self.arg_names}
+    signature, constants, divisible = {}, {}, {}
+    for i, parameter in enumerate(self.params):
+        value = given[parameter.name]
+        if parameter.is_constexpr or value is None:
+            signature[parameter.name], constants[(i,)] = "constexpr", value
+        elif torch.is_tensor(value):
+            signature[parameter.name] = TYPES[value.dtype]
+        else:
+            signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
+        if not (parameter.is_constexpr or value is None or parameter.do_not_specialize or isinstance(value, float)):
+            if (value.data_ptr() if torch.is_tensor(value) else value) % 16 == 0:
+                divisible[(i,)] = [["tt.divisibility", 16]]
+    key = (self.fn.__name__, *signature.items(), *((at, str(value)) for at, value in constants.items()))
+    recorded.setdefault(key, (self, signature, constants, divisible, options))
+
+
+def run_block(layers, width, heads, ffn, span, streams, options, dtype, half):
+    settings = TransformerOptions(
+        decoder_layers=layers, decoder_embed_dim=width, decoder_ffn_embed_dim=ffn, decoder_attention_heads=heads,
+        attention_span=span, **{"decoder_normalize_before": True, **options},
+    )  # fmt: skip
+    model = FeedbackTransformer(settings).to(dtype)
+    x = torch.zeros(2, streams, width, dtype=dtype, requires_grad=True)
+    memory = torch.zeros(model.memory.memories, span, streams, width, dtype=dtype)
+    with torch.autocast("cpu", dtype=half) if half else contextlib.nullcontext():
+        y = run_block_with(
+            lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward), x, memory,
+            model.loop_weights(x.device, model.reaches()), model.loop_options(span), model.draw_dropouts(x, span),
+        )[0]  # fmt: skip
+    y.sum().backward()
+
+
+def main(capability, *names):
+    capability = int(capability)
+    gpu = Gpu(divmod(capability, 10))
+    launches.gpu_of = lambda device: gpu
+    JITFunction.run = record
+    types = [(torch.float32, None), (torch.float16, None)]
+    if capability >= 80:
+        types += [(torch.bfloat16, None), (torch.float32, torch.bfloat16)]
+    for name in names:
+        for sizes in SIZES[name]:
+            for dtype, half in types if name != "char-ptb" or len(names) > 1 else types[-2:]:
+                run_block(*sizes, dtype, half)
+    bad = []
+    for key, (kernel, signature, constants, divisible, options) in recorded.items():
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=divisible)
+        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        found, shared = spills(compiled.asm["cubin"]), compiled.metadata.shared
+        if found > FEW_SPILLS or shared > gpu.shared_memory:
+            bad.append(f"{key[0]}: {found} spills, {shared} bytes of shared memory, {key[1:]}")
+    print("\n".join(bad) or f"{len(recorded)} kernels compiled")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,279 @@
+"""The Triton loop's kernels in Triton's interpreter, against the reference loop (``test_triton.py`` runs this file).
+
+``ALL_CASES=1`` adds cases that take long, and whose options others have, too.
+"""
+
+import copy
+import dataclasses
+import os
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from triton.runtime.interpreter import InterpretedFunction
+
+from fb_fairseq.modules import FeedbackTransformer
+from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
+from fb_fairseq.ops.feedback.decoding import ring
+from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS, run_block
+from fb_fairseq.ops.feedback.reference import feedback_block
+from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
+from fb_fairseq.ops.feedback.triton import launches
+from fb_fairseq.ops.feedback.triton import steps as triton_steps
+from fb_fairseq.ops.feedback.types import BlockInputs
+from fb_fairseq.ops.layers import ACTIVATIONS
+from tests.modules.options import random_options, randomise
+from tests.ops.feedback import spoiled
+from tests.ops.feedback.cases import Case, compare
+from tests.ops.recorded_graph import change_limits
+
+SPLIT_SPAN = 70  # slots that several programs share
+ALL_CASES = bool(os.environ.get("ALL_CASES"))
+
+
+def cases(few, more):
+    """All of them where that is asked for."""
+    return [*few, *(more if ALL_CASES else [])]
+
+
+@pytest.fixture(autouse=True)
+def kernels_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+
+
+@pytest.fixture
+def loop():
+    """The kernels, without the comparison with torch's operations."""
+    return partial(run_block_with, lambda inputs, needs_backward: Passes(LOOPS["triton"], needs_backward))
+
+
+def case_of(seed, **changes):
+    return Case(seed, **{"steps": 3, "cross": seed % 3 == 0, "resets": seed % 4 == 0, **changes})
+
+
+@pytest.mark.parametrize("seed", cases([0, 1, 2, 3, 4, 7, 8], [5, 6, 9, 10]))
+def test_outputs_and_every_gradient(seed, loop, empty_is_nan):
+    """Norms, activations, compositions, projections, positions, spans, dropout, LayerDrop, encoders, episodes."""
+    case = case_of(seed)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("seed,recompute", cases([(0, False), (1, True)], [(2, False), (4, True)]))
+def test_many_steps(seed, recompute, loop, empty_is_nan, monkeypatch):
+    """Own slots get gradients from their tile's steps and from later tiles."""
+    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.TILE_ROWS", 1)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.torch.passes.MIN_TILE_STEPS", 3)
+    case = case_of(seed, steps=5)
+    compare(case.run(loop, recompute), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("seed", cases([5], [0]))
+def test_slots_that_programs_share(seed, loop, empty_is_nan):
+    sizes = dict(decoder_layers=1, steps=2, streams=2)
+    case = case_of(seed, attention_span=SPLIT_SPAN, carried=SPLIT_SPAN - 1, adaptive_span=False, **sizes)
+    assert launches.attention_tile(case.options.decoder_attention_heads * 2, SPLIT_SPAN, 8, 8).splits > 1
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("activation", cases(["gelu"], [name for name in ACTIVATIONS if name != "gelu"]))
+def test_activations(activation, loop):
+    case = case_of(4, activation_fn=activation, decoder_layers=1, steps=2, adaptive_span=False)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+def test_more_rows_than_a_tile(loop):
+    case = case_of(1, streams=19, steps=2)
+    compare(case.run(loop), case.run(feedback_block), 1e-10)
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(torch.float32, 1e-4), (torch.float16, 3e-2)])
+def test_types(dtype, tolerance, loop):
+    """(Triton's interpreter cannot multiply matrices of bf16.)"""
+    case = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted")
+    plain = case.run(feedback_block)
+    case.model.to(dtype)
+    case.cross.to(dtype)
+    single = case_of(3, decoder_layerdrop=0.0, memory_composition="weighted", dtype=dtype)
+    single.model.load_state_dict(case.model.state_dict())
+    with torch.no_grad():
+        for name, x in case.learned.items():
+            single.learned[name].copy_(x)
+        single.memory.copy_(case.memory)
+        single.seed.copy_(case.seed)
+    single.dropouts, single.reach_TB = case.dropouts, case.reach_TB
+    largest = max(x.norm() for x in plain.values() if x is not None)
+    for name, ours in single.run(loop).items():
+        expected = plain[name]
+        if expected is not None:  # (a gradient that should be zero, as of a key's bias, is noise)
+            error = (ours.double() - expected).norm() / expected.norm().clamp(min=0.05 * largest)
+            assert error < tolerance, f"{name}: {error}"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", [0, 4])
+def test_without_gradients(seed, loop, empty_is_nan):
+    """Activations of one step are kept; attention to the encoder is returned."""
+    case = case_of(seed, cross=True)
+    case.model.loop_options = lambda span, options=case.model.loop_options: options(span, 0, 1)
+    for ours, expected in zip(case.forward(loop), case.forward(feedback_block)):
+        torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", cases([2], [0, 4]))
+def test_nan_and_infinity(seed, loop):
+    spoiled.check(case_of(seed, steps=3, activation_fn="relu"), loop, seed)
+
+
+def test_launches(loop, monkeypatch):
+    """Kernels per layer and step, and around the layers, of both passes. A change that needs more has to say why."""
+
+    counts = Counter()
+    count = lambda kernel, *_, **__: counts.update([kernel.fn.__name__])  # noqa: E731  (nothing is computed)
+    monkeypatch.setattr(InterpretedFunction, "run", count)
+
+    def launched(layers, steps):
+        counts.clear()
+        case = case_of(
+            4, resets=False, decoder_layers=layers, steps=steps, adaptive_span=False, decoder_layerdrop=0.0,
+            memory_projections="shared", memory_composition="weighted", decoder_normalize_before=True, dropout=0.0,
+        )  # fmt: skip
+        case.run(loop)
+        return sum(counts.values())
+
+    per_layer = (launched(3, 3) - launched(2, 3)) - (launched(3, 2) - launched(2, 2))
+    around = launched(2, 3) - launched(2, 2) - 2 * per_layer
+    assert (per_layer, around) == (10, 2)
+    assert {"attend", "attend_backward", "own_slot", "remember"} <= set(counts)
+
+
+# Decoding steps.
+
+
+class RepeatedStep:
+    """In place of a graph: calls the captured step itself."""
+
+    made = 0
+
+    def __init__(self, function):
+        RepeatedStep.made, self.function = RepeatedStep.made + 1, function
+
+    def replay(self):
+        self.result = self.function()
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Steps on a CPU are captured, and the numbers of steps that ran with the kernels counted."""
+    ran, run = [], triton_steps.run_step
+    monkeypatch.setattr(triton_steps, "run_step", lambda *arguments: ran.append(1) or run(*arguments))
+    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(steps, "CudaGraph", RepeatedStep)
+    monkeypatch.setattr(ring, "FIRST_SLOTS", 2)
+    change_limits(monkeypatch, stepper, capture_at=2)
+    return ran
+
+
+def build(seed, **changes):
+    torch.manual_seed(seed)
+    options = dict(dropout=0.0, attention_dropout=0.0, decoder_layerdrop=0.0, attention_span=5, **changes)
+    model = FeedbackTransformer(random_options(seed, step_loop="triton", **options)).double().eval()
+    randomise(model)
+    return model
+
+
+def plain_copy(model):
+    other = copy.deepcopy(model)
+    other.options = dataclasses.replace(model.options, step_loop="reference")
+    return other
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", cases([4], [0, 1, 2, 3]))
+def test_decoding(seed, captured):
+    """Rings that grow, and that are full and overwrite their slots; reordered streams."""
+    model = build(seed)
+    plain = plain_copy(model)
+    x_TBD, memory = torch.randn(10, 3, model.options.decoder_embed_dim, dtype=torch.double), model.new_ring()
+    history = x_TBD[:0]
+    for t, x_BD in enumerate(x_TBD):
+        if t == 8:
+            order = torch.tensor([2, 0, 0])
+            memory.reorder(order)
+            history = history[:, order]
+        history = torch.cat([history, x_BD[None]])
+        y_BD = model.run_step(x_BD, memory)
+        torch.testing.assert_close(y_BD, plain(history)[0][-1], atol=1e-10, rtol=1e-10)
+    assert len(captured) >= 5
+
+
+@torch.no_grad()
+def test_episodes_in_decoding(captured):
+    model, memory = build(1), None
+    x_TBD = torch.randn(9, 3, model.options.decoder_embed_dim, dtype=torch.double)
+    age_TB = torch.stack([torch.arange(9), torch.arange(9) % 4, torch.arange(9) % 3], 1)
+    memory, ours = model.new_ring(), []
+    for x_BD, age_B in zip(x_TBD, age_TB):
+        memory.reset(age_B)
+        ours.append(model.run_step(x_BD, memory))
+    expected = plain_copy(model).run_block(x_TBD, None, age_TB)[0]
+    torch.testing.assert_close(torch.stack(ours), expected, atol=1e-10, rtol=1e-10)
+    assert captured
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed,hypotheses", cases([(1, 1), (4, 2)], [(1, 2), (4, 1)]))
+def test_decoding_with_an_encoder(seed, hypotheses, captured):
+    """Several hypotheses per sentence; the weights of one layer's attention are returned."""
+    case = Case(seed, steps=1, cross=True, decoder_layerdrop=0.0, dropout=0.0, step_loop="triton")
+    model, span = case.model.eval(), max(case.reaches)
+    case.reaches = [span] * len(case.reaches)
+    weights = case.weights()
+    model.loop_weights = lambda *_: weights
+    options = model.loop_options(span, alignment_layer=0, alignment_heads=None)
+    x_BD = torch.randn(3 * hypotheses, model.options.decoder_embed_dim, dtype=torch.double)
+    rings = model.new_ring(), model.new_ring()
+    for _ in range(4):
+        rings[1].make_room()
+        ours = model.decode_step(x_BD, rings[0], options, case.encoder)
+        plain = model.plain_step(x_BD, rings[1], options, case.encoder)
+        rings[1].advance()
+        for field in ("out_BD", "memory_KBD", "aligned_BC"):
+            torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=1e-10, rtol=1e-10)
+        x_BD = plain.out_BD
+    assert captured
+
+
+# The comparison with torch's operations, which comes first.
+
+
+def test_the_kernels_are_right(monkeypatch, caplog):
+    """In a setting that comes for the first time, and named where they are not."""
+    fallbacks.log_once.cache_clear()
+    monkeypatch.setattr(GRAPHS, "problems", {})
+    case = case_of(1, steps=2)
+    compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
+    assert list(GRAPHS.problems.values()) == [None]
+    monkeypatch.setattr(GRAPHS, "problems", {})
+    monkeypatch.setattr("fb_fairseq.ops.feedback.triton.forward.NUMBERS", dict.fromkeys(ACTIVATIONS, 4))
+    other = case_of(1, steps=2, activation_fn="gelu")
+    compare(other.run(partial(run_block, "triton")), other.run(feedback_block), 1e-10)
+    assert "--step-loop triton: its results differ by" in caplog.text and None not in GRAPHS.problems.values()
+
+
+@pytest.mark.parametrize("seed", cases([1], [2, 4]))
+def test_missing_slots_are_hidden(seed, loop, empty_is_nan):
+    """As a graph's block sees a memory that still grows."""
+    case = case_of(seed, steps=2, carried=1, attention_span=5)
+
+    def at_full_length(x_TBD, memory_KCBD, weights, options, *others):
+        *between, reach_TB = others
+        inputs = BlockInputs(
+            x_TBD, memory_KCBD, weights, options._replace(grows=True), None, None, None, reach_TB, x_TBD.dtype
+        )
+        full = blocks.at_full_length(inputs)
+        assert full.memory_KCBD.shape[1] == options.span > memory_KCBD.shape[1]
+        return loop(x_TBD, full.memory_KCBD, weights, options, *between, full.reach_TB)
+
+    compare(case.run(at_full_length), case.run(feedback_block), 1e-10)
