@@ -69,7 +69,7 @@ setup(
     package_data={
         "fb_fairseq": ["py.typed"],
         "fb_fairseq.ops.feedback.cpp": ["src/*"],  # compiled at first use
-        "fb_fairseq.papers": ["*.json"],
+        "fb_fairseq.papers.values": ["*.json"],
     },
     # With a package_dir, "pip install -e" writes the clone's path into a .pth file. Without one it installs an import
     # hook, which a folder named fb_fairseq takes precedence over: the clone itself, seen from its parent folder.

@@ -16,14 +16,14 @@ from typing import Dict, List
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
-from fb_fairseq.recipes.figures import against
-from fb_fairseq.recipes.results import Group, grouped, read_runs
-from fb_fairseq.reproduction.experiments.figures import (
+from fb_fairseq.papers.experiments.figures import (
     memory_composition,
     persistent_memory,
     reinforcement_learning,
     state_tracking,
 )
+from fb_fairseq.papers.runner.figures import against
+from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 RESULTS = REPOSITORY / "examples/results"

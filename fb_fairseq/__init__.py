@@ -11,9 +11,8 @@ The folders, of which ``docs/development.md`` says more:
     models/, criterions/, optim/        fairseq's side of the models
     tasks/, patches/                    --task streaming_lm; what is patched in fairseq
     transformers/                       the models in Hugging Face transformers
-    recipes/                            experiments from their data to their figures
-    commands/, benchmark/               what ``python -m fb_fairseq`` runs
-    reproduction/, papers/              what only repeats the papers' results, and these results as data
+    commands/                           what ``python -m fb_fairseq`` runs
+    papers/                             the papers' experiments and results, which nothing above imports
 
 Modules beside them:
 

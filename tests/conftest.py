@@ -22,7 +22,7 @@ LONGEST = (
     *("cli/test_pages.py", "ops/feedback/test_triton.py", "examples/test_tutorial.py", "cli/test_recipes.py"),
     *("cli/test_quickstart.py", "cli/test_resume.py", "cli/test_translation.py", "cli/test_training.py"),
     *("cli/test_synthetic_tasks.py", "cli/test_translation_recipes.py", "test_install.py", "ops/test_fake_gpu.py"),
-    *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "benchmark/test_table5.py", "cli/test_finetuning.py"),
+    *("cli/test_bptt_warmup.py", "cli/test_distributed.py", "papers/test_table5.py", "cli/test_finetuning.py"),
 )
 # The packages whose releases decide what a run of the tests shows.
 RELEASES = (

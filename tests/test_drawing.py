@@ -5,28 +5,27 @@ import functools
 import importlib
 import runpy
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
 from fb_fairseq import drawing
-from fb_fairseq.benchmark.bptt import draw_times
 from fb_fairseq.commands.plot import heat_maps, panels
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import NamedCurves
 from fb_fairseq.commands.plot.positions import PositionCounts
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
-from fb_fairseq.recipes.figures import against
-from fb_fairseq.recipes.results import grouped
-from fb_fairseq.reproduction.experiments.figures import (
+from fb_fairseq.papers.benchmark.bptt import draw_times
+from fb_fairseq.papers.experiments.figures import (
     memory_composition,
     persistent_memory,
     reinforcement_learning,
     state_tracking,
     synthetic_tasks,
 )
-from fb_fairseq.reproduction.rl.plot import draw_rewards
+from fb_fairseq.papers.rl.plot import draw_rewards
+from fb_fairseq.papers.runner.figures import against
+from fb_fairseq.papers.runner.results import grouped
 from tests.conftest import REPOSITORY
 
 style = pytest.importorskip("matplotlib.style")
@@ -52,7 +51,6 @@ VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_trans
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
 ATTENTION_MAP = heat_maps.NamedMap("a", AttentionMap([[1.0]], [2, 4], "all"), ["x", "y"])
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
-PAGE = runpy.run_path(str(REPOSITORY / "examples/benchmark/papers_page.py"))
 NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.NamedHeads
 # Every function that draws on axes, on little data, and the labels of its axes.
 DRAWN = {
@@ -100,16 +98,6 @@ DRAWN = {
         partial(draw_times, blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
         ("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
     ),
-    "papers_page.draw_task": (
-        partial(
-            PAGE["draw_task"],
-            curves={"Transformer": [PAGE["Point"](split, 1, 2.0, 3.0) for split in ("train", "valid")]},
-            papers={"Transformer": 2.0},
-            field="seconds",
-            task=SimpleNamespace(title="Walk", unit="labels right (%)"),
-        ),
-        ("training (s)", "labels right (%)"),
-    ),
     "growth.draw_speed": (
         partial(draw_speed, results=[SPEED], size="span"),
         ("span S (steps)", "training (tokens/s)"),
@@ -137,6 +125,10 @@ DRAWN = {
     "state_tracking.draw_accuracy": (
         partial(state_tracking.draw_accuracy, results=state_tracking.best_results([TRACKED])),
         ("position in the sequence (elements)", "accuracy (%)"),
+    ),
+    "state_tracking.draw_training": (
+        partial(state_tracking.draw_training, curves={"feedback-lr0.003-seed1": [(1, 10.0), (500, 90.0)]}),
+        ("updates", "last labels right (%), as sequences grow"),
     ),
     "synthetic_tasks.draw_updates": (
         partial(synthetic_tasks.draw_updates, runs={}),

@@ -16,10 +16,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 
 import torch
 
-from fb_fairseq.benchmark.measure import interleaved_medians, peak_bytes
-from fb_fairseq.benchmark.models import Case, block_with_full_memory, build_model
-from fb_fairseq.benchmark.train import training_step
 from fb_fairseq.hardware import hardware
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, peak_bytes
+from fb_fairseq.papers.benchmark.models import Case, block_with_full_memory, build_model
+from fb_fairseq.papers.benchmark.train import training_step
 
 SIZES = dict(layers=4, embed_dim=256, heads=4, ffn_dim=1024, span=128, batch_size=8, block=64)
 

@@ -27,14 +27,14 @@ import transformers
 from fairseq.sequence_generator import SequenceGenerator
 from transformers import AutoModelForCausalLM
 
-from fb_fairseq.benchmark.measure import interleaved_medians, table
-from fb_fairseq.benchmark.options import add_number
-from fb_fairseq.benchmark.random_models import dictionary
 from fb_fairseq.commands.export.command import export
 from fb_fairseq.commands.generate import load, sample
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import hardware
 from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
+from fb_fairseq.papers.benchmark.options import add_number
+from fb_fairseq.papers.benchmark.random_models import dictionary
 from fb_fairseq.transformers import FeedbackTransformerConfig, FeedbackTransformerForCausalLM
 from fb_fairseq.transformers.configuration import EOS, PAD
 

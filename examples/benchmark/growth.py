@@ -18,12 +18,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 
 import torch
 
-from fb_fairseq.benchmark import command, train
-from fb_fairseq.benchmark.measure import interleaved_medians
-from fb_fairseq.benchmark.options import add_model_options
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.hardware import hardware
+from fb_fairseq.papers.benchmark import command, train
+from fb_fairseq.papers.benchmark.measure import interleaved_medians
+from fb_fairseq.papers.benchmark.options import add_model_options
 
 SIZES = {
     "span": [32, 64, 128, 256, 512, 1024],

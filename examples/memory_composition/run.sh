@@ -3,5 +3,4 @@
 #   bash examples/memory_composition/run.sh PTB              # the papers' setting, 6 layers, for GPUs
 #   bash examples/memory_composition/run.sh --small [PTB]    # about two hours on one core; without PTB, the walk only
 # --print: print the commands without running them. Options: README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
-recipe memory_composition "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh" memory_composition "$@"

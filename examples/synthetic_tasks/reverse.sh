@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
 # Reverse a sequence; test sequences are ten times as long (v1 §4.1, v3 §4.1). Small: 8 digits, and a span of 4 steps.
 #   bash examples/synthetic_tasks/reverse.sh [--small|--full] [--seeds "1 2 3"] [--out DIR] [--print]
-. "$(dirname -- "${BASH_SOURCE[0]}")/../environment.sh"
-recipe reverse "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../recipe.sh" reverse "$@"

@@ -27,8 +27,12 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
-from fb_fairseq.benchmark.measure import table
-from fb_fairseq.benchmark.random_models import (
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_folder
+from fb_fairseq.hardware import hardware
+from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
+from fb_fairseq.papers.benchmark.measure import table
+from fb_fairseq.papers.benchmark.random_models import (
     MODELS,
     WITHOUT_CPP_LOOP,
     Kind,
@@ -36,10 +40,6 @@ from fb_fairseq.benchmark.random_models import (
     random_model,
     state_bytes,
 )
-from fb_fairseq.errors import UserError
-from fb_fairseq.files import check_output_folder
-from fb_fairseq.hardware import hardware
-from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
 
 SOURCE_WORDS = 25  # length of every source sentence
 CPU_MODELS = {**MODELS, "feedback, shared, torch": WITHOUT_CPP_LOOP}

@@ -17,9 +17,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import torch
 from fairseq.data import Dictionary
 
-from fb_fairseq.benchmark.measure import interleaved_medians, table
-from fb_fairseq.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 from fb_fairseq.hardware import hardware
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
+from fb_fairseq.papers.benchmark.random_models import MODELS, WITHOUT_CPP_LOOP, Kind, dictionary, random_model
 
 ALL_MODELS = {**MODELS, "feedback, shared, torch loop": WITHOUT_CPP_LOOP}
 

@@ -16,8 +16,7 @@ that commands which need torch alone also run without fairseq.
     env.py                  versions, devices, threads, and which step loop runs
     fairseq_commands.py     fairseq's commands with the plugin loaded
 
-The other commands are in ``benchmark`` and ``recipes``, and in ``reproduction`` those that only repeat the papers'
-results.
+The other commands are in ``papers``.
 """
 
 import difflib
@@ -42,35 +41,34 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "quickstart": Command(
-        "fb_fairseq.recipes.quickstart", "train on real text, evaluate, generate and draw, in minutes on a CPU"
+        "fb_fairseq.papers.experiments.quickstart",
+        "train on real text, evaluate, generate and draw, in minutes on a CPU",
     ),
     "preprocess-bytes": Command("fb_fairseq.commands.preprocess_bytes", "binarise text as bytes"),
-    "synthetic-tasks": Command(
-        "fb_fairseq.reproduction.synthetic_tasks.command", "generate the data of the papers' toy tasks"
-    ),
+    "synthetic-tasks": Command("fb_fairseq.papers.toy_tasks.common.command", "generate the data of toy tasks"),
     "state-tracking": Command(
-        "fb_fairseq.reproduction.state_tracking.command", "track a state beside the recurrent models of today"
+        "fb_fairseq.papers.state_tracking.command", "track a state beside the recurrent models of today"
     ),
     "generate": Command("fb_fairseq.commands.generate", "continue a text, printed as it is generated"),
     "evaluate-labels": Command("fb_fairseq.commands.evaluate_labels", "accuracy of a model trained with --labels"),
     "average-checkpoints": Command("fb_fairseq.commands.average_checkpoints", "average the last checkpoints of a run"),
     "import-original": Command(
-        "fb_fairseq.reproduction.import_original.command", "convert checkpoints of the papers' original code"
+        "fb_fairseq.papers.import_original.command", "convert checkpoints of the papers' original code"
     ),
     "export": Command("fb_fairseq.commands.export.command", "write a model for Hugging Face transformers"),
     "import-transformers": Command(
         "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
     ),
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
-    "compare": Command("fb_fairseq.reproduction.compare.command", "results of recipes beside the papers' tables"),
+    "compare": Command("fb_fairseq.papers.compare.command", "results of recipes beside the papers' tables"),
     "plot": Command(
         "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),
     "explore": Command("fb_fairseq.commands.explore.command", "look into a model in the browser"),
-    "benchmark": Command("fb_fairseq.benchmark.command", "speed and memory of training and decoding"),
-    "recipe": Command("fb_fairseq.recipes.command", "run an experiment from its data to its figures"),
+    "benchmark": Command("fb_fairseq.papers.benchmark.command", "speed and memory of training and decoding"),
+    "recipe": Command("fb_fairseq.papers.runner.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
-    "rl": Command("fb_fairseq.reproduction.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
+    "rl": Command("fb_fairseq.papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
 }
 
 # fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.

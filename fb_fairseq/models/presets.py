@@ -4,8 +4,8 @@
 layer has its own key and value projections, except in those whose name has ``_shared``. What the papers say of training
 (learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
 
-``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/hyperparameters.json``, and checks the parameter
-counts in the comments.
+``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/values/hyperparameters.json``, and checks the
+parameter counts in the comments.
 """
 
 from typing import Any

@@ -1,25 +1,13 @@
-"""What the papers report, as data: ``results.json`` and ``hyperparameters.json``.
+"""The papers' experiments, and others. Nothing outside this folder imports it; the list of commands names its modules.
 
-``results.json`` is a list of tables. A table has the paper's version and number (``table``), its section (``where``), a
-``title``, the recipe that repeats it (``recipe``, the name in ``results.json`` of a recipe's output) and its
-``metrics`` with their units or headings; a row has the paper's name for the model, its figures by metric, and what our
-run of it is called: ``match`` has the fields of the run, ``small`` those that differ with ``--small``. Rows without
-``match`` are other people's models, or have no recipe.
-
-``hyperparameters.json`` has the papers' settings by table or section, in the papers' units; null where the paper says
-nothing. Tests compare the named architectures and the recipes with it.
-
-"v1" and "v3" are versions of arXiv 2002.09402, "all-attention" is arXiv 1907.01470.
+experiments/      ``recipe``, ``quickstart``: the settings of each experiment, with their sources
+runner/           prepares data, trains, evaluates and draws: the steps of experiments, processes and results
+values/           the papers' figures and hyperparameters, as data
+toy_tasks/        ``synthetic-tasks``: the data of toy tasks
+rl/               ``rl``: reinforcement learning in a corridor, mazes and a water maze
+state_tracking/   ``state-tracking``: the Feedback Transformer beside other recurrent models
+table5/           ``benchmark table5``: speed and memory, as in v3 Table 5
+benchmark/        ``benchmark``: speed and memory of training and decoding
+compare/          ``compare``: results of recipes beside the papers' tables
+import_original/  ``import-original``: reads checkpoints of the papers' original programs
 """
-
-import json
-import os
-from typing import Any
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-
-
-def load(name: str) -> Any:
-    """The contents of ``results.json`` (``results``) or ``hyperparameters.json`` (``hyperparameters``)."""
-    with open(os.path.join(FOLDER, f"{name}.json"), encoding="utf-8") as file:
-        return json.load(file)

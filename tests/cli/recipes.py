@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from fb_fairseq.recipes.command import main
-from fb_fairseq.recipes.processes import RUNNING
-from fb_fairseq.recipes.shell import Shell
+from fb_fairseq.papers.runner.command import main
+from fb_fairseq.papers.runner.processes import RUNNING
+from fb_fairseq.papers.runner.shell import Shell
 from tests.cli.conftest import made_up_text
 from tests.cli.parallel_text import pairs
 from tests.conftest import REPOSITORY
@@ -54,7 +54,7 @@ def recipe(commands, capfd, monkeypatch):
 
 def printed(name, *arguments):
     """The trainings that a recipe prints: words of the commands."""
-    from tests.recipes.printed import commands as found
+    from tests.papers.runner.printed import commands as found
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text):

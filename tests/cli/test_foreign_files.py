@@ -9,9 +9,9 @@ import torch
 from fb_fairseq.commands import average_checkpoints, evaluate_labels, import_transformers, preprocess_bytes
 from fb_fairseq.commands.export import command as export
 from fb_fairseq.commands.plot import command as plot
-from fb_fairseq.reproduction.import_original import command as import_original
-from fb_fairseq.reproduction.state_tracking import command as state_tracking
-from fb_fairseq.reproduction.synthetic_tasks import command as synthetic_tasks
+from fb_fairseq.papers.import_original import command as import_original
+from fb_fairseq.papers.state_tracking import command as state_tracking
+from fb_fairseq.papers.toy_tasks.common import command as synthetic_tasks
 from tests.cli.own_commands import one_line
 
 
@@ -119,7 +119,7 @@ def test_runs(tmp_path, capsys):
     line = one_line(capsys, state_tracking.main, "train", "--updates", 1, "--out", tmp_path)
     assert line.endswith(f"--out {tmp_path}: has files that this command has not written; give an empty folder")
     pytest.importorskip("gymnasium")
-    from fb_fairseq.reproduction.rl import command as rl
+    from fb_fairseq.papers.rl import command as rl
 
     (tmp_path / "log.jsonl").write_text("mine")
     line = one_line(capsys, rl.main, "train", "--small", "--frames", 64, "--out", tmp_path)

@@ -10,7 +10,7 @@ from fb_fairseq.commands.plot.command import main as plot
 from fb_fairseq.commands.plot.models import load_model
 from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.errors import UserError
-from fb_fairseq.reproduction.synthetic_tasks.command import main as make_task
+from fb_fairseq.papers.toy_tasks.common.command import main as make_task
 from tests.cli.checkpoints import eval_lm
 from tests.cli.fairseq_commands import NO_LAYERS_OF_A_TRANSFORMER, json_logs, options, run, train
 

@@ -11,8 +11,8 @@ from fb_fairseq.commands.average_checkpoints import write_average
 from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
-from fb_fairseq.reproduction.import_original.command import read as read_original
-from fb_fairseq.reproduction.rl.checkpoint import load_checkpoint as load_agent
+from fb_fairseq.papers.import_original.command import read as read_original
+from fb_fairseq.papers.rl.checkpoint import load_checkpoint as load_agent
 from fb_fairseq.streams import memory_files
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
 from tests.malicious import code, flip, malicious_files

@@ -28,7 +28,7 @@ GENERATED = {"options.md": "make_options", "architectures.md": "make_architectur
 RUN_ELSEWHERE = {
     "development.md": "tests/run.sh",
     "distributed.md": "tests/cli/test_distributed.py",
-    "gpu.md": "tests/benchmark/test_gpu_page.py",
+    "gpu.md": "tests/papers/benchmark/test_gpu_page.py",
     "not-served.md": "tests/transformers/test_not_served.py",
     "options.md": "tests/cli/test_help.py",
     "recipes.md": "tests/cli/test_own_recipe.py",
@@ -144,7 +144,7 @@ def test_first_models(first_models):
 
 @pytest.mark.parametrize("page", LANGUAGE_MODELLING)
 def test_language_modelling(clone, page):
-    clone.run_page(f"docs/{page}.md", "mkdir imported")  # tests/reproduction/import_original has such
+    clone.run_page(f"docs/{page}.md", "mkdir imported")  # tests/papers/import_original has such
 
 
 def test_looking_inside(clone):

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.odd_names import ODD_NAME
 from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
-from tests.recipes.printed import printed, values
+from tests.papers.runner.printed import printed, values
 
 
 def quickstart(*arguments, environment=None, repository=REPOSITORY):

@@ -6,12 +6,12 @@ import shlex
 
 import pytest
 
-from fb_fairseq.reproduction.state_tracking import architectures
-from fb_fairseq.reproduction.state_tracking.command import main
+from fb_fairseq.papers.state_tracking import architectures
+from fb_fairseq.papers.state_tracking.command import main
 from tests.cli.recipes import PNG, recipe  # noqa: F401
 from tests.conftest import REPOSITORY
-from tests.recipes.printed import commands as found
-from tests.recipes.printed import printed
+from tests.papers.runner.printed import commands as found
+from tests.papers.runner.printed import printed
 
 PAGE = (REPOSITORY / "docs/state-tracking.md").read_text(encoding="utf-8")
 COMMANDS = [

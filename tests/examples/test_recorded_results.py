@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq.recipes.results import grouped, read_runs, spread
-from fb_fairseq.reproduction.compare.command import main
-from fb_fairseq.reproduction.experiments.figures.state_tracking import table
+from fb_fairseq.papers.compare.command import main
+from fb_fairseq.papers.experiments.figures.state_tracking import table
+from fb_fairseq.papers.runner.results import grouped, read_runs, spread
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "examples/results"

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 import fb_fairseq.models  # noqa: F401  registers the architectures
 import fb_fairseq.tasks  # noqa: F401  registers streaming_lm
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers import load
+from fb_fairseq.papers.values import load
 
 
 def resolve(arch, *more):

@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
-from fb_fairseq.benchmark.measure import saved_bytes
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 from fb_fairseq.modules.options import PERSISTENT_MEMORY_VARIANTS
+from fb_fairseq.papers.benchmark.measure import saved_bytes
 from tests.modules.options import random_cuts, random_options, randomise
 
 STACKS = [FeedbackTransformer, RelativeTransformer, AllAttention]

@@ -179,8 +179,8 @@ def test_translation_model(mode, monkeypatch):
 
 def test_agent():
     """A block with the ends of episodes."""
-    from fb_fairseq.reproduction.rl.agent import Agent, AgentMemory
-    from fb_fairseq.reproduction.rl.options import AgentOptions
+    from fb_fairseq.papers.rl.agent import Agent, AgentMemory
+    from fb_fairseq.papers.rl.options import AgentOptions
 
     with torch.device("cuda"):
         agent = Agent([4, 2, 3], 2, AgentOptions(agent="feedback", layers=2, width=8, heads=2, span=4))

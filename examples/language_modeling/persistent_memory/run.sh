@@ -6,5 +6,4 @@
 # Models: N0, N64, … (that number of vectors), attn-split, head-split, single-head, ff-attn, and the baseline
 # relative_transformer_lm. Both panels of the figure are drawn to OUT/figure2.png.
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe persistent_memory "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" persistent_memory "$@"

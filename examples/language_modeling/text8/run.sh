@@ -4,5 +4,4 @@
 #   bash examples/language_modeling/text8/run.sh enwik9          # the same; text8 is extracted from enwik9
 #   bash examples/language_modeling/text8/run.sh --small TEXT    # small models, for a CPU; any Wikipedia dump or text
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe text8 "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" text8 "$@"

@@ -7,5 +7,4 @@
 # wikitext103_large with 12 layers and half the feed-forward width. The paper does not give the lower learning rate:
 # here it is 0.00025, as in the all-attention paper, whose models are post-norm.
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe wikitext103_ablation "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" wikitext103_ablation "$@"

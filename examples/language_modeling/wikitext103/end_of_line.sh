@@ -6,5 +6,4 @@
 # Models: without-eos (trained, fine-tuned and evaluated without end-of-line symbols) and with-eos (the last one,
 # fine-tuned further and evaluated on text with them). A perplexity is per token, and end-of-line symbols are tokens.
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe wikitext103_end_of_line "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" wikitext103_end_of_line "$@"

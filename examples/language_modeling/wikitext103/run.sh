@@ -12,5 +12,4 @@
 #   all_attention_lm_wikitext103, …_3clusters                     133M: 20.6 (all-attention Table 3)
 #   initialised        the default, initialised with the parameters of relative_transformer_lm_wikitext103_small
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe wikitext103 "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" wikitext103 "$@"

@@ -11,5 +11,4 @@
 # but close to the pre-norm one with BPTT warm-up, 21.0: transformer is pre-norm.
 # The paper does not say for how long it trains the initialised model: here, for half as many updates.
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe wikitext103_training_time "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" wikitext103_training_time "$@"

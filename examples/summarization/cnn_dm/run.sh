@@ -5,5 +5,4 @@
 # CNNDM: a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights).
 # SAMPLE: a folder with any such CSV files, with at least 300 pairs in total.
 # --print: print the commands without running them. Options and steps: ../../translation/README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe cnn_dm "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" cnn_dm "$@"

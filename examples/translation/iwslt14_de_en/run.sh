@@ -5,5 +5,4 @@
 # IWSLT: the folder iwslt14.tokenized.de-en that fairseq's prepare-iwslt14.sh writes.
 # MULTI30K: the folder of Multi30k's task 1, raw (train.de.gz, …).
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe iwslt14_de_en "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" iwslt14_de_en "$@"

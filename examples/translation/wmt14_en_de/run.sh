@@ -7,5 +7,4 @@
 # Models: transformer, feedback (with shared projections: "in experiments on large datasets", v3 §4), initialised (with
 # per-layer projections), and deep-encoder: 12 encoder and 2 decoder layers with LayerDrop (v3 §4.2.1: 29.0 BLEU).
 # --print: print the commands without running them. Options and steps: ../README.md.
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../environment.sh"
-recipe wmt14_en_de "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../recipe.sh" wmt14_en_de "$@"

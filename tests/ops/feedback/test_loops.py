@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 
-from fb_fairseq.benchmark import train
 from fb_fairseq.commands import main
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.ops import fallbacks
@@ -15,6 +14,7 @@ from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.loop import run_steps, run_tile
+from fb_fairseq.papers.benchmark import train
 from tests.modules.options import random_options
 from tests.ops.feedback.cases import Case, compare
 

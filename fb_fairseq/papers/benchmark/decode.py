@@ -1,0 +1,156 @@
+"""Decoding step by step: time per token along an endless stream, and bytes of the state.
+
+Each model decodes random embeddings, with a ring of --span slots as its memory. The stream is timed in ten parts:
+neither time nor state should grow from the second part on. Where fairseq is installed, its own transformer_lm is
+measured too, on streams of up to 4,096 tokens; its time and state grow.
+"""
+
+import argparse
+from functools import partial
+from typing import Callable, Dict, List, NamedTuple
+
+import torch
+
+from fb_fairseq.ops.feedback.decoding.storage import STORAGES
+from fb_fairseq.ops.feedback.loops import TORCH
+from fb_fairseq.papers.benchmark.measure import seconds, table
+from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case, build_model
+from fb_fairseq.papers.benchmark.options import add_number, add_only, only
+from fb_fairseq.papers.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
+
+PARTS = 10
+STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
+
+CASES = {
+    **{name: Case(name, {}) for name in MODELS},
+    # The steps in C++ that the others take where they can, against torch's operations.
+    "feedback, torch": Case("feedback", {"step_loop": TORCH}),
+    "transformer, torch": Case("transformer", {"step_loop": TORCH}),
+}
+
+
+class PartMeasurements(NamedTuple):
+    """What was measured in each part of the stream: milliseconds per step, and bytes of the state at its end."""
+
+    milliseconds: List[float]
+    state_bytes: List[int]
+
+
+class Decoding(NamedTuple):
+    """How a model decoded the stream."""
+
+    parameters: int
+    parts: PartMeasurements
+
+    def tokens_per_second(self, streams: int) -> float:
+        """Tokens of all streams per second, over all parts."""
+        return streams * PARTS / sum(self.parts.milliseconds) * 1e3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
+    add_only(parser)
+    parser.add_argument(
+        "--storage",
+        nargs="+",
+        choices=STORAGES,
+        default=list(STORAGES),
+        help="what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
+        "after the other)",
+    )
+    parser.add_argument(
+        "--equal-parameters",
+        action="store_true",
+        help="widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
+        "Transformer's (it has fewer, because its layers share key and value projections)",
+    )
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Decode a stream with each model and storage."""
+    results: Dict[str, Decoding] = {}
+    for name, case in only(CASES, args).items():
+        sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
+        model = build_model(case.model, sizes, **case.options).eval()
+        for storage in args.storage:
+            results[f"{name}, {storage}"] = Decoding(count_parameters(model), decode(model, storage, args))
+    stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
+    if stock is not None:
+        results[STOCK_NAME] = Decoding(count_parameters(stock), decode_stock(stock.eval(), args))
+    print_results(results, args.batch_size)
+    return {
+        name: {
+            "parameters": result.parameters,
+            "ms_per_token": result.parts.milliseconds,
+            "state_bytes": result.parts.state_bytes,
+            "tokens_per_second": round(result.tokens_per_second(args.batch_size), 1),
+        }
+        for name, result in results.items()
+    }
+
+
+def print_results(results: Dict[str, Decoding], streams: int) -> None:
+    """Print the table."""
+    rows = []
+    for name, result in results.items():
+        times, sizes = result.parts
+        speed = result.tokens_per_second(streams)
+        rows.append(
+            [name, result.parameters, times[1], sorted(times)[PARTS // 2], times[-1], speed, sizes[1], sizes[-1]]
+        )
+    times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
+    table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
+
+
+def with_equal_parameters(args: argparse.Namespace) -> argparse.Namespace:
+    """``args`` with the ``ffn_dim`` that gives the Feedback Transformer as many parameters as the Transformer."""
+    feedback, transformer = (count_parameters(build_model(name, args)) for name in ("feedback", "transformer"))
+    parameters_per_unit = args.layers * (2 * args.embed_dim + 1)  # a row of fc1 with its bias, and a column of fc2
+    ffn_dim = args.ffn_dim + round((transformer - feedback) / parameters_per_unit)
+    print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
+    return argparse.Namespace(**{**vars(args), "ffn_dim": ffn_dim})
+
+
+def count_parameters(model: torch.nn.Module) -> int:
+    """Number of parameters without embeddings."""
+    return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
+
+
+def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> PartMeasurements:
+    """Time the steps of one of our models."""
+    ring = model.new_ring(storage)
+    x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
+    return time_parts(lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
+
+
+def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartMeasurements:
+    """Time the steps of fairseq's ``transformer_lm``."""
+    tokens_BT = random_tokens(args, args.steps + 1)
+    state = {}
+
+    def step(t):
+        decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
+
+    return time_parts(step, lambda: state_bytes(state), args)
+
+
+def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace) -> PartMeasurements:
+    """Run ``step(t)`` along the stream.
+
+    Args:
+        nbytes: returns the current size of the state.
+    """
+    steps = max(args.steps // PARTS, 1)
+
+    def run_part(first: int) -> None:
+        for t in range(first, first + steps):
+            step(t)
+
+    result = PartMeasurements([], [])
+    with torch.no_grad():
+        for part in range(PARTS):
+            time = seconds(partial(run_part, part * steps), args.device)
+            result.milliseconds.append(round(time / steps * 1e3, 4))
+            result.state_bytes.append(nbytes())
+    return result

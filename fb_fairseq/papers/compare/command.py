@@ -1,0 +1,51 @@
+"""Print the papers' tables with the results of recipes beside them.
+
+    python -m fb_fairseq compare runs/char_ptb
+    python -m fb_fairseq compare runs/seed1 runs/seed2 runs/seed3
+
+OUT is the output folder of a recipe of examples/, or one with such folders. Runs that differ only in their seed are
+summarised: mean ± sample standard deviation. Then come all results, in a table of their own for each recipe, with the
+number of updates, hours of training and the hardware.
+"""
+
+from typing import Dict, List, Tuple
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.papers.compare.speedup import with_speedups
+from fb_fairseq.papers.compare.tables import other_table, paper_table
+from fb_fairseq.papers.runner.results import Group, grouped, read_runs
+from fb_fairseq.papers.values import load
+
+
+def build_parser() -> CommandParser:
+    """The command's options."""
+    parser = CommandParser("compare", description=__doc__)
+    parser.add_argument("out", nargs="+", metavar="OUT", help="output folder of a recipe")
+    return parser
+
+
+def comparison(outs: List[str]) -> List[str]:
+    """The lines that the command prints.
+
+    Raises:
+        UserError: a folder has no results.
+    """
+    by_recipe: Dict[Tuple[str, bool], List[Group]] = {}
+    for group in grouped(with_speedups([run for out in outs for run in read_runs(out)])):
+        key = str(group.identity["recipe"]), bool(group.identity.get("small"))
+        by_recipe.setdefault(key, []).append(group)
+    lines: List[str] = []
+    for (recipe, _), groups in by_recipe.items():
+        for table in load("results"):
+            if table["recipe"] == recipe:
+                lines += paper_table(table, groups)
+        lines += other_table(recipe, groups)
+    return lines
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    with parser.one_line_errors():
+        print("\n".join(comparison(args.out)).rstrip())

@@ -1,0 +1,96 @@
+"""Agents in a corridor, mazes and a water maze (v3 §4.1.1, §4.2.2, §7.2, §7.3; v1 §4.4). The papers' hyperparameters
+are presets of ``python -m fb_fairseq rl``.
+"""
+
+import argparse
+import os
+from typing import Sequence
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.options import names_among
+from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.sweep import Axis, Run, Sweep
+from fb_fairseq.papers.runner.training import compare
+
+AGENTS = ("feedback", "transformer", "lstm")
+FULL_SEEDS = range(1, 11)  # "averaged over 10 trials" (v3 §4.2.2, §6.1)
+RL = ("python", "-m", "fb_fairseq", "rl")
+FIGURE = "fb_fairseq.papers.experiments.figures.reinforcement_learning"
+
+
+def train(shell: Shell, run: Run) -> None:
+    """Train an agent, in RUN/."""
+    given = {"agent": run.values["agent"], "seed": run.values["seed"], "span": run.values.get("span")}
+    shell.run(*RL, "train", *words({**run.options, **given}), "--out", run.path, *run.extra, what=run.name, log=run.log)
+
+
+def evaluate(shell: Shell, run: Run) -> None:
+    """Evaluate an agent to RUN.json, and record an episode to RUN.gif."""
+    evaluation = ("--path", os.path.join(run.path, "checkpoint.pt"), "--out", f"{run.path}.json")
+    shell.run(*RL, "evaluate", *evaluation, "--record", f"{run.path}.gif", what=run.name, log=run.log, append=True)
+    if not shell.printing:
+        with open(run.log, encoding="utf-8", errors="replace") as file:
+            measured = [line.strip() for line in file if "per episode" in line]
+        if not measured:
+            raise UserError(f"{run.log}: the evaluation left no result; run the same command again")
+        shell.say(f"== {run.name}: {measured[-1]}")
+
+
+def summarise(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+    """Put all runs together, and compare them with the papers' tables."""
+    shell.comment("summarise")
+    scale = "full" if args.small is False else "small"
+    shell.run("python", "-m", FIGURE, out, options["environment"], scale)
+    compare(shell, out)
+
+
+def environment(
+    name: str,
+    summary: str,
+    agents: Sequence[str] = AGENTS,
+    small_spans: Sequence[int] = (),
+    full_spans: Sequence[int] = (),
+) -> Sweep:
+    """The recipe of an environment.
+
+    Args:
+        name: of the environment in ``python -m fb_fairseq rl``.
+        summary: one line for the list of recipes.
+        agents: the default of ``--agents``.
+        small_spans: attention spans to compare with ``--small``, the default; empty: the preset's span only.
+        full_spans: those of the papers' setting.
+    """
+    text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
+    return Sweep(
+        *(name, summary, "python -m fb_fairseq rl train", "train and evaluate"),
+        axes=(
+            Axis("agent", text, agents, agents, known),
+            Axis(
+                *("span", "attention spans in steps", small_spans, full_spans),
+                label="span{}",
+                applies=lambda values: values["agent"] != "lstm",
+            ),
+        ),
+        steps=(train, evaluate),
+        figures=(summarise,),
+        small=dict(environment=name, small=True),
+        full=dict(environment=name),
+        seeds=FULL_SEEDS,
+    )
+
+
+CORRIDOR = environment(
+    "corridor",
+    "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
+    agents=("feedback", "transformer"),
+    small_spans=(4, 8, 16),
+    full_spans=(5, 10, 20, 50, 100, 200),
+)
+MAZE = environment(
+    "maze", "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
+)
+MAZE_EASY = environment("maze_easy", "the maze with four moves and no orientation (v3 §7.2); small: 7 x 7 cells")
+WATER_MAZE = environment(
+    "water_maze", "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
+)

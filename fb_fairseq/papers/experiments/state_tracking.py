@@ -1,0 +1,99 @@
+"""State tracking beside the recurrent models of today: not in the Feedback Transformer papers (docs/state-tracking.md).
+
+The settings are in the files of the toy tasks.
+"""
+
+import argparse
+import os
+from typing import List
+
+from fb_fairseq.papers.runner.memory_options import composition
+from fb_fairseq.papers.runner.options import name_among, number_list, rate_list, whole_number, word_list
+from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.shell import Shell, last_line
+from fb_fairseq.papers.runner.sweep import Axis, Run, Sweep
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
+from fb_fairseq.papers.toy_tasks.common.task import Tracking
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
+
+COMMAND = ("python", "-m", "fb_fairseq", "state-tracking")
+FIGURE = "fb_fairseq.papers.experiments.figures.state_tracking"
+MODELS = ("feedback", "transformer", "lstm")
+
+
+def model_list(text: str) -> List[str]:
+    """A type of argparse: architectures, or memory compositions of the Feedback Transformer."""
+    models = word_list(text)
+    for model in models:
+        if model not in ARCHITECTURES and composition(model) is None:
+            known = ", ".join([*ARCHITECTURES, "average", "previous", "layer1"])
+            raise argparse.ArgumentTypeError(f"{model}: unknown; choose from {known}, …")
+    return models
+
+
+def train(shell: Shell, run: Run) -> None:
+    """Train a model and test it, in RUN/; nothing if it has been."""
+    values = dict(run.values)
+    model = values.pop("model")
+    composed = composition(model)
+    options = {"task": run.options["task"], "model": "feedback" if composed else model, **run.options}
+    options.update({name: values[name] for name in ("layers", "span", "lr", "seed") if name in values})
+    if composed:
+        options["memory_composition"] = composed["memory_composition"]
+    shell.run(*COMMAND, "train", *words(options), "--out", run.path, *run.extra, what=run.name, log=run.log)
+    if not shell.printing:
+        shell.say(f"== {run.name}: {last_line(run.log)}")
+
+
+def measure_speed(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+    """Measure the speed of all models, one after the other, to OUT/speed.json."""
+    names = " ".join(model for model in args.models or MODELS if model in ARCHITECTURES)
+    path = os.path.join(out, "speed.json")
+    if names and not args.no_speed and (shell.printing or not os.path.exists(path)):
+        shell.comment("measure steps per second")
+        setting = words({name: value for name, value in options.items() if name != "updates"})
+        log = os.path.join(out, "speed.log")
+        shell.run(*COMMAND, "speed", "--models", names, *setting, "--out", path, what="speed", log=log)
+
+
+def draw(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+    """Draw the comparison, and write its table."""
+    shell.comment("draw the comparison")
+    shell.run("python", "-m", FIGURE, out)
+
+
+def state_tracking(name: str, recipe: Tracking) -> Sweep:
+    """The recipe of a toy task.
+
+    Args:
+        name: of the task.
+        recipe: of the task's file.
+    """
+    models = f"{', '.join(ARCHITECTURES)}, or memory compositions: average, previous, layer1, … (default: "
+    models += f"{' '.join(MODELS)})"
+    rates = "learning rates, each a run; the best one of a model on validation data counts (default: "
+    rates += f"{' '.join(map(str, recipe.rates))})"
+    number = dict(type=whole_number, metavar="N")
+    changes = {
+        "updates": dict(**number, help="of training"),
+        "longest": dict(**number, help="training sequences grow to so many elements (recall: pairs)"),
+    }
+    if "group" in recipe.small:
+        text = f"{', '.join(GROUPS)} (default: {recipe.small['group']}; --full: {recipe.full['group']})"
+        changes["group"] = dict(type=name_among(GROUPS), metavar="NAME", help=text)
+    return Sweep(
+        *(name, recipe.summary, "python -m fb_fairseq state-tracking train", "train and test"),
+        axes=(
+            Axis("model", models, MODELS, MODELS, model_list),
+            Axis("span", "attention spans, each a run", label="span{}"),
+            Axis("layers", "numbers of layers, each a run", label="layers{}", kind=number_list),
+            Axis("lr", rates, recipe.rates, recipe.rates, rate_list, label="lr{:g}"),
+        ),
+        steps=(train,),
+        figures=(measure_speed, draw),
+        small=dict(task=name, **recipe.small),
+        full=dict(task=name, **recipe.full),
+        changes=changes,
+        switches={"no_speed": "do not measure steps per second at the end"},
+        variant="group" if "group" in recipe.small else "",
+    )

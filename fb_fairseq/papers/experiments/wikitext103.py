@@ -1,0 +1,279 @@
+"""WikiText-103 with adaptive input and softmax, and the papers' experiments on it (v3 Table 9 and §7.6)."""
+
+import os
+from dataclasses import replace
+from typing import Dict, List
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
+from fb_fairseq.papers.runner.session import PLACEHOLDER
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters
+from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
+
+FULL = Training(
+    source="v3 Table 9 and §7.6, WikiText-103",
+    updates=200_000,
+    finetune_updates=10_000,
+    lr=0.0007,
+    streams=512,
+    tokens_per_sample=256,
+    validate_every=2000,
+    options=dict(clip_norm=0.1),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
+    # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
+    bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=50_000),
+    post_norm_lr=0.00025,  # not in the paper: that of the all-attention paper, whose models are post-norm
+)
+ALL_ATTENTION = Training(
+    source="All-attention §5.1, which gives no number of updates: those are the published code's",
+    updates=800_000,
+    finetune_updates=50_000,
+    lr=0.00025,
+    streams=64,
+    tokens_per_sample=256,
+    validate_every=2000,
+    options=dict(clip_norm=1.0),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
+)
+SMALL = Training(
+    source="this project: an hour on a CPU",
+    updates=600,
+    finetune_updates=60,
+    lr=0.008,
+    streams=64,
+    tokens_per_sample=32,
+    validate_every=200,
+    test_streams=64,
+    options=dict(clip_norm=0.5),
+    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
+    bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=Share(1, 3, up=True)),
+    post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
+)
+SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")
+# v1 Table 6 has 12 layers and 140M parameters. It does not give the widths: these are wikitext103_large's, but for the
+# feed-forward width.
+TWELVE_LAYERS = dict(decoder_layers=12, decoder_ffn_embed_dim=2048)
+CORPUS = "wikitext-103-v1.zip; with --small a folder with train.txt, valid.txt and test.txt (or .txt.gz, or \
+wiki.train.tokens, …), such as WikiText-2's"
+URL = "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip"
+MD5 = "9ddaacaf6af0710eda8c456decff7832"
+
+
+def full_training(arch: str) -> Training:
+    """All-attention has its own setting."""
+    return ALL_ATTENTION if arch.startswith("all_attention_lm_wikitext103") else FULL
+
+
+# Feed-forward width and head width are inversely proportional to the depth, so that the number of parameters is
+# constant (v3 Figure 9).
+def full_shape(arch: str, layers: int) -> Options:
+    """The sizes at a number of layers."""
+    base = 4 if arch.endswith("_transformer_lm_wikitext103_small") else 8
+    if "_transformer_lm_wikitext103_" not in arch:
+        raise UserError(f"--layers: only for Transformers and Feedback Transformers; leave out {arch}")
+    if 128 * base % layers:
+        most = 128 * base
+        raise UserError(f"--layers {layers}: give a power of two up to {most}, which divides the widths")
+    return dict(
+        decoder_layers=layers,
+        decoder_head_dim=128 * base // layers,
+        decoder_ffn_embed_dim=4096 * base // layers,
+    )
+
+
+def small_shape(arch: str, layers: int) -> Options:
+    """The sizes of small models."""
+    if 64 % layers:
+        raise UserError(f"--layers {layers}: give 1, 2, 4, 8, 16 or 32, which divide the widths")
+    return dict(
+        decoder_normalize_before=True,
+        decoder_layers=layers,
+        decoder_embed_dim=128,
+        decoder_attention_heads=4,
+        decoder_head_dim=64 // layers,
+        attention_span=64,
+        attention_dropout=0.1,
+        adaptive_input=True,
+        adaptive_input_cutoff="2000,8000",
+        adaptive_softmax_cutoff="2000,8000",
+        tie_adaptive_weights=True,
+        tie_adaptive_proj=True,
+        embedding_dropout=0.1,
+        output_dropout=0.1,
+        **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
+    )
+
+
+def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
+    """Its words."""
+    if not small:
+        if shell.printing and os.path.basename(source) == PLACEHOLDER:
+            source += ".zip"
+        if not source.endswith(".zip"):
+            raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
+        if not shell.printing and not os.path.isfile(source):
+            raise UserError(f"DATA {source}: no such file; give wikitext-103-v1.zip")
+        check_file(shell, source, MD5, "wikitext-103-v1.zip")
+    for split in ("train", "valid", "test"):
+        target = os.path.join(folder, f"{split}.words")
+        if not small:
+            unpack(shell, source, target, f"wikitext-103/wiki.{split}.tokens")
+            continue
+        names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
+        file = first_file(shell, source, *names)
+        if file is None:
+            wanted = f"{names[0]}, {names[1]} or {names[2]}"
+            raise UserError(f"DATA {source}: no {wanted} in this folder; give WikiText-2's")
+        check_text(shell, file)
+        unpack(shell, file, target)
+    preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))
+
+
+def recipe(name: str, summary: str, full: Scale, small: Scale, **more) -> LanguageModeling:
+    """A recipe on WikiText-103."""
+    return LanguageModeling(
+        name=name, summary=summary, corpus=CORPUS, prepare=prepare, metric="ppl", result="perplexity", full=full,
+        small=small, **more,
+    )  # fmt: skip
+
+
+def rows(full: Dict[str, Model], small: Dict[str, Model]) -> Dict[str, Scale]:
+    """The scales of an experiment whose models are the rows of a table."""
+    return dict(
+        full=Scale(FULL, models=list(full), named=full, architectures=False),
+        small=Scale(SMALL, models=list(small), named=small, architectures=False, layers=[2], shape=small_shape),
+    )
+
+
+WIKITEXT103 = recipe(
+    "wikitext103",
+    "WikiText-103 as words (v3 Tables 3 and 9, v1 Table 4; All-attention Table 3)",
+    full=Scale(
+        full_training,
+        models=["feedback_transformer_lm_wikitext103_small"],
+        named={
+            "initialised": Model(
+                "feedback_transformer_lm_wikitext103_small", init_from="relative_transformer_lm_wikitext103_small"
+            )
+        },
+        shape=full_shape,
+    ),
+    small=Scale(
+        SMALL,
+        models=SMALL_MODELS,
+        named={"initialised": Model("feedback_transformer_lm", init_from="relative_transformer_lm")},
+        layers=[2],
+        shape=small_shape,
+    ),
+)
+
+
+def ablation_row(name: str, small: bool) -> Model:
+    """A row of v3 Table 6, such as ``feedback-pre-span-bptt``: post-norm at a lower learning rate or pre-norm, with an
+    adaptive span or without (v3 §7.6), with a BPTT warm-up or without. Models are not fine-tuned."""
+    model, norm, *more = name.split("-")
+    arch = "relative_transformer_lm" if model == "transformer" else "feedback_transformer_lm"
+    options = {} if small else dict(TWELVE_LAYERS)
+    if norm == "post":
+        options["no_decoder_normalize_before"] = True
+    if "span" in more:
+        options.update(adaptive_span=True, attention_span=256 if small else 2048, adaptive_span_loss=0.00001)
+
+    def training(base: Training) -> Training:
+        return replace(
+            base,
+            finetune_updates=0,
+            lr=base.post_norm_lr if norm == "post" else base.lr,
+            bptt_warmup=base.bptt_warmup if "bptt" in more else {},
+        )
+
+    return Model(arch if small else f"{arch}_wikitext103_large", options, training)
+
+
+ABLATION_ROWS = (
+    *("transformer-post", "transformer-post-bptt", "transformer-pre-bptt", "transformer-pre-span"),
+    *("feedback-post", "feedback-post-bptt", "feedback-pre-bptt", "feedback-pre-span-bptt"),
+)
+ABLATION = recipe(
+    "wikitext103_ablation",
+    "post-norm or pre-norm, adaptive span, BPTT warm-up on WikiText-103 (v3 Table 6, v1 Table 7)",
+    **rows(*({name: ablation_row(name, small) for name in ABLATION_ROWS} for small in (False, True))),
+)
+
+
+# Rows of v1 Table 6, and those of the ablation that they are. Its 19.7 and 19.9 are post-norm rows of v1 Table 7. Its
+# Transformer, 21.2, is not in that table: pre-norm with a BPTT warm-up has 21.0 there, post-norm 22.9. Post-norm models
+# need a post-norm Transformer to start from.
+TRAINING_TIME_ROWS = {
+    "transformer": "transformer-pre",
+    "transformer-post": "transformer-post",
+    "feedback": "feedback-post",
+    "feedback-bptt": "feedback-post-bptt",
+    "initialised": "feedback-post",
+    "initialised-bptt": "feedback-post-bptt",
+}
+
+
+def training_time_row(name: str, small: bool) -> Model:
+    """A row of v1 Table 6. The paper does not say for how long it trains the initialised models: here, for half as many
+    updates."""
+    row = ablation_row(TRAINING_TIME_ROWS[name], small)
+    if not name.startswith("initialised"):
+        return row
+
+    def training(base: Training) -> Training:
+        base = row.training(base)
+        warmup = dict(base.bptt_warmup)
+        iterations = warmup.get("bptt_warmup_iterations")
+        if isinstance(iterations, int):
+            warmup["bptt_warmup_iterations"] = -(-iterations // 2)
+        return replace(base, updates=-(-base.updates // 2), bptt_warmup=warmup)
+
+    return replace(row, training=training, init_from="transformer-post")
+
+
+def draw_hours(shell: Shell, out: str, runs: List[Run]) -> None:
+    """Draw the validation perplexity of the first seed and depth against hours of training; those of initialised models
+    include the Transformer's."""
+    curves = []
+    for run in runs:
+        log = os.path.join(out, f"{run.name}.log")
+        if (run.seed, run.layers) == (runs[0].seed, runs[0].layers) and (shell.printing or os.path.exists(log)):
+            if run.described.init_from:
+                curves.append(f"{run.model}={os.path.join(out, run.described.init_from + run.suffix)}.log")
+            curves.append(f"{run.model}={log}")
+    shell.comment("draw the perplexity against hours of training")
+    figure = os.path.join(out, "hours.png")
+    plot = ("python", "-m", "fb_fairseq", "plot", "--curves", *curves)
+    shell.run(*plot, "--metric", "ppl", "--x", "hours", "--out", figure)
+
+
+TRAINING_TIME = recipe(
+    "wikitext103_training_time",
+    "training time with BPTT warm-up and initialisation on WikiText-103 (v1 Table 6)",
+    **rows(*({name: training_time_row(name, small) for name in TRAINING_TIME_ROWS} for small in (False, True))),
+    after=[draw_hours],
+)
+
+
+def end_of_line_rows(arch: str) -> Dict[str, Model]:
+    """Trained, fine-tuned and evaluated without end-of-line symbols; then fine-tuned further, as models are fine-tuned
+    and for as long, on text with them (v3 §7.6)."""
+    return {
+        "without-eos": Model(arch, dict(omit_eos=True), evaluation=dict(omit_eos=True)),
+        "with-eos": Model(
+            arch,
+            training=lambda base: replace(
+                base, updates=base.finetune_updates, finetune_updates=0, lr=base.lr / 10, warmup={}, bptt_warmup={}
+            ),
+            finetune_from="without-eos",
+        ),
+    }
+
+
+END_OF_LINE = recipe(
+    "wikitext103_end_of_line",
+    "end-of-line symbols on WikiText-103 (v3 §7.6)",
+    **rows(end_of_line_rows("feedback_transformer_lm_wikitext103_small"), end_of_line_rows("feedback_transformer_lm")),
+)

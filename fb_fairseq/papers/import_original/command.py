@@ -1,0 +1,116 @@
+"""Convert a checkpoint of facebookresearch/adaptive-span or facebookresearch/transformer-sequential to fairseq.
+
+    python -m fb_fairseq import-original checkpoint.pt --dict vocabulary.txt --out imported/model.pt
+
+A post-norm Transformer or all-attention network, with or without adaptive spans, becomes relative_transformer_lm or
+all_attention_lm; a sequential Transformer or Feedback Transformer (with shared or per-layer projections) becomes
+relative_transformer_lm or feedback_transformer_lm. fairseq's commands evaluate the result, continue prompts with it,
+and fine-tune it (--finetune-from-model). dict.txt is written next to it, for fairseq-preprocess --srcdict.
+"""
+
+import os
+
+from fb_fairseq.checkpoint_contents import check_parameters, using
+from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.commands.imported import build_checkpoint, command_line, write_dictionary
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_file
+from fb_fairseq.papers.import_original.embeddings import import_embeddings, vocabulary_size
+from fb_fairseq.papers.import_original.layers import import_layers
+from fb_fairseq.papers.import_original.source import PROGRAMS, Source
+from fb_fairseq.tensor_files import WRITER, load_file, save_file
+
+NAME = "import-original"
+POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of transformer-sequential
+
+
+def read(path: str) -> Source:
+    """Read an original checkpoint.
+
+    Raises:
+        UserError: the file cannot be read, or is of another program.
+    """
+    saved = load_file(path)
+    state = saved.get("model") if isinstance(saved, dict) else None
+    if not isinstance(state, dict):
+        raise UserError(f"{path}: does not contain a model; give a checkpoint of {PROGRAMS}")
+    check_parameters(path, state)
+    source = Source(path, state)
+    if not any(name in source for name in POSITIONS):
+        raise UserError(
+            f"{path}: has neither {POSITIONS[0]} nor {POSITIONS[1]}; give a checkpoint of {PROGRAMS} with relative "
+            "positions (others cannot be imported)"
+        )
+    return source
+
+
+def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
+    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
+
+    Args:
+        path: original checkpoint.
+        vocabulary: file with its symbols.
+        out: fairseq checkpoint to write.
+        ramp: number of steps over which adaptive spans fade out.
+        as_bytes: whether symbols are bytes.
+        overwrite: whether ``out`` may be a file of another program.
+
+    Raises:
+        UserError: the checkpoint or vocabulary cannot be converted, or there is no folder for ``out``.
+    """
+    from fb_fairseq import patches  # noqa: F401  before fairseq is used
+    from fb_fairseq.papers.import_original.symbols import match_dictionary
+
+    check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
+    source = read(path)
+    with using(path, builds_model=True):
+        imported = import_layers(source, ramp)
+        dictionary, indices = match_dictionary(vocabulary, vocabulary_size(source), as_bytes)
+        imported.update(import_embeddings(source, indices, len(dictionary)))
+        source.check_all_taken()
+        checkpoint = build_checkpoint(path, imported, dictionary, remedy=f"a complete checkpoint of {PROGRAMS}")
+    dictionary_path = os.path.join(os.path.dirname(os.path.abspath(out)), "dict.txt")
+    write_dictionary(dictionary, dictionary_path)
+    save_file({WRITER: NAME, **checkpoint}, out)
+    parameters = sum(tensor.numel() for tensor in imported.parameters.values())
+    print(f"{out}: {parameters:,} parameters, --task streaming_lm {' '.join(command_line(imported.options))}")
+    print(f"{dictionary_path}: its dictionary, {len(dictionary)} symbols, for fairseq-preprocess --srcdict")
+    if imported.options["adaptive_span"]:
+        print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
+
+
+def build_parser() -> CommandParser:
+    """The command's options."""
+    parser = CommandParser(NAME, description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of the original program")
+    parser.add_argument(
+        "--dict", required=True, metavar="FILE", help="its vocabulary: one symbol per line, in the program's order"
+    )
+    parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
+    add_overwrite(parser)
+    parser.add_argument(
+        "--span-ramp",
+        type=int,
+        default=32,
+        metavar="R",
+        help="number of steps over which adaptive spans fade out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--bytes",
+        action="store_true",
+        help="the symbols are bytes (numbers, or characters with _ for a space; <eos> is a newline), for data of "
+        "preprocess-bytes",
+    )
+    return parser
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.span_ramp < 1:
+        parser.error(f"--span-ramp {args.span_ramp}: must be 1 or more")
+    if os.path.abspath(args.out) == os.path.abspath(args.checkpoint):
+        parser.error(f"--out {args.out}: would overwrite the original checkpoint; give another path")
+    with parser.one_line_errors():
+        convert(args.checkpoint, args.dict, args.out, args.span_ramp, args.bytes, args.overwrite)

@@ -1,0 +1,195 @@
+"""Import a model's layers: everything but embeddings and output layer.
+
+Sizes are read off the tensors. Names (with ``weight``, and ``bias`` where there is one):
+
+========================================  ==============================================================================
+original                                  fairseq model
+========================================  ==============================================================================
+``key_pe`` [1, E, S]                      ``decoder.positions.key`` [S, E]; the original's last column is distance 1
+``layers.{l}.attn.proj_query``            ``decoder.layers.{l}.self_attn.q_proj``; the biases, which the original
+                                          programs do not have, are zero; all-attention has none here either
+``layers.{l}.attn.proj_key``              ``decoder.layers.{l}.self_attn.k_proj``, or ``decoder.memory.k_proj`` if
+                                          shared by all layers of a Feedback Transformer
+``layers.{l}.attn.proj_val``              ``decoder.layers.{l}.self_attn.v_proj``, or ``decoder.memory.v_proj``
+``layers.{l}.attn.proj_out``              ``decoder.layers.{l}.self_attn.out_proj``
+``layers.{l}.norm1``                      ``decoder.layers.{l}.self_attn_layer_norm``, and ``decoder.memory.layer_norm``
+                                          if shared (pre-norm)
+``layers.{l}.ff.fc1``, ``fc2``            ``decoder.layers.{l}.fc1``, ``fc2``
+``layers.{l}.norm2``                      ``decoder.layers.{l}.final_layer_norm``
+``out_norm``                              ``decoder.layer_norm``
+adaptive span [H, 1, 1]                   ``decoder.layers.{l}.self_attn.adaptive_span.z`` [H]
+``….persistent_memory.key`` [H, E, N]     ``decoder.layers.{l}.persistent_memory.key`` [H, N, E]
+``….persistent_memory.val`` [H, N, E]     ``decoder.layers.{l}.persistent_memory.value`` [H, N, E]
+``single_memory_attn_params`` [1, L + 1]  ``decoder.memory.layer_weights`` [L + 1]
+========================================  ==============================================================================
+"""
+
+from typing import Dict, NamedTuple
+
+from torch import Tensor
+
+from fb_fairseq.commands.imported import Imported
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.import_original.source import PROGRAMS, Source
+
+PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "val", "out_proj": "out"}
+AFFINE = ("weight", "bias")
+PERSISTENT_KEY = "layers.{}.attn.attn.persistent_memory.key"
+SEQUENTIAL_POSITIONS = "layers.{}.attn.attn.key_pe"
+
+
+class Kind(NamedTuple):
+    """The kind of model in a checkpoint.
+
+    Attributes:
+        sequential: saved by transformer-sequential, else by adaptive-span.
+        layers: number of layers.
+        pre_norm: layer norms come before the sublayers, and one after the last layer.
+        feedback: it is a Feedback Transformer.
+        persistent: it is an all-attention network.
+        spans: it has adaptive spans.
+    """
+
+    sequential: bool
+    layers: int
+    pre_norm: bool
+    feedback: bool
+    persistent: bool
+    spans: bool
+
+    @classmethod
+    def of(cls, source: Source) -> "Kind":
+        """Determine the kind of a checkpoint's model from the names of its parameters.
+
+        Raises:
+            UserError: the checkpoint has no layers.
+        """
+        layers = 1 + max([int(name.split(".")[1]) for name in source.state if name.startswith("layers.")], default=-1)
+        if layers == 0:
+            raise UserError(f"{source.path}: layers.0 is missing; give a checkpoint of {PROGRAMS}")
+        sequential = SEQUENTIAL_POSITIONS.format(0) in source
+        return cls(
+            sequential=sequential,
+            layers=layers,
+            pre_norm="out_norm.weight" in source,
+            feedback="single_memory_attn_params" in source,
+            persistent=PERSISTENT_KEY.format(0) in source,
+            spans=span_name(0, sequential) in source,
+        )
+
+    @property
+    def arch(self) -> str:
+        """The architecture's name in fairseq."""
+        if self.persistent:
+            return "all_attention_lm"
+        return "feedback_transformer_lm" if self.feedback else "relative_transformer_lm"
+
+
+def span_name(layer: int, sequential: bool) -> str:
+    """The original name of a layer's adaptive spans."""
+    name = "adaptive_span.mask.size_ratio" if sequential else "adaptive_span._mask.current_val"
+    return f"layers.{layer}.attn.attn.{name}"
+
+
+def import_layers(source: Source, ramp: int) -> Imported:
+    """Import everything but embeddings and output layer.
+
+    Args:
+        ramp: number of steps over which adaptive spans fade out, which the checkpoint does not contain.
+
+    Raises:
+        UserError: a parameter is missing.
+    """
+    kind = Kind.of(source)
+    key_pe = source.take(SEQUENTIAL_POSITIONS.format(0) if kind.sequential else "key_pe")
+    parameters = {"decoder.positions.key": key_pe[0].t().flip(0)}
+    options = model_options(source, kind, key_pe, ramp)
+    for l in range(kind.layers):
+        if kind.sequential:
+            source.take(SEQUENTIAL_POSITIONS.format(l))  # the same tensor for each layer
+        for name, tensor in layer_parameters(source, l, kind).items():
+            parameters[f"decoder.layers.{l}.{name}"] = tensor
+    if kind.pre_norm:
+        for end in AFFINE:
+            parameters[f"decoder.layer_norm.{end}"] = source.take(f"out_norm.{end}")
+    if kind.feedback:
+        parameters["decoder.memory.layer_weights"] = source.take("single_memory_attn_params")[0]
+        options["memory_projections"] = "shared" if share_projections(parameters, kind) else "per-layer"
+    return Imported(options, parameters)
+
+
+def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict[str, object]:
+    """The options of the model, with the sizes of its tensors.
+
+    Args:
+        key_pe: relative positions [1, E, S].
+        ramp: see ``import_layers``.
+    """
+    _, head_dim, span = key_pe.shape
+    heads_dim, embed_dim = source.take("layers.0.attn.proj_query.weight").shape
+    options: Dict[str, object] = {
+        "arch": kind.arch,
+        "decoder_layers": kind.layers,
+        "decoder_embed_dim": embed_dim,
+        "decoder_attention_heads": heads_dim // head_dim,
+        "decoder_head_dim": head_dim,
+        "decoder_normalize_before": kind.pre_norm,
+        "attention_span": span,
+        "adaptive_span": kind.spans,
+    }
+    if kind.spans:
+        options["adaptive_span_ramp"] = ramp
+    if kind.persistent:
+        options["persistent_memory_size"] = source.take(PERSISTENT_KEY.format(0)).shape[2]
+    else:
+        options["decoder_ffn_embed_dim"] = source.take("layers.0.ff.fc1.weight").shape[0]
+    return options
+
+
+def layer_parameters(source: Source, l: int, kind: Kind) -> Dict[str, Tensor]:
+    """The parameters of layer l, by their name within the fairseq layer."""
+    prefix = f"layers.{l}."
+    parameters = {}
+    for ours, theirs in PROJECTIONS.items():
+        weight = source.take(f"{prefix}attn.proj_{theirs}.weight")
+        parameters[f"self_attn.{ours}.weight"] = weight
+        if not kind.persistent:
+            parameters[f"self_attn.{ours}.bias"] = weight.new_zeros(len(weight))
+    modules = {"norm1": "self_attn_layer_norm"}
+    if kind.persistent:
+        memory = f"{prefix}attn.attn.persistent_memory."
+        parameters["persistent_memory.key"] = source.take(memory + "key").transpose(1, 2)
+        parameters["persistent_memory.value"] = source.take(memory + "val")
+    else:
+        modules.update({"ff.fc1": "fc1", "ff.fc2": "fc2", "norm2": "final_layer_norm"})
+    for theirs, ours in modules.items():
+        for end in AFFINE:
+            parameters[f"{ours}.{end}"] = source.take(f"{prefix}{theirs}.{end}")
+    if kind.spans:
+        parameters["self_attn.adaptive_span.z"] = source.take(span_name(l, kind.sequential)).flatten()
+    return parameters
+
+
+def share_projections(parameters: Dict[str, Tensor], kind: Kind) -> bool:
+    """Replace the layers' key and value projections by the memory's, if they are the same in all layers.
+
+    With pre-norm, the layer norm before them must be the same too; it becomes the memory's and remains the layers'.
+
+    Args:
+        parameters: those of the fairseq model; changed in place.
+
+    Returns:
+        Whether they were replaced. They are not for a single layer, where shared and per-layer do not differ.
+    """
+    projections = {f"self_attn.{name}.{end}": f"{name}.{end}" for name in ("k_proj", "v_proj") for end in AFFINE}
+    norm = {f"self_attn_layer_norm.{end}": f"layer_norm.{end}" for end in AFFINE} if kind.pre_norm else {}
+    for name in [*projections, *norm]:
+        first, *others = [parameters[f"decoder.layers.{l}.{name}"] for l in range(kind.layers)]
+        if not others or not all(first.equal(other) for other in others):
+            return False
+    for layer_name, memory_name in {**projections, **norm}.items():
+        parameters[f"decoder.memory.{memory_name}"] = parameters[f"decoder.layers.0.{layer_name}"]
+    for l in range(kind.layers):
+        for layer_name in projections:
+            del parameters[f"decoder.layers.{l}.{layer_name}"]
+    return True

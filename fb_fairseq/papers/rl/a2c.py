@@ -1,0 +1,48 @@
+"""Advantage actor-critic (A2C; Mnih et al. 2016): returns and loss of a block.
+
+Shape suffixes: T steps of a block, B environments, A actions.
+"""
+
+from typing import Dict, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.papers.rl.options import TrainingOptions
+
+
+def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
+    """Discounted sums of the rewards from each step to the end of its episode.
+
+    Args:
+        rewards_TB: reward of each step.
+        ended_TB: whether the step ended an episode.
+        next_value_B: value after the block, which stands for the rewards of episodes that continue.
+        discount: discount factor per step.
+
+    Returns:
+        Returns [T, B].
+    """
+    returns, following = [], next_value_B
+    for rewards_B, ended_B in zip(rewards_TB.flip(0), ended_TB.flip(0)):
+        following = rewards_B + discount * following.masked_fill(ended_B, 0)
+        returns.append(following)
+    return torch.stack(returns[::-1])
+
+
+def a2c_loss(
+    options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
+) -> Tuple[Tensor, Dict[str, float]]:
+    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
+
+    Returns:
+        The loss, and its parts as log entries.
+    """
+    log_p_TBA = F.log_softmax(logits_TBA, -1)
+    log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
+    policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
+    value = (returns_TB - values_TB).square().mean()
+    entropy = -(log_p_TBA.exp() * log_p_TBA).sum(-1).mean()
+    loss = policy + options.value_cost * value - options.entropy_cost * entropy
+    return loss, {"policy_loss": policy.item(), "value_loss": value.item(), "entropy": entropy.item()}

@@ -1,0 +1,166 @@
+"""The gymnasium API of the environments.
+
+Use::
+
+    env = gymnasium.make("fb_fairseq/Maze-v0")
+    envs = gymnasium.make_vec("fb_fairseq/Maze-v0", num_envs=64)
+
+Importing this module registers the environments. Vectorised environments reset in the step that ends an episode
+(``AutoresetMode.SAME_STEP``); ``infos`` then has the last observations of all environments, ``final_obs``, and which of
+their episodes ended, ``_final_obs``.
+"""
+
+from typing import Dict, Optional
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.papers.rl.envs import ENVS
+from fb_fairseq.papers.rl.envs.base import BatchedEnv
+from fb_fairseq.papers.rl.options import check_choice
+
+RENDER_MODES = ["rgb_array", "ansi"]
+RENDER_FPS = 8
+CELL_PIXELS = 16  # side of a cell in rendered images
+ENV_IDS = {name: f"fb_fairseq/{''.join(part.capitalize() for part in name.split('_'))}-v0" for name in ENVS}
+
+
+def _check_render_mode(mode: Optional[str]) -> None:
+    if mode is not None and mode not in RENDER_MODES:
+        raise ValueError(f"render_mode {mode}: unknown; choose from {', '.join(RENDER_MODES)}")
+
+
+def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
+    """The actions [B] as an array.
+
+    Raises:
+        ValueError: an action is not in the action space.
+    """
+    actions = np.asarray(actions)
+    if actions.shape != (env.num_envs,) or actions.dtype.kind not in "iu":
+        raise ValueError(f"action {actions}: give {env.num_envs} integers")
+    outside = actions[(actions < 0) | (actions >= len(env.action_names))]
+    if len(outside):
+        names = ", ".join(env.action_names)
+        raise ValueError(f"action {outside[0]}: must be between 0 and {len(env.action_names) - 1} ({names})")
+    return actions
+
+
+def _render(env: BatchedEnv, index: int, mode: Optional[str]):
+    """Render one environment as text or as an image [rows, columns, 3]; None if there is no render mode."""
+    if mode == "ansi":
+        return env.render_text(index)
+    return env.render_image(index).repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1) if mode == "rgb_array" else None
+
+
+class SingleEnv(gymnasium.Env):
+    """One environment with gymnasium's ``Env`` API.
+
+    Args:
+        env_name: a name in ``ENVS``.
+        render_mode: one of ``RENDER_MODES``; None if ``render`` is not called.
+        sizes: size options of the environment.
+
+    Raises:
+        ValueError: a size, the render mode, or an action is out of range.
+    """
+
+    metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
+
+    def __init__(self, env_name: str, render_mode: Optional[str] = None, **sizes):
+        _check_render_mode(render_mode)
+        self.render_mode = render_mode
+        self.batched_env = ENVS[env_name](1, **sizes)
+        self.observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
+        self.action_space = Discrete(len(self.batched_env.action_names))
+
+    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+        super().reset(seed=seed)
+        self.batched_env.rng = self.np_random
+        self.batched_env.reset(np.array([0]))
+        return self.batched_env.observe()[0], {}
+
+    def step(self, action):
+        result = self.batched_env.step(_check_actions(np.asarray(action)[None], self.batched_env))
+        reward, terminated, truncated = (value[0].item() for value in result)
+        return self.batched_env.observe()[0], reward, terminated, truncated, {}
+
+    def render(self):
+        return _render(self.batched_env, 0, self.render_mode)
+
+
+class ParallelEnv(VectorEnv):
+    """``num_envs`` environments with gymnasium's ``VectorEnv`` API; see ``SingleEnv``."""
+
+    metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, env_name: str, num_envs: int = 1, render_mode: Optional[str] = None, **sizes):
+        _check_render_mode(render_mode)
+        self.render_mode = render_mode
+        self.num_envs = num_envs
+        self.batched_env = ENVS[env_name](num_envs, **sizes)
+        self.single_observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
+        self.single_action_space = Discrete(len(self.batched_env.action_names))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+        if seed is not None:
+            self._np_random, self._np_random_seed = seeding.np_random(seed)
+        self.batched_env.rng = self.np_random
+        self.batched_env.reset(np.arange(self.num_envs))
+        return self.batched_env.observe(), {}
+
+    def step(self, actions):
+        result = self.batched_env.step(_check_actions(actions, self.batched_env))
+        observation, infos = self.batched_env.observe(), {}
+        ended = result.terminated | result.truncated
+        if ended.any():
+            infos = {"final_obs": observation, "_final_obs": ended}
+            self.batched_env.reset(np.flatnonzero(ended))
+            observation = self.batched_env.observe()
+        return observation, *result, infos
+
+    def render(self):
+        return tuple(_render(self.batched_env, index, self.render_mode) for index in range(self.num_envs))
+
+
+for _name, _id in ENV_IDS.items():
+    gymnasium.register(
+        _id,
+        entry_point="fb_fairseq.papers.rl.envs.gymnasium_api:SingleEnv",
+        vector_entry_point="fb_fairseq.papers.rl.envs.gymnasium_api:ParallelEnv",
+        kwargs={"env_name": _name},
+    )
+
+
+def make_vector_env(
+    name: str, num_envs: int, sizes: Optional[Dict[str, int]] = None, render_mode: Optional[str] = None
+) -> VectorEnv:
+    """Environments that run in parallel.
+
+    Args:
+        name: a name in ``ENVS``.
+        num_envs: number of environments.
+        sizes: size options of the environment; its defaults where omitted.
+        render_mode: see ``SingleEnv``.
+
+    Raises:
+        UserError: the environment is unknown, or a size is not one of its options or out of range.
+    """
+    check_choice("environment", name, list(ENV_IDS))
+    for option in sizes or {}:
+        if option not in ENVS[name].size_options:
+            raise UserError(f"{flag(option)}: not an option of --environment {name}; leave it out")
+    return gymnasium.make_vec(
+        ENV_IDS[name],
+        num_envs,
+        vectorization_mode="vector_entry_point",
+        render_mode=render_mode,
+        **(sizes or {}),
+    )

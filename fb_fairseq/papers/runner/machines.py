@@ -1,0 +1,123 @@
+"""On which machines and GPUs training runs: ``--nodes``, ``--node-rank`` and ``--rendezvous``, or Slurm's variables."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import Mapping, Optional
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.shell import Shell
+
+RENDEZVOUS = re.compile(r"(.+):([1-9][0-9]{0,4})")
+COUNT = "import torch; print(torch.cuda.device_count())"
+DESCRIBE = f"{COUNT}; from fb_fairseq.hardware import training_hardware; print(training_hardware())"
+
+
+@dataclass
+class Machines:
+    """Where training runs.
+
+    Attributes:
+        nodes: the number of machines.
+        node_rank: which one this is. The first one, 0, goes through all steps; the others only take part in training.
+        host: address of the first one.
+        port: of the next training; each has its own, as the first machine may still be closing the last one's.
+        gpus: of this machine.
+        hardware: their name, or that of the CPU.
+    """
+
+    nodes: int = 1
+    node_rank: int = 0
+    host: str = ""
+    port: int = 0
+    gpus: int = 0
+    hardware: str = ""
+
+    @property
+    def processes(self) -> int:
+        """The number of training processes on all machines."""
+        return max(self.gpus, 1) * self.nodes
+
+    @property
+    def cpu(self) -> list:
+        """fairseq's option to train on the CPU, if there is no GPU."""
+        return [] if self.gpus else ["--cpu"]
+
+    def next_port(self) -> int:
+        """The port of the next training."""
+        self.port += 1
+        return self.port - 1
+
+    def check_jobs(self, shell: Shell, jobs: Optional[int]) -> None:
+        """Stop if several runs at a time would each use all GPUs.
+
+        Raises:
+            UserError: they would.
+        """
+        if jobs and jobs > 1 and self.processes > 1 and not shell.printing:
+            raise UserError(f"--jobs {jobs}: each run uses all GPUs; leave it out")
+
+    def look(self, shell: Shell) -> None:
+        """Find out what this machine has. ``FB_FAIRSEQ_GPUS`` says it for ``--print``."""
+        if shell.printing:
+            # Without torch there are none.
+            count = os.environ.get("FB_FAIRSEQ_GPUS") or _count_gpus(shell)
+            self.gpus = int(count or 0)
+        else:
+            gpus, self.hardware = shell.output("python", "-c", DESCRIBE, what="looking for GPUs").splitlines()[-2:]
+            self.gpus = int(gpus)
+        where = "processes, one per GPU" if self.gpus else "process on the CPU"
+        machines = f", on each of {self.nodes} machines" if self.nodes > 1 else ""
+        shell.comment(f"On this machine, training runs as {max(self.gpus, 1)} {where}{machines}.")
+
+
+def _count_gpus(shell: Shell) -> str:
+    venv = os.environ.get("FB_FAIRSEQ_VENV")
+    python = os.path.join(venv, "bin/python") if venv else "python"
+    try:
+        done = subprocess.run([python, "-c", COUNT], env=shell.environment(), capture_output=True, text=True)
+    except OSError:  # the environment does not exist yet
+        return ""
+    return done.stdout.strip()
+
+
+def find_machines(
+    nodes: Optional[int],
+    node_rank: Optional[str],
+    rendezvous: Optional[str],
+    environment: Mapping[str, str] = os.environ,
+) -> Machines:
+    """Read the options of several machines; without ``--nodes``, the variables of a Slurm step.
+
+    Raises:
+        UserError: an option is missing or wrong.
+    """
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
+    if nodes is None and tasks != "1":
+        if tasks != environment.get("SLURM_STEP_NUM_NODES"):
+            raise UserError(f"srun starts {tasks} tasks; start one per machine: srun --ntasks-per-node 1")
+        nodes, node_rank = int(tasks), node_rank or environment.get("SLURM_NODEID")
+        rendezvous = rendezvous or _slurm_rendezvous(environment)
+    nodes = nodes or 1
+    if nodes == 1:
+        if node_rank or rendezvous:
+            raise UserError("--node-rank, --rendezvous: only with --nodes 2 or more")
+        return Machines()
+    if not re.fullmatch("0|[1-9][0-9]{0,5}", node_rank or "") or int(node_rank) >= nodes:
+        raise UserError(f"--node-rank {node_rank or 'is missing'}: give this machine's number, from 0 to {nodes - 1}")
+    found = RENDEZVOUS.fullmatch(rendezvous or "")
+    if not found or int(found[2]) > 65000:
+        raise UserError(
+            f"--rendezvous {rendezvous or 'is missing'}: give HOST:PORT, an address of the machine with --node-rank 0"
+        )
+    return Machines(nodes, int(node_rank), found[1], int(found[2]))
+
+
+def _slurm_rendezvous(environment: Mapping[str, str]) -> str:
+    command = ["scontrol", "show", "hostnames", environment.get("SLURM_STEP_NODELIST", "")]
+    try:
+        hosts = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        return f"{hosts[0]}:{20000 + int(environment['SLURM_JOB_ID']) % 10000}"
+    except (OSError, subprocess.CalledProcessError, LookupError, ValueError):
+        raise UserError("scontrol failed; give --rendezvous HOST:PORT") from None

@@ -1,0 +1,176 @@
+"""The command lines of recipes."""
+
+import argparse
+import os
+import re
+from typing import Any, Callable, List, NoReturn, Optional, Sequence
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.shell import Shell
+
+WORD = re.compile(r"[A-Za-z0-9_-]+")
+RATE = re.compile(r"(?=[0.]*[1-9])\d*\.?\d+(e-?\d+)?")
+MOST_DIGITS = 9
+
+
+def word_list(text: str) -> List[str]:
+    """Words between spaces, without duplicates."""
+    words = text.split()
+    if not words:
+        raise argparse.ArgumentTypeError("needs a value")
+    if not all(map(WORD.fullmatch, words)):
+        raise argparse.ArgumentTypeError(f"{text}: use only letters, digits, - and _, and spaces between words")
+    return list(dict.fromkeys(words))
+
+
+def whole_number(text: str) -> int:
+    """A number, 1 or more."""
+    if " " in text.strip():
+        raise argparse.ArgumentTypeError(f"{text}: takes one number")
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more")
+    if len(text) > MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"{text}: must have at most nine digits")
+    return int(text)
+
+
+def number_list(text: str) -> List[int]:
+    """Numbers between spaces, without duplicates."""
+    return list(dict.fromkeys(map(whole_number, word_list(text))))
+
+
+def learning_rate(text: str) -> float:
+    """A decimal number above 0."""
+    if not RATE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text}: give a number above 0, such as 0.002")
+    return float(text)
+
+
+def rate_list(text: str) -> List[float]:
+    """Decimal numbers above 0 between spaces, without duplicates."""
+    return list(dict.fromkeys(map(learning_rate, text.split() or [text])))
+
+
+def names_among(names: Sequence[str]) -> Callable[[str], List[str]]:
+    """A type of argparse: words, all of which are among the names."""
+
+    def parse(text: str) -> List[str]:
+        words = word_list(text)
+        for word in words:
+            if word not in names:
+                raise argparse.ArgumentTypeError(f"{word}: unknown; choose from {', '.join(names)}")
+        return words
+
+    return parse
+
+
+def name_among(names: Sequence[str]) -> Callable[[str], str]:
+    """A type of argparse: one of the names."""
+
+    def parse(text: str) -> str:
+        words = names_among(names)(text)
+        if len(words) > 1:
+            raise argparse.ArgumentTypeError(f"{text}: takes one name")
+        return words[0]
+
+    return parse
+
+
+class RecipeParser(CommandParser):
+    """Parses the command line of a recipe: options, at most one DATA, and after ``--`` options for ``extra``."""
+
+    def __init__(self, name: str, data: str = "", extra: str = "", **kwargs: Any):
+        """
+        Args:
+            name: of the recipe.
+            data: what DATA is; empty: the recipe takes none.
+            extra: the command that gets what follows ``--``; empty: there is none.
+        """
+        kwargs.setdefault("usage", f"%(prog)s {'[DATA] ' if data else ''}[options]{' [-- OPTIONS]' if extra else ''}")
+        after = [f"DATA: {data}"] if data else []
+        after += [f"Options after -- go to {extra}."] if extra else []
+        super().__init__(f"recipe {name}", allow_abbrev=False, epilog="\n".join(after), **kwargs)
+        self.data, self.extra = data, extra
+        self.add_argument("--print", action="store_true", help="print the commands without running them")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The options, with ``data`` (None if there is none) and ``extra``, a list of words.
+
+        Raises:
+            UserError: there is a mistake; the message names the option and the remedy.
+        """
+        argv = list(argv)
+        split = argv.index("--") if "--" in argv else len(argv)
+        args, others = self.parse_known_args(argv[:split])
+        args.extra, args.data = argv[split + 1 :], None
+        help_ = f"python -m fb_fairseq {self.prog.split(' fb_fairseq ')[-1]} --help lists the options"
+        for word in others:
+            if word.startswith("-"):
+                if os.path.lexists(word):
+                    raise UserError(f"{word}: looks like an option; write ./{word} for the file or folder")
+                raise UserError(f"{word}: unknown option; {help_}")
+            if not self.data:
+                raise UserError(f"{word}: unexpected argument, this recipe needs no data; {help_}")
+            if args.data is not None:
+                raise UserError(f"{word}: only one DATA is allowed; {help_}")
+            args.data = word
+        if args.extra and not self.extra:
+            raise UserError(f"--: this recipe takes no further options; {help_}")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message as a ``UserError`` that begins with the option."""
+        message = re.sub(r"^argument (?:[^:]*/)?(--[\w-]+): (expected one argument)", r"\1 needs a value", message)
+        message = re.sub(r"^argument (?:[^:]*/)?(--[\w-]+):", r"\1", message)
+        raise UserError(message)
+
+
+def add_numbers(parser: argparse.ArgumentParser, **helps: str) -> None:
+    """Add options that take a number, 1 or more."""
+    for name, text in helps.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=whole_number, metavar="N", help=text)
+
+
+def add_scale(parser: argparse.ArgumentParser, small: str) -> None:
+    """Add ``--small`` and ``--full``, the last of which counts."""
+    parser.add_argument("--small", action="store_true", default=None, help=small)
+    parser.add_argument("--full", dest="small", action="store_false", help="the papers' setting")
+
+
+def add_seeds(parser: argparse.ArgumentParser) -> None:
+    """Add ``--seeds`` and ``--seed``."""
+    parser.add_argument("--seeds", type=number_list, metavar='"N …"', help="seeds, each a run (default: 1)")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="one seed")
+
+
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Add the options of several machines."""
+    add_numbers(parser, nodes="number of machines; each runs this command (default: 1, or those of a Slurm step)")
+    parser.add_argument("--node-rank", metavar="N", help="which machine this is, from 0")
+    parser.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of the machine with --node-rank 0")
+
+
+def seeds_of(args: argparse.Namespace, default: Sequence[int] = (1,)) -> List[int]:
+    """The seeds that a command line asks for.
+
+    Raises:
+        UserError: it has both options.
+    """
+    if args.seed and args.seeds:
+        raise UserError("--seed, --seeds: give one of them")
+    return args.seeds or ([args.seed] if args.seed else list(default))
+
+
+def output_folder(out: Optional[str], default: str, shell: Shell) -> str:
+    """The absolute path of the output folder.
+
+    Raises:
+        UserError: fairseq would take the path apart.
+    """
+    out = os.path.join(shell.root, "runs", default) if out is None else os.path.abspath(out)
+    if ":" in out:
+        raise UserError(f'--out {out}: fairseq splits paths at ":"; choose a folder without it')
+    if "${" in out:
+        raise UserError(f"--out {out}: fairseq expands ${{…}}; choose a folder without it")
+    return out

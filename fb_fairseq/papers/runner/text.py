@@ -1,0 +1,184 @@
+"""What the step ``prepare`` is made of: checking, unpacking and binarising text."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import zipfile
+import zlib
+from typing import Optional, Sequence
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import atomic_write
+from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.shell import Shell
+
+CHUNK = 1 << 20  # bytes
+
+
+def beside(folder: str, name: str) -> str:
+    """The path of a log beside the folder that is prepared: in the recipe's own."""
+    return os.path.join(os.path.dirname(folder), name)
+
+
+def given(shell: Shell, path: str) -> bool:
+    """Whether a file exists; with ``--print`` it need not."""
+    return shell.printing or os.path.isfile(path)
+
+
+def first_file(shell: Shell, folder: str, *names: str) -> Optional[str]:
+    """The first of a folder's files that exists and is not empty; None without any, or the first name to print."""
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.path.getsize(path):
+            return path
+    return os.path.join(folder, names[0]) if shell.printing else None
+
+
+def unpack(shell: Shell, source: str, target: str, member: str = "") -> None:
+    """Copy a plain file, unpack a .gz, or extract a member (or the only file) from a .zip.
+
+    Raises:
+        UserError: the file does not exist, or is damaged.
+    """
+    if shell.printing:
+        if source.endswith(".gz"):
+            shell.run("gzip", "-dc", source, write=target)
+        elif source.endswith(".zip"):
+            shell.run("unzip", "-p", source, member, write=target)
+        else:
+            shell.run("cp", source, target)
+            shell.written.add(target)
+        return
+    if not os.path.isfile(source):
+        raise UserError(f"{source}: no such file; give another")
+    try:
+        with atomic_write(target) as temporary, open(temporary, "wb") as out:
+            if source.endswith(".zip"):
+                with zipfile.ZipFile(source) as archive:
+                    names = archive.namelist()
+                    with archive.open(names[0] if len(names) == 1 else member) as file:
+                        shutil.copyfileobj(file, out, CHUNK)
+            else:
+                with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
+                    shutil.copyfileobj(file, out, CHUNK)
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            raise
+        which = f" with {member or 'one file'}" if source.endswith(".zip") else ""
+        raise UserError(f"{source}: cannot be unpacked; use an intact copy{which}") from None
+
+
+def check_text(shell: Shell, path: str) -> None:
+    """Stop unless a file, plain or .gz, is text in UTF-8.
+
+    Raises:
+        UserError: it is not.
+    """
+    if shell.printing:
+        return
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+            while file.read(CHUNK):
+                pass
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give another") from None
+    except (UnicodeDecodeError, EOFError, OSError, zlib.error):
+        raise UserError(f"{path}: not UTF-8 text, or damaged; convert it (iconv) or use an intact copy") from None
+
+
+def check_file(shell: Shell, path: str, md5: str, name: str, size: Optional[int] = None) -> None:
+    """Stop unless a file is the published one.
+
+    Raises:
+        UserError: it has another checksum.
+    """
+    if shell.printing:
+        return
+    digest = hashlib.md5()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(CHUNK), b""):
+            digest.update(chunk)
+    if digest.hexdigest() != md5:
+        published = f"{size} bytes, md5 {md5}" if size else f"md5 {md5}"
+        raise UserError(
+            f"{path}: {os.path.getsize(path)} bytes, md5 {digest.hexdigest()}; {name} has {published}. Use an intact "
+            "copy, or --small DATA for any other text"
+        )
+
+
+def count_lines(path: str) -> int:
+    """The number of lines of a file."""
+    with open(path, "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(CHUNK), b""))
+
+
+def check_lines(shell: Shell, path: str, number: int) -> None:
+    """Stop unless a file has this number of lines, in UTF-8.
+
+    Raises:
+        UserError: it has not.
+    """
+    if shell.printing:
+        return
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: no such file; use the corpus named in the README, or --small DATA")
+    lines = count_lines(path)
+    if lines != number:
+        raise UserError(f"{path}: {lines} lines, not {number}; use the corpus named in the README, or --small")
+    check_text(shell, path)
+
+
+def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, options: Options) -> None:
+    """Binarise text in words, files in one folder, with ``fairseq-preprocess``.
+
+    Args:
+        shell: of the recipe.
+        folder: of the text.
+        splits: the names, or their beginnings, of the training, validation and test file.
+        target: the folder to write.
+        options: of ``fairseq-preprocess``.
+    """
+    inside = "," in folder  # fairseq splits names at commas: from within the folder, it sees none
+    names = [split if inside else os.path.join(folder, split) for split in splits]
+    prefixes = [word for option, name in zip(("train", "valid", "test"), names) for word in (f"--{option}pref", name)]
+    shell.run(
+        *("fairseq-preprocess", *prefixes, "--destdir", target, "--workers", 1, *words(options)),
+        what="preprocessing",
+        log=beside(target, "preprocess.out"),
+        folder=folder if inside else None,
+    )
+
+
+def preprocess_bytes(shell: Shell, text: str, target: str, log: Optional[str] = None) -> None:
+    """Binarise the bytes of a file: 90 % for training, 5 % each for validation and testing."""
+    command = ("python", "-m", "fb_fairseq", "preprocess-bytes", "--text", text, "--split", "90,5,5")
+    shell.run(*command, "--destdir", target, what="preprocessing", log=log)
+
+
+def tokenise(shell: Shell, source: str, language: str, target: str, log: str) -> None:
+    """Split text into tokens with Moses' rules."""
+    command = ("sacremoses", "-q", "-l", language, "tokenize")
+    shell.run(*command, what="tokenising", log=log, read=source, write=target)
+
+
+def apply_bpe(shell: Shell, folder: str, pair: Sequence[str], merges: int, log: str) -> None:
+    """Learn one BPE code from both languages of ``train.tok.xx``, write ``{train,valid,test}.tok.xx`` in subwords to
+    ``{train,valid,test}.bpe.xx``, and binarise them."""
+
+    def path(name: str) -> str:
+        return os.path.join(folder, name)
+
+    both = [path(f"train.tok.{language}") for language in pair]
+    shell.run("cat", *both, what="BPE", log=log, write=path("train.tok"))
+    learn = ("subword-nmt", "learn-bpe", "-s", merges)
+    shell.run(*learn, what="BPE", log=log, read=path("train.tok"), write=path("codes"))
+    shell.run("rm", path("train.tok"))
+    for language in pair:
+        for split in ("train", "valid", "test"):
+            command = ("subword-nmt", "apply-bpe", "-c", path("codes"))
+            source, target = (path(f"{split}.{kind}.{language}") for kind in ("tok", "bpe"))
+            shell.run(*command, what="BPE", log=log, read=source, write=target)
+    splits = ["train.bpe", "valid.bpe", "test.bpe"]
+    options = dict(joined_dictionary=True, source_lang=pair[0], target_lang=pair[1])
+    preprocess(shell, folder, splits, folder, options)

@@ -1,0 +1,267 @@
+"""The models that are compared. To add one, write a function that builds its layers, and enter it into the table.
+
+All have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the
+``inner`` size of the entry (of the feed-forward sublayer, or what there is instead) allows.
+"""
+
+import importlib
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, Sequence
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
+from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.relative_transformer import RelativeTransformer
+from fb_fairseq.papers.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
+
+CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model is built from.
+
+    Attributes:
+        layers, width, heads: as in a Transformer.
+        inner: see ``Architecture``.
+        span: how many steps back attention reaches; of no effect on recurrent models.
+        memory_composition: see ``TransformerOptions``; of the Feedback Transformer.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    span: int
+    memory_composition: str = "weighted"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An entry of the table.
+
+    Attributes:
+        title: its name in figures.
+        source: where the model comes from, with the section of its paper or the class of its library.
+        build: builds the layers.
+        inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
+            of the Transformer.
+        extra: the extra of this package that has what it needs; empty if nothing is needed.
+        device: "cuda" if it runs on a GPU only.
+    """
+
+    title: str
+    source: str
+    build: Callable[[Shape], Body]
+    inner: Callable[[int], Sequence[int]]
+    extra: str = ""
+    device: str = ""
+
+
+def eighths(width: int) -> Sequence[int]:
+    """Multiples of 8 up to 8 times the width."""
+    return range(8, 8 * width + 1, 8)
+
+
+def multiples(width: int) -> Sequence[int]:
+    """Multiples of the width, for models whose inner size is one of them."""
+    return range(width, 8 * width + 1, width)
+
+
+def _options(shape: Shape, **more) -> TransformerOptions:
+    return TransformerOptions(
+        decoder_layers=shape.layers,
+        decoder_embed_dim=shape.width,
+        decoder_ffn_embed_dim=shape.inner,
+        decoder_attention_heads=shape.heads,
+        decoder_normalize_before=True,
+        attention_span=shape.span,
+        **more,
+    )
+
+
+def feedback(shape: Shape) -> Body:
+    """The Feedback Transformer of this project."""
+    return StackBody(FeedbackTransformer(_options(shape, memory_composition=shape.memory_composition)))
+
+
+def transformer(shape: Shape) -> Body:
+    """The Transformer of this project, with relative positions."""
+    return StackBody(RelativeTransformer(_options(shape)))
+
+
+def lstm(shape: Shape) -> Body:
+    """torch's LSTM, of ``inner`` units."""
+    return LSTMBody(shape.width, shape.inner, shape.layers)
+
+
+def _common(shape: Shape) -> dict:
+    return dict(vocab_size=1, hidden_size=shape.width, num_hidden_layers=shape.layers, pad_token_id=None)
+
+
+def mamba(shape: Shape) -> Body:
+    """Mamba, of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both passes."""
+    from transformers import MambaConfig, MambaModel
+
+    config = MambaConfig(**_common(shape), expand=shape.inner // shape.width, use_mambapy=True)
+    return TransformersBody(MambaModel(config), "cache_params")
+
+
+def mamba2(shape: Shape) -> Body:
+    """Mamba-2, of state size 64; ``inner`` channels in heads of 32."""
+    from transformers import Mamba2Config, Mamba2Model
+
+    config = Mamba2Config(
+        **_common(shape),
+        expand=shape.inner // shape.width,
+        num_heads=shape.inner // 32,
+        head_dim=32,
+        state_size=64,
+        n_groups=1,
+        chunk_size=CHUNK,
+    )
+    return TransformersBody(Mamba2Model(config), "cache_params")
+
+
+def rwkv(shape: Shape) -> Body:
+    """RWKV-4; ``inner`` units in its channel mixing."""
+    from transformers import RwkvConfig, RwkvModel
+
+    config = RwkvConfig(**_common(shape), attention_hidden_size=shape.width, intermediate_size=shape.inner)
+    return TransformersBody(RwkvModel(config), "state")
+
+
+def xlstm(shape: Shape) -> Body:
+    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers.
+
+    Raises:
+        UserError: the width is not a multiple of 64, to which transformers' memory of this model rounds it up.
+    """
+    from transformers import xLSTMConfig, xLSTMModel
+
+    if shape.width % 64:
+        raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
+
+    config = xLSTMConfig(
+        **_common(shape),
+        num_heads=shape.heads,
+        qk_dim_factor=1.0,
+        ffn_proj_factor=shape.inner / shape.width,
+        ffn_round_up_to_multiple_of=8,
+        mode="inference",
+        chunk_size=CHUNK,
+        autocast_kernel_dtype="float32",
+    )
+    return TransformersBody(xLSTMModel(config), "cache_params")
+
+
+def _gated_deltanet(shape: Shape, negative: bool) -> Body:
+    from transformers import OlmoHybridConfig, OlmoHybridModel
+
+    head = shape.width // shape.heads
+    common = {**_common(shape), "num_hidden_layers": shape.layers + 1}
+    config = OlmoHybridConfig(
+        **common,
+        intermediate_size=shape.inner,
+        num_attention_heads=shape.heads,
+        layer_types=["linear_attention"] * shape.layers + ["full_attention"],
+        linear_num_key_heads=shape.heads,
+        linear_num_value_heads=shape.heads,
+        linear_key_head_dim=head,
+        linear_value_head_dim=head,
+        linear_allow_neg_eigval=negative,
+    )
+    model = OlmoHybridModel(config)
+    model.layers = model.layers[:-1]  # the configuration demands a layer of attention; it is left out
+    return TransformersBody(model, "past_key_values", chunk_size=CHUNK)
+
+
+def gated_deltanet(shape: Shape) -> Body:
+    """The gated DeltaNet layers of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1."""
+    return _gated_deltanet(shape, negative=False)
+
+
+def negative_gated_deltanet(shape: Shape) -> Body:
+    """The same with eigenvalues from -1 to 1 (Grazzi et al., arXiv 2411.12537)."""
+    return _gated_deltanet(shape, negative=True)
+
+
+def deltaproduct(shape: Shape) -> Body:
+    """DeltaProduct of flash-linear-attention, with three products a step and eigenvalues from -1 to 1."""
+    from fla.models import GatedDeltaProductConfig, GatedDeltaProductModel
+
+    config = GatedDeltaProductConfig(
+        vocab_size=1,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_heads=shape.heads,
+        head_dim=shape.width // shape.heads,
+        intermediate_size=shape.inner,
+        num_householder=3,
+        allow_neg_eigval=True,
+        use_forget_gate=False,
+    )
+    return TransformersBody(GatedDeltaProductModel(config), "past_key_values")
+
+
+ARCHITECTURES: Dict[str, Architecture] = {
+    "feedback": Architecture("Feedback Transformer", "arXiv 2002.09402", feedback, eighths),
+    "transformer": Architecture("Transformer", "relative positions: arXiv 1803.02155", transformer, eighths),
+    "lstm": Architecture("LSTM", "torch.nn.LSTM", lstm, eighths),
+    "mamba": Architecture("Mamba", "arXiv 2312.00752; transformers.MambaModel", mamba, multiples, "state-tracking"),
+    "mamba2": Architecture(
+        "Mamba-2", "arXiv 2405.21060; transformers.Mamba2Model", mamba2, multiples, "state-tracking"
+    ),
+    "rwkv": Architecture("RWKV-4", "arXiv 2305.13048; transformers.RwkvModel", rwkv, eighths, "state-tracking"),
+    "xlstm": Architecture(
+        "xLSTM (mLSTM)", "arXiv 2405.04517; transformers.xLSTMModel", xlstm, eighths, "state-tracking"
+    ),
+    "gated_deltanet": Architecture(
+        "Gated DeltaNet", "arXiv 2412.06464; transformers.OlmoHybridModel", gated_deltanet, eighths, "state-tracking"
+    ),
+    "gated_deltanet_negative": Architecture(
+        "Gated DeltaNet [-1, 1]",
+        "arXiv 2411.12537; transformers.OlmoHybridModel",
+        negative_gated_deltanet,
+        eighths,
+        "state-tracking",
+    ),
+    "deltaproduct": Architecture(
+        "DeltaProduct [-1, 1]", "arXiv 2502.10297; fla", deltaproduct, eighths, "fla", device="cuda"
+    ),
+}
+
+
+def parameters(body: Body) -> int:
+    """Number of parameters, without the embedding that models of transformers have and that is not used."""
+    return sum(p.numel() for name, p in body.named_parameters() if "embed" not in name)
+
+
+def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
+    """The inner size with which the layers have closest to ``wanted`` parameters."""
+    sizes = architecture.inner(shape.width)
+
+    def count(place: int) -> int:
+        return parameters(build(architecture, replace(shape, inner=sizes[place])))
+
+    low, high = 0, len(sizes) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= wanted else (low, middle)
+    return sizes[min((low, high), key=lambda place: abs(count(place) - wanted))]
+
+
+def build(architecture: Architecture, shape: Shape) -> Body:
+    """Build the layers.
+
+    Raises:
+        UserError: a package is missing.
+    """
+    try:
+        if architecture.extra:
+            importlib.import_module("fb_fairseq.transformers.installation")
+        return architecture.build(shape)
+    except ImportError as error:
+        raise UserError(
+            f"{architecture.title}: {error}; pip install -U 'fb_fairseq[{architecture.extra}]', or leave the model out"
+        ) from None

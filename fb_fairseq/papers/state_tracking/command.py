@@ -1,0 +1,196 @@
+"""State tracking: train a model on sequences with a label for each step, and test it on longer ones.
+
+    python -m fb_fairseq state-tracking train --group A5 --model feedback --out runs/a5/feedback
+    python -m fb_fairseq state-tracking speed --models "feedback transformer lstm"
+
+docs/state-tracking.md explains the tasks, and shows what came out.
+"""
+
+import argparse
+import json
+import os
+from dataclasses import asdict, fields
+from typing import Optional
+
+import torch
+
+from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_write, check_output_file, check_output_folder
+from fb_fairseq.hardware import training_hardware
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
+from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.problems import PROBLEMS
+from fb_fairseq.papers.state_tracking.speed import measure
+from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
+
+RESULT_FILE = "result.json"
+HELP = {
+    "task": f"{', '.join(PROBLEMS)}",
+    "group": f"of word problems: {', '.join(GROUPS)}",
+    "symbols": "number of different symbols in recall",
+    "model": f"{', '.join(ARCHITECTURES)}",
+    "memory_composition": "of the Feedback Transformer: weighted, average, previous, layer:2, …",
+    "layers": "number of layers",
+    "width": "model width",
+    "heads": "number of heads, where a model has some",
+    "span": "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
+    "in the other tasks all steps of the longest tests",
+    "longest": "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall "
+    "and arithmetic: 4 times)",
+    "updates": "of training",
+    "tokens": "steps in an update",
+    "lr": "learning rate of Adam",
+    "clip_norm": "gradients of a larger norm are scaled down to it",
+    "seed": "of the parameters and the data",
+}
+
+
+def build_parser() -> CommandParser:
+    """The parser of ``state-tracking`` and its subcommands."""
+    parser = CommandParser("state-tracking", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="train a model, or resume, and test it")
+    train.add_argument("--out", required=True, metavar="DIR", help=f"folder of checkpoint.pt and {RESULT_FILE}")
+    text = "end training after so long, before its last update; the same command goes on"
+    train.add_argument("--minutes", type=float, metavar="N", help=text)
+    _add_options(train)
+    speed = commands.add_parser("speed", help="measure steps per second of training and decoding")
+    speed.add_argument("--models", metavar='"NAME …"', help="models to measure (default: all that run here)")
+    speed.add_argument("--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)")
+    speed.add_argument("--out", metavar="FILE", help="JSON file for the results")
+    add_overwrite(speed)
+    _add_options(speed, "model")
+    for command in (train, speed):
+        command.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
+    for option in fields(Options):
+        if option.name not in left_out:
+            kind, text = type(option.default), f"{HELP[option.name]} (default: %(default)s)"
+            parser.add_argument(flag(option.name), type=kind, default=option.default, help=text)
+
+
+def check(options: Options) -> None:
+    """Check the options.
+
+    Raises:
+        UserError: one is out of range; the message names it.
+    """
+    for name, known in (("task", PROBLEMS), ("group", GROUPS), ("model", ARCHITECTURES)):
+        value = getattr(options, name)
+        if value not in known:
+            raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(known)}")
+    smallest = PROBLEMS[options.task].smallest
+    lowest = dict(layers=1, width=8, heads=1, span=0, longest=smallest, updates=1, tokens=1, symbols=4)
+    for name, least in lowest.items():
+        if getattr(options, name) < least:
+            raise UserError(f"{flag(name)} {getattr(options, name)}: give {least} or more")
+    for name in ("lr", "clip_norm"):
+        if not getattr(options, name) > 0:
+            raise UserError(f"{flag(name)} {getattr(options, name)}: give a number above 0")
+    if options.width % options.heads:
+        raise UserError(f"--heads {options.heads}: does not divide --width {options.width}; give a number that does")
+    if options.task == "recall" and options.symbols < 8 * options.longest:
+        raise UserError(
+            f"--symbols {options.symbols}: tests have {4 * options.longest} keys, and half of the symbols are keys; "
+            f"give {8 * options.longest} or more"
+        )
+
+
+def device_of(name: str) -> torch.device:
+    """The device of ``--device``.
+
+    Raises:
+        UserError: it is not there.
+    """
+    if name not in ("cpu", "cuda") or name == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"--device {name}: not there; give cpu" + (", or cuda" if torch.cuda.is_available() else ""))
+    return torch.device(name)
+
+
+def train(options: Options, out: str, device: torch.device, minutes: Optional[float] = None) -> None:
+    """Train a model, test it, and write OUT/result.json.
+
+    On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would
+    wait for each other.
+    """
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    trainer = Trainer(options, device)
+    print(f"{ARCHITECTURES[options.model].title}: {parameters(trainer.model.body):,} parameters in its layers")
+    trainer.train(out, lambda line: print(line, flush=True), minutes)
+    model, sequences = trainer.model, trainer.sequences
+    valid = evaluate(model, sequences, options.longest, "valid")["accuracy"]
+    tested = evaluate(model, sequences, options.longest)
+    result = {
+        **asdict(options),
+        "title": ARCHITECTURES[options.model].title,
+        "span": options.shape(1).span,
+        "parameters": parameters(model.body),
+        "learned": trainer.size,
+        "valid_accuracy": round(sum(valid) / len(valid), 5),
+        "longest_good": longest_good(tested["sizes"], tested["accuracy"]),
+        **{name: [round(value, 4) for value in values] for name, values in tested.items()},
+        "seconds": round(trainer.seconds),
+        "hardware": training_hardware(),
+    }
+    with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
+        json.dump(result, file)
+    size = trainer.problem.size
+    print(f"trained up to {size} {trainer.size}; at least 90 % right up to {size} {result['longest_good']}")
+
+
+def speed(args: argparse.Namespace, options: Options, device: torch.device) -> None:
+    """Measure models one after the other."""
+    names = args.models.split() if args.models else list(ARCHITECTURES)
+    results = {}
+    for name in names:
+        one = Options(**{**asdict(options), "model": name})
+        check(one)
+        if ARCHITECTURES[name].device not in ("", device.type):
+            print(f"{ARCHITECTURES[name].title}: needs a GPU; left out")
+            continue
+        results[name] = {key: round(value) for key, value in measure(one, device, args.seconds).items()}
+        found = ", ".join(f"{key} {value:,}" for key, value in results[name].items())
+        print(f"{ARCHITECTURES[name].title}: {found} steps/s", flush=True)
+    if args.out:
+        with atomic_write(args.out) as temporary, open(temporary, "w") as file:
+            json.dump({"hardware": training_hardware(), "steps_per_second": results}, file)
+
+
+def quiet() -> None:
+    """Without transformers' notes on kernels that are not installed and token indices that are not used."""
+    try:
+        from transformers.utils import logging
+    except ImportError:  # models of this project run without it
+        return
+    logging.set_verbosity_error()
+
+
+def main(argv=None) -> None:
+    """Run ``python -m fb_fairseq state-tracking``."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    with parser.one_line_errors():
+        given = {f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)}
+        options = Options(**given)
+        device = device_of(args.device)
+        quiet()
+        if args.command == "speed":
+            if args.out:
+                check_output_file("--out", args.out, b'{"hardware": ', overwrite=args.overwrite)
+            if args.seconds <= 0:
+                raise UserError(f"--seconds {args.seconds}: give a number above 0")
+            speed(args, options, device)
+            return
+        check(options)
+        if args.minutes is not None and not args.minutes > 0:
+            raise UserError(f"--minutes {args.minutes:g}: give a number above 0")
+        check_output_folder("--out", args.out)
+        if ARCHITECTURES[options.model].device not in ("", device.type):
+            raise UserError(f"--model {options.model}: needs a GPU; leave it out here")
+        train(options, args.out, device, args.minutes)

@@ -1,0 +1,59 @@
+"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training."""
+
+from typing import Dict, List
+
+import torch
+
+from fb_fairseq.papers.state_tracking.bodies import Tagger
+from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+
+FACTOR = 16  # sequences of word problems go to so many times the longest ones in training
+FACTORS = (0.25, 0.5, 1, 2, 4)  # sizes of the other tasks, likewise
+SEQUENCES = 500  # of each size
+TOKENS = 16_384  # of a batch
+GOOD = 0.9  # what the longest length is reported for
+
+
+@torch.no_grad()
+def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> Dict[str, List]:
+    """Accuracy of a model on sequences it was not trained on.
+
+    Args:
+        longest: the largest size in training.
+        split: "valid" stops at this size.
+
+    Returns:
+        "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
+        all labels in sequences of this size.
+    """
+    model.eval()
+    problem = sequences.problem
+    if problem.by_position:
+        size = longest * (1 if split == "valid" else FACTOR)
+        right_BL = _right(model, sequences, size, split, 0)
+        return {"sizes": list(range(1, size + 1)), "accuracy": right_BL.float().mean(0).tolist()}
+    factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
+    sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
+    return {
+        "sizes": sizes,
+        "accuracy": [_right(model, sequences, n, split, i).float().mean().item() for i, n in enumerate(sizes)],
+    }
+
+
+def _right(model: Tagger, sequences: Sequences, size: int, split: str, number: int) -> torch.Tensor:
+    """Whether labels are right: [B, L] for word problems, otherwise one value for each label."""
+    device = next(model.parameters()).device
+    inputs, labels = (x.to(device) for x in sequences.draw(split, number, size, SEQUENCES))
+    batch = max(1, TOKENS // inputs.shape[1])
+    found = torch.cat([model(part).argmax(-1) for part in inputs.split(batch)])
+    return found == labels if sequences.problem.by_position else (found == labels)[labels != NONE]
+
+
+def longest_good(sizes: List[int], accuracy: List[float]) -> int:
+    """The largest size up to which the accuracy is at least ``GOOD`` everywhere; 0: it is not even at the first."""
+    good = 0
+    for size, value in zip(sizes, accuracy):
+        if value < GOOD:
+            break
+        good = size
+    return good

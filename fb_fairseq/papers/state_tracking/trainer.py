@@ -1,0 +1,197 @@
+"""Training with a curriculum: sequences grow as soon as the model has learned those of their size."""
+
+import os
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable, Dict, Optional
+
+import torch
+import torch.nn.functional as F
+
+from fb_fairseq.checkpoint_contents import check_parameters, using
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import LOCK, check_own_folder, lock_folder
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
+from fb_fairseq.papers.state_tracking.bodies import Tagger
+from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
+from fb_fairseq.tensor_files import load_file, save_file
+
+CHECKPOINT_FILE = "checkpoint.pt"
+SAVE_SECONDS = 60  # a checkpoint at least this often
+SAY_SECONDS = 10
+WINDOW, LEARNED = 20, 0.95  # sequences grow when so many updates had this mean accuracy on the last label
+WARMUP = 100  # updates
+DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is trained, and how; as on the command line of ``state-tracking train``."""
+
+    task: str = "word_problem"
+    group: str = "A5"
+    symbols: int = 256
+    model: str = "feedback"
+    memory_composition: str = "weighted"
+    layers: int = 2
+    width: int = 64
+    heads: int = 2
+    span: int = 0
+    longest: int = 32
+    updates: int = 8000
+    tokens: int = 2048
+    lr: float = 0.002
+    clip_norm: float = 1.0
+    seed: int = 1
+
+    @property
+    def given(self) -> Dict[str, Any]:
+        """The task's options."""
+        return dict(group=self.group, symbols=self.symbols)
+
+    def shape(self, inner: int) -> Shape:
+        """What the model is built from.
+
+        Without ``--span``, attention reaches over whole sequences: in word problems over those in training, or for the
+        Feedback Transformer over 8 steps; in the other tasks over those in tests.
+        """
+        problem = PROBLEMS[self.task]
+        if problem.by_position:
+            whole = 8 if self.model == "feedback" else self.longest
+        else:
+            whole = problem.steps(4 * self.longest)
+        span = self.span or whole
+        return Shape(self.layers, self.width, self.heads, inner, span, self.memory_composition)
+
+
+def new_model(options: Options, sequences: Sequences) -> Tagger:
+    """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``.
+
+    Raises:
+        UserError: a package that it needs is missing, or the sizes do not fit it.
+    """
+    architecture, wide = ARCHITECTURES[options.model], 4 * options.width
+    wanted = parameters(build(ARCHITECTURES["transformer"], options.shape(wide)))
+    inner = fitted_inner(architecture, options.shape(wide), wanted)
+    torch.manual_seed(options.seed)
+    body = build(architecture, options.shape(inner))
+    return Tagger(body, sequences.symbols, sequences.classes, options.width)
+
+
+@dataclass
+class Trainer:
+    """A model in training.
+
+    Args:
+        options: what is trained.
+        device: where.
+
+    Attributes:
+        update: number of updates so far.
+        size: of the sequences now.
+        seconds: that training has taken.
+    """
+
+    options: Options
+    device: torch.device
+    update: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    recent: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def __post_init__(self):
+        self.sequences = Sequences(self.options.task, self.options.given, self.options.seed)
+        self.problem = self.sequences.problem
+        self.size = self.problem.smallest
+        self.model = new_model(self.options, self.sequences).to(self.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
+
+    def train(self, out: str, say: Callable[[str], None], minutes: Optional[float] = None) -> None:
+        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
+
+        Raises:
+            UserError: see ``lock_folder``; or the checkpoint is not one of a ``Trainer`` with these options.
+        """
+        check_own_folder("--out", out, LOCK)
+        lock_folder("--out", out)
+        path = os.path.join(out, CHECKPOINT_FILE)
+        if os.path.exists(path):
+            self._resume(path)
+        saved = said = last = time.monotonic()
+        end = float("inf") if minutes is None else last + 60 * minutes
+        while self.update < self.options.updates and last < end:
+            loss, accuracy = self.train_update()
+            now = time.monotonic()
+            self.seconds += now - last
+            last = now
+            done = self.update == self.options.updates or last >= end
+            if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
+                said = now
+                size = f"{self.problem.size} {self.size}"
+                say(
+                    f"update {self.update:,} of {self.options.updates:,}: {size}, loss {loss:.3f}, {accuracy:.1%} right"
+                )
+            if done or now - saved > SAVE_SECONDS:
+                save_file(self.state_dict(), path)
+                saved = now
+
+    def train_update(self):
+        """Make one update. Returns the loss in nats, and the accuracy on the last label of the sequences."""
+        options = self.options
+        sequences = max(1, options.tokens // self.problem.steps(self.size))
+        inputs, labels = (x.to(self.device) for x in self.sequences.draw("train", self.update, self.size, sequences))
+        warmup = min(1.0, (self.update + 1) / WARMUP)
+        decay = min(1.0, (options.updates - self.update) / (DECAY * options.updates))
+        for group in self.optimizer.param_groups:
+            group["lr"] = options.lr * warmup * decay
+        self.model.train()
+        logits = self.model(inputs)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NONE)
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip_norm)
+        self.optimizer.step()
+        self.model.body.clamp()
+        self.update += 1
+        accuracy = last_accuracy(logits.detach(), labels)
+        self.recent.append(accuracy)
+        if len(self.recent) == WINDOW and sum(self.recent) >= LEARNED * WINDOW and self.size < options.longest:
+            self.size = min(options.longest, self.size + max(1, self.size // 8))
+            self.recent.clear()
+        return loss.item(), accuracy
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The checkpoint."""
+        return {
+            "options": asdict(self.options),
+            "state_tracking": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            **dict(update=self.update, size=self.size, seconds=self.seconds, recent=list(self.recent)),
+        }
+
+    def _resume(self, path: str) -> None:
+        state = load_file(path)
+        if not isinstance(state, dict) or "state_tracking" not in state:
+            raise UserError(f"{path}: not a checkpoint of state-tracking; give another --out")
+        for name, value in asdict(self.options).items():
+            theirs = state["options"].get(name)
+            if value != theirs:
+                raise UserError(
+                    f"{path}: was made with {flag(name)} {theirs}, not {value}; give another --out, or the same options"
+                )
+        check_parameters(path, state["state_tracking"])
+        with using(path):
+            self.model.load_state_dict(state["state_tracking"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.update, self.size, self.seconds = state["update"], state["size"], state["seconds"]
+            self.recent.extend(state["recent"])
+
+
+def last_accuracy(logits_BLC: torch.Tensor, labels_BL: torch.Tensor) -> float:
+    """The part of sequences whose last label is right."""
+    places_BL = torch.arange(labels_BL.shape[1], device=labels_BL.device) * (labels_BL != NONE)
+    last_B = places_BL.argmax(1)
+    rows_B = torch.arange(len(labels_BL), device=labels_BL.device)
+    right_B = logits_BLC[rows_B, last_B].argmax(-1) == labels_BL[rows_B, last_B]
+    return right_B.float().mean().item()

@@ -1,0 +1,162 @@
+"""Table 5 of the Feedback Transformer: training and inference speed of both models in three tasks.
+
+Tasks: language modelling on streams (lm), translation with 6 encoder and 2 decoder layers, and reinforcement learning
+in mazes (rl). Feedback Transformers share the memory's projections, as in v3, or have one per layer, as in v1.
+
+Speeds are words per second (rl: frames) at equal batch, and at equal memory: each model with the largest batch that
+fits into --memory gigabytes of parameters, gradients, state and activations. A batch is a number of streams, sentences
+or environments. Parameters are random. Training is the forward pass, loss and backward pass of whole models; of rl a
+whole update, its environments included. Inference is greedy for lm and rl, both with a full memory, and beam search for
+translation. Everything is in fp32. lm and translation need fairseq.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from functools import partial
+from typing import Callable, Dict, List
+
+import torch
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import check_output_file
+from fb_fairseq.hardware import hardware
+from fb_fairseq.papers.benchmark.measure import interleaved_medians
+from fb_fairseq.papers.benchmark.options import add_number
+from fb_fairseq.papers.table5.memory import largest_batch, release, work_bytes
+from fb_fairseq.papers.table5.report import Measured, as_json, print_report
+from fb_fairseq.papers.table5.settings import FULL, PHASES, SMALL
+from fb_fairseq.papers.table5.task import Task, Work
+
+# Modules and classes; the first two need fairseq.
+TASKS = {
+    "lm": ("language_modelling", "LanguageModelling"),
+    "translation": ("translation", "Translation"),
+    "rl": ("reinforcement_learning", "ReinforcementLearning"),
+}
+NEED_FAIRSEQ = ("lm", "translation")
+GIGABYTE = 1e9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    sizes = parser.add_mutually_exclusive_group()
+    text = "small models, about two minutes on one CPU core (the default without a GPU)"
+    sizes.add_argument("--small", action="store_true", default=None, help=text)
+    text = "the papers' models (the default with a GPU; on a CPU it takes hours)"
+    sizes.add_argument("--full", dest="small", action="store_false", help=text)
+    text = f"memory that batches have to fit into (default: {FULL.memory:g}, with --small {SMALL.memory:g})"
+    parser.add_argument("--memory", type=float, metavar="GB", help=text)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="what to measure (default: all)")
+    add_number(parser, "--repeats", 3, "number of timed runs; their median is reported")
+    parser.add_argument("--out", metavar="FILE", help="add the results to this file, as a line of JSON")
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Measure all tasks, and print the table.
+
+    Raises:
+        UserError: fairseq is not installed; the memory is too small for a batch of 1; or --out cannot be written.
+        RuntimeError: a state does not have the size that it should have.
+    """
+    if args.small is None:
+        args.small = not args.device.startswith("cuda")
+    setting = SMALL if args.small else FULL
+    args.memory = setting.memory if args.memory is None else args.memory
+    check(args)
+    found: List[Measured] = []
+    for key in dict.fromkeys(args.tasks):
+        module, name = TASKS[key]
+        task = getattr(importlib.import_module(f"{__package__}.{module}"), name)(setting.sizes[key], args.device)
+        for kind in task.kinds:
+            check_state(task, kind)
+        for phase in PHASES:
+            found += measure(key, task, phase, args)
+    print_report(found, args.memory)
+    results = {"results": as_json(found)}
+    if args.out:
+        with open(args.out, "a", encoding="utf-8") as file:
+            line = {**results, "setting": {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}}
+            file.write(json.dumps(line) + "\n")
+    return results
+
+
+def check(args: argparse.Namespace) -> None:
+    """Check the options.
+
+    Raises:
+        UserError: see ``run``.
+    """
+    if not args.memory > 0:
+        raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
+    if args.out:
+        check_output_file("--out", args.out, overwrite=True)  # a line is added
+    if importlib.util.find_spec("fairseq") is None and set(args.tasks) & set(NEED_FAIRSEQ):
+        raise UserError("--tasks: lm and translation need fairseq, which is not installed; give --tasks rl")
+
+
+def check_state(task: Task, kind: str) -> None:
+    """Check that inference keeps as many bytes per stream as it should.
+
+    Raises:
+        RuntimeError: it does not.
+    """
+    measured, calculated = task.measured_state_bytes(kind), task.state_bytes(kind)
+    if measured != calculated:
+        raise RuntimeError(f"{task.name}, {kind}: the state of a stream has {measured} bytes, not {calculated}")
+
+
+def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> List[Measured]:
+    """Measure training or inference of a task's models.
+
+    Raises:
+        UserError: the memory is too small for a batch of 1.
+    """
+
+    def speeds(batches: Dict[str, int]) -> Dict[str, float]:
+        makers = [partial(task.work, phase, kind, batch) for kind, batch in batches.items()]
+        return dict(zip(batches, words_per_second(makers, args.device, args.repeats)))
+
+    def bytes_of(kind: str, batch: int) -> float:
+        return work_bytes(partial(task.work, phase, kind, batch), args.device)
+
+    title = f"{task.name}, {phase}"
+    progress(f"{title}: speed with a batch of {task.sizes.batch}")
+    equal_batch = speeds({kind: task.sizes.batch for kind in task.kinds})
+    largest = {}
+    for kind in task.kinds:
+        progress(f"{title}, {kind}: the largest batch in {args.memory:g} GB")
+        largest[kind] = largest_batch(partial(bytes_of, kind), args.memory * GIGABYTE, task.sizes.batch)
+        if largest[kind] == 0:
+            raise UserError(f"--memory {args.memory:g}: too small for {title}, {kind}, with a batch of 1; give more")
+    progress(f"{title}: speed with batches of {', '.join(map(str, largest.values()))}")
+    equal_memory = speeds(largest)
+    return [
+        Measured(
+            key, task.name, phase, kind, task.sizes.batch, equal_batch[kind], largest[kind], equal_memory[kind],
+            task.state_bytes(kind),
+        )
+        for kind in task.kinds
+    ]  # fmt: skip
+
+
+def words_per_second(makers: List[Callable[[], Work]], device: str, repeats: int) -> List[float]:
+    """The speed of each work. On a CPU they take turns; on a GPU, whose memory one may fill, each is done alone."""
+    groups = [[make] for make in makers] if device.startswith("cuda") else [makers]
+    found = []
+    for group in groups:
+        works = [make() for make in group]
+        for work in works:
+            work.prepare()
+        times = interleaved_medians([work.run for work in works], device, repeats)
+        found += [work.words / time for work, time in zip(works, times)]
+        del works, work
+        release(device)
+    return found
+
+
+def progress(text: str) -> None:
+    """Say on stderr what is being measured."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""Language modelling on streams: whole models, with embeddings and output layer. Needs fairseq."""
+
+import argparse
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.models.language_model import LanguageModelDecoder
+from fb_fairseq.models.presets import TRANSFORMERS
+from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
+from fb_fairseq.modules.adaptive_softmax import adaptive_guess, adaptive_losses
+from fb_fairseq.papers.benchmark.random_models import dictionary
+from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, LanguageModellingSizes
+from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+
+PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
+
+
+class LanguageModelling(Task):
+    """Blocks of streams in training, the most probable next word in inference, both with a full memory."""
+
+    name = "language modelling"
+
+    def __init__(self, sizes: LanguageModellingSizes, device: str):
+        super().__init__(sizes, device)
+        self.words = dictionary(sizes.vocabulary)
+        self.options = {**TRANSFORMERS.get(sizes.preset, {}), **sizes.options, "tokens_per_sample": sizes.block}
+
+    def decoder(self, kind: str) -> LanguageModelDecoder:
+        """A decoder with random parameters."""
+        if kind == TRANSFORMER:
+            model, cfg = RelativeTransformerLanguageModel, RelativeTransformerLMConfig(**self.options)
+        else:
+            cfg = FeedbackTransformerLMConfig(**self.options, memory_projections=PROJECTIONS[kind])
+            model = FeedbackTransformerLanguageModel
+        task = argparse.Namespace(source_dictionary=self.words, target_dictionary=self.words)
+        return model.build_model(cfg, task).to(self.device).decoder
+
+    def training(self, kind, batch):
+        """See ``Task``."""
+        decoder, block = self.decoder(kind).train(), self.sizes.block
+        words_BT, targets_BT = (self.random_words(batch, block) for _ in range(2))
+        state = None
+
+        def step() -> None:
+            nonlocal state
+            decoder.zero_grad(set_to_none=True)
+            x_TBD = decoder.embed(words_BT, 0).transpose(0, 1)
+            y_TBD, state = decoder.stack.run_block(x_TBD, state)
+            total_loss(decoder, y_TBD.transpose(0, 1), targets_BT).backward()
+
+        blocks = -(-self.options["attention_span"] // block)
+        return Work(self.repeated(step, blocks), step, batch * block)
+
+    def inference(self, kind, batch):
+        """See ``Task``."""
+        decode = Decoding(self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0])
+        prepare = self.repeated(decode, self.options["attention_span"])
+        return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps)
+
+    def state_sizes(self):
+        """See ``Task``."""
+        options = self.decoder(SHARED).options
+        width = options.decoder_head_dim * options.decoder_attention_heads or options.decoder_embed_dim
+        return StateSizes(options.attention_span, options.decoder_layers, width)
+
+    def measured_state_bytes(self, kind):
+        """See ``Task``."""
+        decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])
+        decode(self.options["attention_span"] + 1)
+        return decode.ring.nbytes()
+
+    def random_words(self, batch: int, steps: int) -> Tensor:
+        """Words [B, T], without the special symbols."""
+        return torch.randint(self.words.nspecial, len(self.words), (batch, steps), device=self.device)
+
+
+class Decoding:
+    """Streams that go on with their most probable next words.
+
+    Args:
+        words_B: the first word of each stream.
+    """
+
+    def __init__(self, decoder: LanguageModelDecoder, words_B: Tensor):
+        self.decoder, self.words_B, self.ring = decoder, words_B, decoder.stack.new_ring()
+
+    @torch.no_grad()
+    def __call__(self, steps: int = 1) -> None:
+        """Decode so many steps."""
+        softmax = self.decoder.adaptive_softmax
+        for _ in range(steps):
+            x_BD = self.decoder.embed(self.words_B[:, None], self.ring.position)[:, 0]
+            y_BD = self.decoder.stack.run_step(x_BD, self.ring)
+            if softmax is None:
+                self.words_B = self.decoder.output_projection(y_BD).argmax(-1)
+            else:
+                self.words_B = adaptive_guess(softmax, y_BD)
+
+
+def total_loss(decoder: LanguageModelDecoder, features_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+    """The sum of the targets' negative log-likelihoods."""
+    if decoder.adaptive_softmax is None:
+        logits_BTV = decoder.output_projection(features_BTD)
+        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")
+    counted_BT = torch.ones_like(targets_BT, dtype=torch.bool)
+    return adaptive_losses(decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, training=True)[0].sum()

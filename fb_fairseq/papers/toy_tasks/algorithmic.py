@@ -1,0 +1,200 @@
+"""Programs whose variables the model has to track (v3 §7.4). The only labels are the values that they print.
+
+Statements are
+
+    x = 5 ;              once per variable, before all other statements with that variable
+    x ++ ;   x -- ;
+    print x ;            the label of x is its value
+    if x < y : z ++ ;    comparing, with < or >, two variables, or a variable and a number
+    if x == 4 : z ++ ;   comparing a variable and a number
+
+drawn one after the other from those that are possible. Values stay between 1 and ``highest``.
+
+The paper does not say how likely each kind is. Of the 100 statements of its example program (v3 Table 7), 48 are ++ or
+--, 27 print, 22 are conditions and 3 initialise. ``mix`` chooses: with "table7", ++ and -- are two kinds, each as
+likely as print and conditions, as in the published generator; with "even", they are one kind.
+
+The paper's text has conditions with ==, its example program (v3 Table 7) has < and >; ``conditions`` chooses. Table 7
+also has an assignment after a condition, ``if z < 5 : y = 7 ;``. It is not executed there, and y is initialised later.
+That is how we read "a variable can only be initialized once": with ``nested_assignments``, a condition may be followed
+by the initialisation of a variable that has no value yet, which leaves it without one unless the condition holds.
+"""
+
+from typing import Dict, List, Sequence, Tuple
+
+from fb_fairseq.papers.toy_tasks.common.task import (
+    NO_LABEL,
+    Choice,
+    LabelledSequence,
+    Labels,
+    SeededRandom,
+    Size,
+    Splits,
+    Switch,
+    Task,
+    full,
+    small,
+)
+
+NAMES = "xyzuvw"
+MIXES = {  # kinds of statements, each as likely
+    "table7": ("initialise", "change", "change", "print", "condition"),
+    "even": ("initialise", "change", "print", "condition"),
+}
+CONDITIONS = ("inequality", "equality", "both")
+
+
+def algorithmic(
+    rng: SeededRandom,
+    variables: int = 3,
+    statements: int = 100,
+    highest: int = 10,
+    mix: str = "table7",
+    conditions: str = "inequality",
+    nested_assignments: bool = False,
+) -> LabelledSequence:
+    """A program.
+
+    Args:
+        variables: number of variables, at most ``len(NAMES)``.
+        highest: largest value of a variable, at least 2.
+        mix: how likely each kind of statement is, one of ``MIXES``.
+        conditions: one of ``CONDITIONS``; with "both", each kind is equally likely.
+        nested_assignments: whether a condition may be followed by an initialisation, which is then as likely as a
+            change.
+    """
+    program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
+    inputs: List[str] = []
+    labels: List[str] = []
+    for _ in range(statements):
+        statement = program.next_statement()
+        inputs += statement
+        if statement[0] == "print":
+            labels += [NO_LABEL, str(program.values[statement[1]]), NO_LABEL]
+        else:
+            labels += [NO_LABEL] * len(statement)
+    return LabelledSequence(inputs, labels)
+
+
+class RandomProgram:
+    """Draws statements and executes them.
+
+    Attributes:
+        values: the current value of each variable that has been initialised.
+    """
+
+    def __init__(
+        self,
+        rng: SeededRandom,
+        names: str,
+        highest: int,
+        kinds: Sequence[str],
+        conditions: str,
+        nested_assignments: bool,
+    ):
+        self.rng = rng
+        self.names = names
+        self.highest = highest
+        self.kinds = kinds
+        self.conditions = conditions
+        self.nested_assignments = nested_assignments
+        self.values: Dict[str, int] = {}
+
+    def next_statement(self) -> List[str]:
+        """The symbols of a random statement, which has been executed."""
+        kind = self.rng.choice(self.kinds)
+        while not self._is_possible(kind):
+            kind = self.rng.choice(self.kinds)
+        if kind == "initialise":
+            return self._initialise()
+        if kind == "print":
+            return ["print", self._any_variable(), ";"]
+        if kind == "change":
+            return self._change()
+        return self._condition()
+
+    def _is_possible(self, kind: str) -> bool:
+        return bool(self._uninitialised()) if kind == "initialise" else bool(self.values)
+
+    def _any_variable(self) -> str:
+        return self.rng.choice(sorted(self.values))
+
+    def _uninitialised(self) -> List[str]:
+        return [name for name in self.names if name not in self.values]
+
+    def _initialise(self, executed: bool = True) -> List[str]:
+        """``x = 5 ;``, where x has no value yet."""
+        name = self.rng.choice(self._uninitialised())
+        value = self.rng.randint(1, self.highest)
+        if executed:
+            self.values[name] = value
+        return [name, "=", str(value), ";"]
+
+    def _change(self, executed: bool = True) -> List[str]:
+        """``x ++ ;`` or ``x -- ;``. If it is executed, only a sign that keeps the value in its range is drawn."""
+        name = self._any_variable()
+        steps = {"++": 1, "--": -1}
+        if executed:
+            steps = {sign: step for sign, step in steps.items() if 1 <= self.values[name] + step <= self.highest}
+        sign = self.rng.choice(tuple(steps))
+        if executed:
+            self.values[name] += steps[sign]
+        return [name, sign, ";"]
+
+    def _condition(self) -> List[str]:
+        left = self._any_variable()
+        if self.conditions == "equality" or (self.conditions == "both" and self.rng.randint(0, 1)):
+            sign, value = "==", self.rng.randint(1, self.highest)
+            right, holds = str(value), self.values[left] == value
+        else:
+            right, sign, holds = self._inequality(left)
+        return ["if", left, sign, right, ":", *self._nested(executed=holds)]
+
+    def _inequality(self, left: str) -> Tuple[str, str, bool]:
+        """What to compare a variable with, the sign, and whether the inequality holds."""
+        others = [name for name in sorted(self.values) if name != left]
+        if others and self.rng.randint(0, 1):
+            right = self.rng.choice(others)
+            right_value = self.values[right]
+        else:
+            right_value = self.rng.randint(1, self.highest)
+            right = str(right_value)
+        sign = self.rng.choice("<>")
+        left_value = self.values[left]
+        return right, sign, left_value < right_value if sign == "<" else left_value > right_value
+
+    def _nested(self, executed: bool) -> List[str]:
+        """The statement after a condition."""
+        if self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1):
+            return self._initialise(executed)
+        return self._change(executed)
+
+
+TASK = Task(
+    "predict what a program of assignments, increments and conditions prints",
+    algorithmic,
+    {
+        "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
+        "statements": Size(100, "number of statements in a program", training_name="shortest"),
+        "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
+        "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
+        "conditions": Choice("inequality", "what conditions test", CONDITIONS),
+        "nested_assignments": Switch("statements after a condition may also initialise a variable"),
+    },
+    Splits(10_000, 1_000, 1_000),
+)
+RECIPE = Labels(
+    "programs of assignments, increments, conditions and prints (v3 §4.1.2, §7.4); small: shorter, fewer values",
+    small=small(
+        sequences=dict(mix="table7", variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
+        updates=4000,
+        span=64,
+        streams=256,  # only one in 17 symbols has a label
+    ),
+    full=full(
+        source="v3 Table 9, random walk; number of updates and nested assignments: the published program's",
+        sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
+        updates=50_000,
+    ),
+    graded="statements",
+)

@@ -1,0 +1,91 @@
+"""A random walk through a maze, some of whose cells are blocked: the label of a move is the cell that it leads to."""
+
+from typing import List, Sequence
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.toy_tasks.common.task import (
+    FULL,
+    SMALL,
+    LabelledSequence,
+    Labels,
+    Letters,
+    SeededRandom,
+    Size,
+    Splits,
+    Switch,
+    Task,
+    full,
+    small,
+)
+
+MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
+MAZE = ("ABC", "DEF", "GHI")
+BESIDE_START = "BDFH"  # the agent starts in the middle
+BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
+
+
+def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
+    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference.
+
+    Raises:
+        UserError: one of them is not the case.
+    """
+    if set(BESIDE_START) <= set(blocks):
+        raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
+    if free_first_move and not set(BESIDE_START) & set(blocks):
+        raise UserError(
+            "--free-first-move: has no effect; add one of the start's neighbours, B, D, F and H, to --blocks"
+        )
+
+
+def simulate_blocked_walk(
+    moves: Sequence[str], blocks: Sequence[str] = BLOCKS, free_first_move: bool = False
+) -> List[str]:
+    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
+
+    The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A
+    move into a blocked cell is ignored, "except for the initial step". That may mean two things: the agent is placed at
+    E even if E is among the blocks, and cannot return; or its first move is not stopped by a block.
+
+    Args:
+        blocks: names of the blocked cells.
+        free_first_move: whether the first move may enter a blocked cell.
+    """
+    row, column, cells = 1, 1, []
+    for i, move in enumerate(moves):
+        down, right = MOVES[move]
+        next_row, next_column = (row + down) % 3, (column + right) % 3
+        if MAZE[next_row][next_column] not in blocks or (free_first_move and i == 0):
+            row, column = next_row, next_column
+        cells.append(MAZE[row][column])
+    return cells
+
+
+def blocked_random_walk(
+    rng: SeededRandom, steps: int = 100, blocks: str = BLOCKS, free_first_move: bool = False
+) -> LabelledSequence:
+    """A walk of random ``MOVES`` through the ``MAZE``."""
+    moves = [rng.choice(tuple(MOVES)) for _ in range(steps)]
+    return LabelledSequence(moves, simulate_blocked_walk(moves, blocks, free_first_move))
+
+
+TASK = Task(
+    "track an agent on a torus of 3 x 3 cells, some of which are blocked",
+    blocked_random_walk,
+    {
+        "steps": Size(100, "number of actions in a sequence"),
+        "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
+        "free_first_move": Switch("the first move of a sequence may enter a blocked cell"),
+    },
+    Splits(10_000, 1_000, 10_000),
+    check=check_blocks,
+)
+RECIPE = Labels(
+    "the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1)",
+    small=small(sequences=dict(train=4000, valid=200, test=500), training={**SMALL.training, "lr": 0.001}),
+    full=full(
+        source="v3 Table 9, random walk; learning rate and clipping: v1 Table 9",
+        sequences=dict(train=10_000, valid=1000, test=100_000),
+        training={**FULL.training, "lr": 0.0003, "clip_norm": 1.0},
+    ),
+)

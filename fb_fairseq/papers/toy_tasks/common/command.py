@@ -1,0 +1,135 @@
+"""Write a task's data: {train,valid,test}.{input,label}, with one sequence per line, for fairseq-preprocess.
+
+    python -m fb_fairseq synthetic-tasks random_walk --out walk --seed 1
+    fairseq-preprocess --source-lang input --target-lang label --trainpref walk/train --validpref walk/valid \\
+        --testpref walk/test --destdir walk/bin
+
+The same seed gives the same data on every machine. No sequence occurs in more than one split (except in counting, which
+has too few different ones).
+"""
+
+import os
+from typing import Any, Dict, Iterator, Set, Tuple
+
+from fb_fairseq.checksums import own_folder
+from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import check_output_folder
+from fb_fairseq.papers.toy_tasks import load, names
+from fb_fairseq.papers.toy_tasks.common.task import LabelledSequence, SeededRandom, Splits, Task
+
+MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
+
+
+def build_parser() -> CommandParser:
+    """The command line: one subcommand per task, with its options."""
+    parser = CommandParser("synthetic-tasks", description=__doc__)
+    commands = parser.add_subparsers(dest="task", required=True)
+    for task_name in names():
+        task = load(task_name).TASK
+        command = commands.add_parser(task_name, help=task.help, description=f"Data of the task: {task.help}.")
+        command.add_argument("--out", required=True, metavar="DIR", help="folder to write the files to")
+        add_overwrite(command)
+        command.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
+        for split, number in task.sequences._asdict().items():
+            text = f"number of sequences in {split}.input (default: %(default)s)"
+            command.add_argument(flag(split), type=int, default=number, metavar="N", help=text)
+        for name, option in task.options.items():
+            option.add(command, name)
+    return parser
+
+
+def check_options(task: Task, options: Dict[str, Any]) -> None:
+    """Check the numbers of sequences and the task's own options.
+
+    Raises:
+        UserError: a value is wrong, or the options do not fit together.
+    """
+    for split in Splits._fields:
+        if options[split] < 1:
+            raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
+    for name, option in task.options.items():
+        for spelling in filter(None, (name, option.test_name, option.training_name)):
+            if options[spelling] is not None:
+                option.check(spelling, options[spelling])
+        shortest = options.get(option.training_name)
+        if shortest is not None and shortest > options[name]:
+            raise UserError(
+                f"{flag(option.training_name)} {shortest}: more than {flag(name)} {options[name]}; give at most this"
+            )
+    task.check(**{name: options[name] for name in task.options})
+
+
+def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[str, Any]:
+    """The task's options by name, for a split's sequences."""
+    chosen = {name: options[name] for name in task.options}
+    for name, option in task.options.items():
+        if split == "test" and option.test_name and options[option.test_name] is not None:
+            chosen[name] = options[option.test_name]
+    return chosen
+
+
+def sizes_that_vary(task: Task, options: Dict[str, Any], split: str) -> Dict[str, int]:
+    """The smallest values of the sizes that vary among a split's sequences, by name: in the training split only."""
+    if split != "train":
+        return {}
+    lowest = {name: options.get(option.training_name) for name, option in task.options.items()}
+    return {name: value for name, value in lowest.items() if value is not None}
+
+
+def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
+    """The sequences of a split.
+
+    Args:
+        seen: inputs of the sequences in other splits, which are skipped if the task's splits are to be disjoint.
+
+    Raises:
+        UserError: there are too few sequences that other splits do not have.
+    """
+    name, wanted = options["task"], options[split]
+    task = load(name).TASK
+    chosen, lowest = options_of_split(task, options, split), sizes_that_vary(task, options, split)
+    generated = accepted = 0
+    while accepted < wanted:
+        rng = SeededRandom(options["seed"], name, split, generated)
+        drawn = {size: rng.randint(value, chosen[size]) for size, value in lowest.items()}
+        sequence = task.generate(rng, **{**chosen, **drawn})
+        generated += 1
+        if not task.disjoint_splits or tuple(sequence.inputs) not in seen:
+            accepted += 1
+            yield sequence
+        elif generated > MAX_ATTEMPTS * wanted:
+            raise UserError(
+                f"{name}: too few different sequences of this size for three disjoint splits; "
+                "make the sequences longer, or ask for fewer (--train, --valid, --test)"
+            )
+
+
+def write_splits(options: Dict[str, Any], folder: str) -> None:
+    """Write all files to ``folder``.
+
+    The training split comes last and avoids the sequences of the others, so these do not depend on its size.
+    """
+    seen: Set[Tuple[str, ...]] = set()
+    for split in reversed(Splits._fields):
+        inputs_path, labels_path = (os.path.join(folder, f"{split}.{side}") for side in ("input", "label"))
+        new = set()
+        with open(inputs_path, "w") as inputs_file, open(labels_path, "w") as labels_file:
+            for sequence in generate_split(options, split, seen):
+                inputs_file.write(" ".join(sequence.inputs) + "\n")
+                labels_file.write(" ".join(sequence.labels) + "\n")
+                if split != "train":
+                    new.add(tuple(sequence.inputs))
+        seen |= new
+        print(f"{split}: {options[split]} sequences")
+
+
+def main(argv=None) -> None:
+    """Run ``python -m fb_fairseq synthetic-tasks``."""
+    parser = build_parser()
+    options = vars(parser.parse_args(argv))
+    with parser.one_line_errors():
+        check_options(load(options["task"]).TASK, options)
+        check_output_folder("--out", options["out"])
+        with own_folder("--out", options["out"], options["overwrite"]) as folder:
+            write_splits(options, folder)

@@ -1,0 +1,359 @@
+"""What a file of a task is made of: a generator of sequences, options, and a recipe."""
+
+import argparse
+import random
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+
+from fb_fairseq.errors import UserError, flag
+
+NO_LABEL = "_"  # label of a symbol that is not evaluated; must equal fb_fairseq.streams.fairseq.labels.IGNORED
+
+
+class LabelledSequence(NamedTuple):
+    """A sequence of input symbols, and one label for each of them."""
+
+    inputs: List[str]
+    labels: List[str]
+
+
+def with_output(given: Sequence[str], output: Sequence[str]) -> LabelledSequence:
+    """The sequence that asks for ``output`` after ``given``."""
+    return LabelledSequence([*given, "=", *output], [NO_LABEL] * len(given) + [*output, "end"])
+
+
+T = TypeVar("T")
+
+
+class SeededRandom:
+    """A random number generator for one sequence.
+
+    Uses only ``random.Random.random()``, the one method whose output Python guarantees not to change between versions.
+
+    Args:
+        seed: seed of the whole data set.
+        key: what the sequence is identified by (task, split, index); each key has its own stream of numbers.
+    """
+
+    def __init__(self, seed: int, *key):
+        self._random = random.Random(zlib.crc32(repr((seed, *key)).encode())).random
+
+    def fraction(self) -> float:
+        """A uniform number from 0 to 1, which is excluded."""
+        return self._random()
+
+    def randint(self, low: int, high: int) -> int:
+        """A uniform integer from ``low`` to ``high``, both included."""
+        return low + int(self._random() * (high - low + 1))
+
+    def choice(self, items: Sequence[T]) -> T:
+        """A uniformly chosen item."""
+        return items[self.randint(0, len(items) - 1)]
+
+
+# The kinds of options that a task has on the command line. Each has ``add``, which adds the option to a parser, and
+# ``check``, which raises a ``UserError`` for a wrong value.
+
+
+class Size(NamedTuple):
+    """A size of a task's sequences.
+
+    Attributes:
+        default: the papers' value.
+        help: help text of the option.
+        lowest: smallest valid value.
+        highest: largest valid value.
+        test_name: name of an option that overrides the size in the test split; empty if there is no such option.
+        training_name: name of an option with which sizes in the training split vary: from its value to the size;
+            empty if there is no such option.
+    """
+
+    default: int
+    help: str
+    lowest: int = 1
+    highest: int = 1_000_000
+    test_name: str = ""
+    training_name: str = ""
+
+    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
+        """Add the option, and those for the test and the training split."""
+        text = f"{self.help} (default: %(default)s)"
+        parser.add_argument(flag(name), type=int, default=self.default, metavar="N", help=text)
+        if self.test_name:
+            text = f"{self.help} of the test split (default: as {flag(name)})"
+            parser.add_argument(flag(self.test_name), type=int, metavar="N", help=text)
+        if self.training_name:
+            text = (
+                f"training sequences have {flag(self.training_name)} to {flag(name)} (default: all have {flag(name)})"
+            )
+            parser.add_argument(flag(self.training_name), type=int, metavar="N", help=text)
+
+    def check(self, name: str, value: int) -> None:
+        """Check the value of the option ``name``."""
+        if not self.lowest <= value <= self.highest:
+            raise UserError(f"{flag(name)} {value}: give a number from {self.lowest} to {self.highest}")
+
+
+class Choice(NamedTuple):
+    """One of several readings of the papers.
+
+    Attributes:
+        default: one of ``choices``.
+        help: help text of the option, without the choices.
+        choices: the valid values.
+    """
+
+    default: str
+    help: str
+    choices: Tuple[str, ...]
+    test_name = training_name = ""
+
+    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
+        """Add the option."""
+        text = f"{self.help}: {', '.join(self.choices)} (default: %(default)s)"
+        parser.add_argument(flag(name), default=self.default, metavar="NAME", help=text)
+
+    def check(self, name: str, value: str) -> None:
+        """Check the value of the option ``name``."""
+        if value not in self.choices:
+            raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(self.choices)}")
+
+
+class Letters(NamedTuple):
+    """A set of letters, in any order.
+
+    Attributes:
+        default: the letters as one word.
+        help: help text of the option.
+        alphabet: the valid letters.
+    """
+
+    default: str
+    help: str
+    alphabet: str
+    test_name = training_name = ""
+
+    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
+        """Add the option."""
+        text = f"{self.help} (default: %(default)s)"
+        parser.add_argument(flag(name), default=self.default, metavar="LETTERS", help=text)
+
+    def check(self, name: str, value: str) -> None:
+        """Check the value of the option ``name``."""
+        if not value or len(set(value)) < len(value) or not set(value) <= set(self.alphabet):
+            first, last = self.alphabet[0], self.alphabet[-1]
+            raise UserError(f'{flag(name)} "{value}": give one or more of the letters {first} to {last}, each once')
+
+
+class Switch(NamedTuple):
+    """A reading of the papers that is off unless the option is given.
+
+    Attributes:
+        help: help text of the option.
+    """
+
+    help: str
+    default = False
+    test_name = training_name = ""
+
+    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
+        """Add the option."""
+        parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
+
+    def check(self, name: str, value: bool) -> None:
+        """Any value is valid."""
+
+
+Option = Union[Size, Choice, Letters, Switch]
+
+
+class Growth(NamedTuple):
+    """How the sequences of a task grow in ``state-tracking``.
+
+    Attributes:
+        size: the option of the task that grows.
+        smallest: its value at the start of training.
+        steps: number of steps in a sequence of a size.
+        options: the task's other options for a size, given those of the command line.
+        symbols: all inputs, given the task's options.
+        labels: all labels.
+        by_position: whether every step has a label, so that sequences of one size show the accuracy at all smaller
+            ones.
+    """
+
+    size: str
+    smallest: int
+    steps: Callable[[int], int]
+    options: Callable[[int, Dict[str, Any]], Dict[str, Any]]
+    symbols: Callable[[Dict[str, Any]], Sequence[str]]
+    labels: Callable[[Dict[str, Any]], Sequence[str]]
+    by_position: bool = False
+
+
+def numbers(end: int, start: int = 0) -> List[str]:
+    """The numbers from ``start`` to ``end``, which is excluded, as symbols."""
+    return list(map(str, range(start, end)))
+
+
+class Splits(NamedTuple):
+    """Number of sequences in each split."""
+
+    train: int
+    valid: int
+    test: int
+
+
+def anything_fits(**options) -> None:
+    """The ``check`` of tasks whose options fit together in any way."""
+
+
+class Task(NamedTuple):
+    """A task.
+
+    Attributes:
+        help: help text of the task.
+        generate: returns one sequence, given a ``SeededRandom`` and the options as keyword arguments.
+        options: the options by name.
+        sequences: the papers' number of sequences.
+        disjoint_splits: whether a sequence may occur in one split only.
+        check: called with the options as keyword arguments; raises a ``UserError`` if they do not fit together.
+        growth: how sequences grow in ``state-tracking``; None: the task is not for it.
+    """
+
+    help: str
+    generate: Callable[..., LabelledSequence]
+    options: Dict[str, Option]
+    sequences: Splits
+    disjoint_splits: bool = True
+    check: Callable[..., None] = anything_fits
+    growth: Optional[Growth] = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the models are trained on a task.
+
+    Attributes:
+        source: where the values come from.
+        sequences: options of ``synthetic-tasks``.
+        updates: of training.
+        span: attention span in steps.
+        layers: of every model.
+        streams: in an update, over all processes.
+        model: options of all models.
+        attention: options of the Transformer and the Feedback Transformer.
+        feedback: further options of the Feedback Transformer.
+        training: options of training.
+        lstm: what LSTMs have instead.
+        decay: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
+            and longer spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
+    """
+
+    source: str
+    sequences: Mapping[str, Any]
+    updates: int
+    span: int
+    layers: int
+    streams: int
+    model: Mapping[str, Any]
+    attention: Mapping[str, Any]
+    training: Mapping[str, Any]
+    feedback: Mapping[str, Any] = field(default_factory=dict)
+    lstm: Mapping[str, Any] = field(default_factory=dict)
+    decay: bool = False
+
+    def schedule(self) -> Dict[str, Any]:
+        """The options of the learning rate's schedule."""
+        if not self.decay:
+            return {}
+        warmup, decay = self.updates // 20, -(-self.updates // 5)
+        return dict(
+            lr_scheduler="tri_stage",
+            warmup_steps=warmup,
+            hold_steps=self.updates - warmup - decay,
+            decay_steps=decay,
+            final_lr_scale=0.1,
+        )
+
+
+# All models have the same number of layers and the same width. The LSTM has no feed-forward sublayers; the Feedback
+# Transformer shares its projections.
+SMALL = Setting(
+    source="this project: minutes on a CPU",
+    sequences={},
+    updates=1000,
+    span=8,
+    layers=2,
+    streams=64,
+    model=dict(decoder_embed_dim=64),
+    attention=dict(decoder_ffn_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True),
+    training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0),
+    lstm=dict(lr=0.005),
+    decay=True,
+)
+FULL = Setting(
+    source="v3 Table 9, random walk, which gives no number of updates",
+    sequences={},
+    updates=10_000,
+    span=100,
+    layers=4,
+    streams=512,
+    model=dict(decoder_embed_dim=256),
+    attention=dict(
+        decoder_ffn_embed_dim=1024,
+        decoder_attention_heads=4,
+        decoder_normalize_before=True,
+        attention_dropout=0.2,
+        activation_dropout=0.2,
+    ),
+    feedback=dict(memory_projections="per-layer"),  # 3.2M parameters each
+    training=dict(tokens_per_sample=64, lr=0.0001, clip_norm=0.1, lr_scheduler="fixed", warmup_updates=1000),
+    lstm=dict(dropout=0.2),
+)
+
+
+def small(**changes: Any) -> Setting:
+    """The small setting with changes."""
+    return replace(SMALL, **changes)
+
+
+def full(**changes: Any) -> Setting:
+    """The papers' setting with changes."""
+    return replace(FULL, **changes)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A recipe that trains fairseq's models on a task (``papers/runner/labels.py``).
+
+    Attributes:
+        summary: one line for the list of recipes.
+        small: a setting for a CPU, the default.
+        full: the papers' setting.
+        graded: the size that ``--curriculum`` varies; empty if the task has none.
+    """
+
+    summary: str
+    small: Setting
+    full: Setting
+    graded: str = ""
+    kind: str = "fb_fairseq.papers.runner.labels:LabelledTask"
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """A recipe of ``state-tracking`` (``papers/experiments/state_tracking.py``).
+
+    Attributes:
+        summary: one line for the list of recipes.
+        small: options of ``state-tracking train`` for a CPU, the default.
+        full: for a GPU.
+        rates: default of ``--lrs``.
+    """
+
+    summary: str
+    small: Mapping[str, Any]
+    full: Mapping[str, Any]
+    rates: Sequence[float] = (0.003,)
+    kind: str = "fb_fairseq.papers.experiments.state_tracking:state_tracking"

@@ -1,0 +1,107 @@
+"""Multi-query associative recall (MQAR): what was the value of this key?
+
+As Arora et al., *Zoology: Measuring and Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and
+appendix): a sequence starts with pairs of a key and its value; then each key occurs once more, and its label is the
+value. Keys that come back soon are more likely than late ones, by a power law. All other places are filled with random
+symbols.
+"""
+
+from typing import List
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.toy_tasks.common.task import (
+    NO_LABEL,
+    Growth,
+    LabelledSequence,
+    SeededRandom,
+    Size,
+    Splits,
+    Task,
+    Tracking,
+    numbers,
+)
+
+POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 1)
+
+
+def check_recall(pairs: int, length: int, symbols: int) -> None:
+    """Check that the pairs fit into a sequence, and that there are enough keys and values.
+
+    Raises:
+        UserError: they do not.
+    """
+    if 4 * pairs > length:
+        raise UserError(
+            f"--pairs {pairs}: pairs and queries take 4 places each; give at most {length // 4}, or --length"
+        )
+    if symbols < 2 * pairs:
+        raise UserError(f"--symbols {symbols}: half of them are keys; give at least {2 * pairs}, or fewer --pairs")
+
+
+def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:
+    """``pairs`` keys with their values, and a query for each.
+
+    Args:
+        length: number of symbols in the sequence, at least 4 for each pair.
+        symbols: number of different symbols; the first half of them are keys, the others values.
+    """
+    half = symbols // 2
+    keys, values = _distinct(rng, pairs, half), [half + value for value in _distinct(rng, pairs, symbols - half)]
+    inputs = [rng.randint(0, symbols - 1) for _ in range(length)]
+    labels = [NO_LABEL] * length
+    inputs[: 2 * pairs] = [symbol for pair in zip(keys, values) for symbol in pair]
+    weights = [(gap + 1) ** (POWER - 1) for gap in range((length - 2 * pairs) // 2)]
+    for key, value in zip(keys, values):
+        gap = _weighted(rng, weights)
+        weights[gap] = 0.0
+        place = 2 * pairs + 2 * gap
+        inputs[place], labels[place] = key, str(value)
+    return LabelledSequence(list(map(str, inputs)), labels)
+
+
+def _distinct(rng: SeededRandom, number: int, end: int) -> List[int]:
+    """Different numbers below ``end``, in random order."""
+    drawn: List[int] = []
+    seen = set()
+    while len(drawn) < number:
+        value = rng.randint(0, end - 1)
+        if value not in seen:
+            seen.add(value)
+            drawn.append(value)
+    return drawn
+
+
+def _weighted(rng: SeededRandom, weights: List[float]) -> int:
+    """An index, as likely as its weight."""
+    left = rng.fraction() * sum(weights)
+    for index, weight in enumerate(weights):
+        left -= weight
+        if left < 0 and weight:
+            return index
+    return max(index for index, weight in enumerate(weights) if weight)
+
+
+TASK = Task(
+    "give the value of a key that occurred before (multi-query associative recall)",
+    recall,
+    {
+        "pairs": Size(16, "number of keys with a value", test_name="test_pairs", training_name="fewest"),
+        "length": Size(64, "number of symbols in a sequence", test_name="test_length"),
+        "symbols": Size(8192, "number of different symbols, half of them keys", lowest=4),
+    },
+    Splits(100_000, 1_000, 3_000),
+    check=check_recall,
+    growth=Growth(
+        size="pairs",
+        smallest=2,
+        steps=lambda size: 4 * size,
+        options=lambda size, given: dict(pairs=size, length=4 * size, symbols=given["symbols"]),
+        symbols=lambda given: numbers(given["symbols"]),
+        labels=lambda given: numbers(given["symbols"], given["symbols"] // 2),
+    ),
+)
+RECIPE = Tracking(
+    "values of keys that occurred before: multi-query associative recall (arXiv 2312.04927)",
+    small=dict(longest=32, symbols=256, updates=4000, layers=2, width=64, heads=2, tokens=2048),
+    full=dict(longest=64, symbols=8192, updates=50_000, layers=2, width=128, heads=2, tokens=16_384),
+)

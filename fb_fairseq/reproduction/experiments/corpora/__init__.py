@@ -1,1 +1,0 @@
-"""Bringing the corpora of the papers into the form that their models are trained on."""

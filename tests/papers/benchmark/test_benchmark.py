@@ -1,0 +1,127 @@
+"""The benchmark's commands: the JSON that they print, whatever the times in it."""
+
+import json
+
+import pytest
+import torch
+
+from fb_fairseq.ops import buffers
+from fb_fairseq.papers.benchmark import train
+from fb_fairseq.papers.benchmark.command import main
+from fb_fairseq.papers.benchmark.measure import peak_bytes, saved_bytes
+
+SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def results(capsys, *arguments):
+    main([arguments[0], *SMALL, *arguments[1:]])
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_decode(capsys):
+    found = results(capsys, "decode", "--steps", "200")
+    assert found["setting"]["span"] == 20 and found["setting"]["hardware"]
+    sizes = {name: set(result["state_bytes"]) for name, result in found.items() if name != "setting"}
+    slots = 3 * 16 * 20 * 4  # streams x width x slots x bytes
+    assert sizes["feedback, keys-values"] == {2 * slots} and sizes["feedback, vectors"] == {slots}
+    stock = found["fairseq's transformer_lm"]["state_bytes"]
+    assert stock[-1] == 10 * stock[0] == 4 * slots * 200 // 20, "it keeps every token"
+    assert sizes["transformer, keys-values"] == {4 * slots} and sizes["transformer, vectors"] == {2 * slots}
+
+
+def test_span(capsys):
+    found = results(capsys, "span", "--block", "10", "--repeats", "1")
+    for name in ("feedback", "transformer", "all-attention"):
+        kept = [found[f"{name}, span {span}"]["saved_bytes"] for span in (20, 10, 5)]
+        assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
+        assert found[f"{name}, span 5"]["tokens_per_second"] > 0
+
+
+def test_train(capsys):
+    found = results(capsys, "train", "--block", "10", "--repeats", "1")
+    assert {"torch_vs_transformer", "torch_vs_reference", "all-attention_vs_transformer"} < set(found["ratio"])
+    assert min(found["ratio"].values()) > 0 and "transformer_vs_stock" in found["ratio"]
+
+
+def test_memory(capsys, monkeypatch):
+    monkeypatch.setattr(buffers, "CHUNK", 4096)  # less than a model of this size needs
+    found = results(capsys, "memory", "--block", "60", "--batch-size", "16")
+    peaks = found["peak_bytes"]
+    assert peaks["torch, recomputing"] < peaks["torch"] < peaks["reference"]
+    assert peaks["transformer, recomputing"] < peaks["transformer"]
+    assert found["ratio"]["torch_vs_transformer"] == round(peaks["torch"] / peaks["transformer"], 4)
+
+
+def test_peak_bytes():
+    """The peak, not the sum of all allocations."""
+
+    def function():
+        x = torch.ones(1000)
+        y = x + 1
+        del x
+        return y + 1
+
+    assert peak_bytes(function, "cpu") == pytest.approx(8000, abs=64)
+
+
+def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
+    build_model = train.build_model
+
+    def build_with_wrong_fast_loop(*args, **options):
+        model = build_model(*args, **options)
+        run_block = model.run_block
+
+        def wrong_run_block(x_TBD, state):
+            out_TBD, state = run_block(x_TBD, state)
+            return (1.1 * out_TBD if model.options.step_loop == "torch" else out_TBD), state
+
+        monkeypatch.setattr(model, "run_block", wrong_run_block)
+        return model
+
+    monkeypatch.setattr(train, "build_model", build_with_wrong_fast_loop)
+    with pytest.raises(RuntimeError, match="the gradients of .*'torch'.* differ from the reference loop's by 10.0%"):
+        results(capsys, "train", "--block", "10", "--repeats", "1")
+
+
+def test_saved_bytes():
+    """Each tensor counts once; parameters, and views of them, do not count."""
+    x = torch.randn(10, 10, requires_grad=True)
+    layer = torch.nn.Linear(10, 10)
+    assert saved_bytes(lambda: (x * 2).exp().exp(), layer) == 2 * 400  # each exp keeps its result
+    assert saved_bytes(lambda: layer(x), layer) == 400
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["decode", "--heads", "3"], "--heads 3: does not divide --embed-dim 256"),
+        (["span", "--span", "0"], "--span 0: give 1 or more"),
+        (["decode", "--device", "foo"], "--device foo: unknown"),
+        (["decode", "--device", "cuda"], "--device cuda: torch finds no GPU"),
+    ],
+)
+def test_bad_input(capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_only_some_loops(capsys):
+    """The Transformer is measured beside them; without the reference loop, gradients are not checked."""
+    sizes = "--layers 1 --embed-dim 16 --heads 2 --ffn-dim 16 --span 4 --block 4 --batch-size 2 --device cpu".split()
+    main(["train", *sizes, "--repeats", "1", "--only", "torch"])
+    printed = capsys.readouterr().out
+    assert "Gradients are not checked" in printed and "cpp" not in printed
+    assert list(json.loads(printed.splitlines()[-1])["tokens_per_second"])[:2] == ["torch", "transformer"]
+    with pytest.raises(SystemExit):
+        main(["train", *sizes, "--only", "faster"])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--only 'faster': not measured on cpu; choose from 'reference', 'torch'" in error

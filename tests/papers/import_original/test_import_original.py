@@ -1,0 +1,365 @@
+"""import-original: converted checkpoints compute the same log-probabilities as the papers' original programs (where
+FB_FAIRSEQ_DATA is set), and what is refused."""
+
+import copy
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fb_fairseq.modules import StreamState
+from fb_fairseq.papers.import_original.command import main
+from fb_fairseq.streams.state import StateHandle, StateStore
+from tests.cli.fairseq_commands import json_logs, parameters, run, train
+from tests.conftest import REPOSITORY
+from tests.papers.original_checkpoints import FILES as PLAIN
+
+ADAPTIVE = "adaptive-span.all_attention_adaptive_io"
+
+
+def file(shared_data, name):
+    return torch.load(shared_data / f"original-checkpoints/{name}.pt", weights_only=True)
+
+
+def vocabulary(folder, symbols):
+    (folder / "vocabulary").write_text("".join(f"{symbol}\n" for symbol in symbols))
+    return folder / "vocabulary"
+
+
+def convert(folder, checkpoint, symbols, *more):
+    torch.save(checkpoint, folder / "original.pt")
+    out = folder / "imported/model.pt"
+    out.parent.mkdir(exist_ok=True)
+    main(
+        [
+            str(folder / "original.pt"),
+            "--dict",
+            str(vocabulary(folder, symbols)),
+            "--out",
+            str(out),
+            "--span-ramp",
+            "4",
+            *map(str, more),
+        ]
+    )
+    return out
+
+
+def made_up(symbols=257, layers=2, D=12, H=3, S=5, N=4):
+    """What adaptive-span saves of an all-attention network with adaptive spans."""
+    E = D // H
+
+    def draw(*shape):
+        return torch.randn(shape) / shape[-1] ** 0.5
+
+    model = {
+        "key_pe": draw(1, E, S),
+        "in_emb.weight": draw(symbols, D),
+        "out_emb.weight": draw(symbols, D),
+        "out_emb.bias": draw(symbols),
+    }
+    for l in range(layers):
+        own = f"layers.{l}."
+        for name in ("query", "key", "val", "out"):
+            model[f"{own}attn.proj_{name}.weight"] = draw(D, D)
+        attention = f"{own}attn.attn."
+        z = {"adaptive_span._mask.current_val": torch.rand(H, 1, 1), "adaptive_span._mask.mask_template": draw(S)}
+        model.update({attention + name: value for name, value in z.items()})
+        model.update({f"{attention}persistent_memory.{name}": value for name, value in z.items()})
+        model[f"{attention}persistent_memory.key"] = draw(H, E, N)
+        model[f"{attention}persistent_memory.val"] = draw(H, N, E)
+        model[f"{own}norm1.weight"], model[f"{own}norm1.bias"] = torch.rand(D), draw(D)
+    return {"iter_no": 3, "model": {f"module.{name}": value for name, value in model.items()}}
+
+
+def load(path):
+    from fairseq import checkpoint_utils
+
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(path)], arg_overrides={"data": str(path.parent)}
+    )
+    return models[0].eval(), task.source_dictionary
+
+
+def log_probabilities(model, tokens, carried):
+    """Given what the stream carries in: [K, S, B, D]."""
+    store = StateStore()
+    store.write(0, 12, StreamState(carried))
+    with torch.no_grad():
+        output = model(tokens, stream=StateHandle(store, (0,), 12))
+        return model.get_normalized_probs(output, log_probs=True)
+
+
+def carried_memory(content, name):
+    feedback = "layer_pre" in name or "shared" in name  # [S, B, D], the others [B, S, D]
+    return torch.stack([h if feedback else h.transpose(0, 1) for h in content["carried_hidden"]])
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("eos", [None, 7])
+def test_log_probabilities(shared_data, tmp_path, name, eos):
+    """Symbols that the original does not know have no probability; ``<eos>`` is fairseq's ``</s>``."""
+    content = file(shared_data, name)
+    symbols = ["<eos>" if i == eos else f"w{i}" for i in range(40)]
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
+    places = torch.tensor([dictionary.index("</s>" if symbol == "<eos>" else symbol) for symbol in symbols])
+    assert len(dictionary) == 44 - (eos is not None)
+    ours = log_probabilities(model, places[content["tokens"]], carried_memory(content, name))
+    torch.testing.assert_close(ours[..., places], content["output"], atol=1e-5, rtol=1e-5)
+    assert ours.exp().sum(-1).sub(1).abs().max() < 1e-5
+    shared = "shared" in name
+    assert shared == hasattr(getattr(model.decoder, "memory", None), "k_proj")
+
+
+def test_a_model_with_fairseqs_numbers(shared_data, tmp_path):
+    """The dictionary has four symbols fewer than the model: fairseq's special ones come first."""
+    content = file(shared_data, PLAIN[0])
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], [f"w{i}" for i in range(36)]))
+    ours = log_probabilities(model, content["tokens"], carried_memory(content, PLAIN[0]))
+    torch.testing.assert_close(ours, content["output"], atol=1e-5, rtol=1e-5)
+
+
+def adaptive_losses_by_hand(content, features):
+    """The published program's, biases and all: negative log-likelihoods of the targets [B, M]."""
+    saved = {
+        name[len("module.out_emb.") :]: x
+        for name, x in content["checkpoint"]["model"].items()
+        if name.startswith("module.out_emb.")
+    }
+    first = F.linear(features @ saved["out_projs.0"], saved["out_layers.0.weight"], saved["out_layers.0.bias"])
+    clusters = F.linear(features @ saved["out_projs.0"], saved["cluster_proj.weight"], saved["cluster_proj.bias"])
+    head = torch.cat([first, clusters], -1).log_softmax(-1)
+    full = [head[..., :10]]
+    for i in (1, 2):
+        tail = F.linear(
+            features @ saved[f"out_projs.{i}"], saved[f"out_layers.{i}.weight"], saved[f"out_layers.{i}.bias"]
+        )
+        full.append(head[..., -i, None] + tail.log_softmax(-1))
+    return -torch.cat(full, -1).gather(-1, content["targets"][..., None])[..., 0]
+
+
+def without_output_biases(checkpoint):
+    zeroed = copy.deepcopy(checkpoint)
+    for name, value in zeroed["model"].items():
+        if "out_emb" in name and name.endswith("bias"):
+            value.zero_()
+    return zeroed
+
+
+def target_losses(model, content):
+    """Negative log-likelihoods of the targets [B, M], from all symbols' log-probabilities; these are complete."""
+    log_probs = log_probabilities(model, content["tokens"], carried_memory(content, ADAPTIVE))
+    assert log_probs.exp().sum(-1).sub(1).abs().max() < 1e-5
+    return -log_probs.gather(-1, content["targets"][..., None])[..., 0]
+
+
+def test_adaptive_input_and_softmax(shared_data, tmp_path, capsys):
+    """Equal to the original's output; and without biases to its formula, which is checked first."""
+    content = file(shared_data, ADAPTIVE)
+    symbols = [f"w{i}" for i in range(36)]
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], symbols))
+    assert "--adaptive-softmax-bias" in capsys.readouterr().out
+    torch.testing.assert_close(target_losses(model, content), content["output"], atol=1e-5, rtol=1e-5)
+    zeroed = without_output_biases(content["checkpoint"])
+    model, dictionary = load(convert(tmp_path, zeroed, symbols))
+    assert "--adaptive-softmax-bias" not in capsys.readouterr().out
+    store = StateStore()
+    store.write(0, 12, StreamState(carried_memory(content, ADAPTIVE)))
+    with torch.no_grad():
+        features = model(content["tokens"], stream=StateHandle(store, (0,), 12))[0]
+    torch.testing.assert_close(adaptive_losses_by_hand(content, features), content["output"], atol=1e-5, rtol=1e-5)
+    expected = adaptive_losses_by_hand({**content, "checkpoint": zeroed}, features)
+    torch.testing.assert_close(target_losses(model, content), expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(SystemExit):
+        convert(tmp_path, zeroed, [f"w{i}" for i in range(40)])
+    assert "cannot rule out fairseq's special symbols" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_adaptive_softmax_of_a_vocabulary_without_special_symbols(shared_data, tmp_path, capsys):
+    """They join the shortlist, and their biases rule them out."""
+    content = file(shared_data, ADAPTIVE)
+    model, dictionary = load(convert(tmp_path, content["checkpoint"], ["<eos>", *(f"w{i}" for i in range(39))]))
+    assert "--adaptive-softmax-cutoff 13,27 " in capsys.readouterr().out
+    places = torch.tensor([dictionary.index("</s>"), *(dictionary.index(f"w{i}") for i in range(39))])
+    moved = {**content, "tokens": places[content["tokens"]], "targets": places[content["targets"]]}
+    torch.testing.assert_close(target_losses(model, moved), content["output"], atol=1e-5, rtol=1e-5)
+    log_probs = log_probabilities(model, moved["tokens"], carried_memory(content, ADAPTIVE))
+    assert log_probs[..., [dictionary.bos(), dictionary.pad(), dictionary.unk()]].max() < -1000
+    rare_eos = [*(f"w{i}" for i in range(39)), "<eos>"]
+    with pytest.raises(SystemExit):
+        convert(tmp_path, content["checkpoint"], rare_eos)
+    assert "would change the clusters of the adaptive softmax" in capsys.readouterr().err.splitlines()[-1]
+
+
+BYTES = ["<eos>"] + [str(b) for b in range(256) if b != 10]  # as prep_enwik8.py writes them: numbers, and lines
+
+
+@pytest.mark.not_fast
+def test_it_is_evaluated_continued_and_fine_tuned(byte_data, tmp_path):
+    """By fairseq's commands, on data of preprocess_bytes."""
+    path = convert(tmp_path, made_up(symbols=256), BYTES, "--bytes")
+    assert (tmp_path / "imported/dict.txt").read_text().split()[::2] == (byte_data / "dict.txt").read_text().split()[
+        ::2
+    ]
+    model, dictionary = load(path)
+    newline = dictionary.index("<0x0A>")
+    assert model.decoder.output_projection.bias[newline] > -100 > model.decoder.output_projection.bias[dictionary.eos()]
+    out = run(
+        "eval-lm",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        path,
+        "--cpu",
+        "--gen-subset",
+        "valid",
+        "--tokens-per-sample",
+        7,
+    )
+    assert float(re.search(r"Loss \(base 2\): ([\d.]+)", out).group(1)) > 5
+    (tmp_path / "prompts").write_text("mi\n")
+    out = run(
+        "interactive",
+        byte_data,
+        "--task",
+        "streaming_lm",
+        "--path",
+        path,
+        "--cpu",
+        "--input",
+        tmp_path / "prompts",
+        "--max-len-b",
+        10,
+        "--beam",
+        1,
+    )
+    assert re.search(r"^D-0\t", out, re.M)
+    model_options = dict(
+        arch="all_attention_lm",
+        decoder_layers=2,
+        decoder_embed_dim=12,
+        decoder_attention_heads=3,
+        decoder_head_dim=4,
+        decoder_normalize_before=False,
+        persistent_memory_size=4,
+        attention_span=5,
+        adaptive_span=True,
+        adaptive_span_ramp=4,
+    )
+    train(byte_data, tmp_path / "still", finetune_from_model=path, lr=1e-30, max_update=1, **model_options)
+    start, after = parameters(path), parameters(tmp_path / "still/checkpoint_last.pt")
+    torch.testing.assert_close(dict(start), dict(after), atol=1e-25, rtol=0)
+    log = train(byte_data, tmp_path / "tuned", finetune_from_model=path, max_update=40, **model_options)
+    losses = [float(entry["loss"]) for entry in json_logs(log, "train_inner")]
+    assert losses[-1] < losses[0] - 1
+
+
+def test_bytes_as_characters(tmp_path):
+    """As prep_text8.py writes them: letters, and _ for a blank."""
+    letters = ["e", "_", "<eos>"] + [c for c in "abcdfghijklmnopqrstuvwxyz"]
+    model, dictionary = load(convert(tmp_path, made_up(symbols=28), letters, "--bytes"))
+    known = model.decoder.output_projection.bias > -100
+    assert {dictionary[i] for i in known.nonzero().flatten().tolist()} == {
+        "<0x20>",
+        "<0x0A>",
+        *"abcdefghijklmnopqrstuvwxyz",
+    }
+
+
+def test_a_named_ramp_is_in_the_checkpoint(tmp_path, capsys):
+    path = convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
+    assert torch.load(path, weights_only=True)["cfg"]["model"]["adaptive_span_ramp"] == 4
+    said = capsys.readouterr().out
+    assert (
+        "--arch all_attention_lm" in said
+        and "--persistent-memory-size 4" in said
+        and "ramp of adaptive spans; 4 is assumed" in said
+    )
+
+
+@pytest.mark.not_fast
+def test_in_a_process_of_its_own(tmp_path):
+    """Nothing else has registered the models and the task there."""
+    torch.save(made_up(), tmp_path / "original.pt")
+    symbols = vocabulary(tmp_path, [f"w{i}" for i in range(257)])
+    arguments = [tmp_path / "original.pt", "--dict", symbols, "--out", tmp_path / "model.pt"]
+    command = [sys.executable, "-m", "fb_fairseq", "import-original", *map(str, arguments)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and (tmp_path / "model.pt").exists(), done.stderr[-2000:]
+
+
+def without(*patterns):
+    def change(checkpoint):
+        for name in list(checkpoint["model"]):
+            if any(re.search(pattern, name) for pattern in patterns):
+                del checkpoint["model"][name]
+        return checkpoint
+
+    return change
+
+
+def with_more(checkpoint):
+    checkpoint["model"]["module.layers.0.gate.weight"] = torch.zeros(2)
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (without("layers.1.attn.proj_val"), "layers.1.attn.proj_val.weight is missing"),
+        (without("key_pe"), "has neither key_pe nor layers.0.attn.attn.key_pe"),
+        (without(r"layers\."), "layers.0 is missing"),
+        (with_more, "layers.0.gate.weight: unknown parameters, which cannot be imported"),
+        (lambda checkpoint: {"weights": 3}, "does not contain a model"),
+        (lambda checkpoint: [1, 2], "does not contain a model"),
+    ],
+)
+def test_foreign_checkpoints(tmp_path, capsys, change, message):
+    with pytest.raises(SystemExit):
+        convert(tmp_path, change(made_up()), [f"w{i}" for i in range(257)])
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert message in line and "original.pt" in line
+    assert not list((tmp_path / "imported").iterdir()), "nothing half-written"
+
+
+@pytest.mark.parametrize(
+    "symbols,more,message",
+    [
+        (["a", "b"], [], "has 2 symbols, the checkpoint 257"),
+        (["a"] * 257, [], "contains 'a' more than once"),
+        ([f"w{i}" for i in range(257)], ["--bytes"], "'w0' is not a byte"),
+        ([f"w{i}" for i in range(257)], ["--span-ramp", "0"], "--span-ramp 0: must be 1 or more"),
+        ([f"w{i}" for i in range(257)], ["--out", "/nowhere/x.pt"], "--out /nowhere/x.pt: its folder does not exist"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, symbols, more, message):
+    with pytest.raises(SystemExit):
+        convert(tmp_path, made_up(), symbols, *more)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "imported").iterdir())
+
+
+def test_missing_and_broken_files(tmp_path, capsys):
+    (tmp_path / "broken.pt").write_bytes(b"PK broken")
+    for arguments, message in (
+        ([tmp_path / "no.pt", "--dict", "x"], "no.pt: No such file"),
+        (
+            [tmp_path / "broken.pt", "--dict", "x"],
+            "broken.pt: is truncated or corrupt; give an intact copy",
+        ),
+    ):
+        with pytest.raises(SystemExit):
+            main([*map(str, arguments), "--out", str(tmp_path / "out.pt")])
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    (tmp_path / "imported").mkdir()
+    (tmp_path / "imported/dict.txt").write_text("other 3\n")
+    with pytest.raises(SystemExit):
+        convert(tmp_path, made_up(), [f"w{i}" for i in range(257)])
+    assert (
+        "is the dictionary of another model; give an --out in another folder"
+        in capsys.readouterr().err.splitlines()[-1]
+    )

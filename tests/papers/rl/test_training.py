@@ -1,0 +1,342 @@
+"""Acting and learning agree, the losses are correct, and resumed training equals uninterrupted training."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gymnasium")
+
+from fb_fairseq.errors import UserError  # noqa: E402
+from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns  # noqa: E402
+from fb_fairseq.papers.rl.agent import Agent, AgentMemory, ages  # noqa: E402
+from fb_fairseq.papers.rl.checkpoint import load_checkpoint  # noqa: E402
+from fb_fairseq.papers.rl.command import build_parser, main, options_from_args  # noqa: E402
+from fb_fairseq.papers.rl.log import LOG_FILE, read_curve  # noqa: E402
+from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
+from fb_fairseq.papers.rl.presets import FULL  # noqa: E402
+from fb_fairseq.papers.rl.trainer import Trainer  # noqa: E402
+from tests.conftest import REPOSITORY  # noqa: E402
+
+CPU = torch.device("cpu")
+TINY = dict(layers=2, width=12, heads=2, span=7)
+STATE_KEYS = (
+    "settings options agent optimizer frames memory age previous world observation starts rewards recent rng device"
+).split()
+
+
+@pytest.mark.parametrize("previous_action", [True, False])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_acting_and_learning_agree(agent, previous_action):
+    """Step by step and in blocks: the same logits and values, across ends of episodes and blocks."""
+    torch.manual_seed(1)
+    T, B = 17, 4
+    model = Agent((5, 3), 3, AgentOptions(agent, **TINY, previous_action=previous_action))
+    torch.nn.init.normal_(model.policy.weight)
+    memory = AgentMemory.initial(B)
+    for block in range(3):
+        observations = torch.stack([torch.randint(5, (T, B)), torch.randint(3, (T, B))], -1)
+        starts, actions = torch.rand(T, B) < 0.1, torch.randint(3, (T, B))
+        starts[0] |= block == 0
+        actor, steps = model.actor(memory), []
+        for t in range(T):
+            steps.append(actor.step(observations[t], starts[t]))
+            actor.record_actions(actions[t])
+        logits, values, memory = model(observations, actions, starts, memory)
+        torch.testing.assert_close(torch.stack([step[0] for step in steps]), logits.detach(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.stack([step[1] for step in steps]), values.detach(), atol=1e-5, rtol=0)
+        assert torch.equal(actor.age_B, memory.age_B)
+
+
+def test_ages():
+    starts = torch.tensor([[True, False], [False, False], [True, False]])
+    assert ages(starts, torch.tensor([9, 9])).tolist() == [[0, 9], [1, 10], [0, 11], [1, 12]]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_an_agent_remembers(agent):
+    """The first observation of this episode, not those of the previous one; a Transformer at most L S steps back."""
+    torch.manual_seed(2)
+    model = Agent((9,), 3, AgentOptions(agent, layers=2, width=12, heads=2, span=3))
+    T = 12
+    starts = torch.zeros(T, 1, dtype=torch.bool)
+    starts[[0, 4]] = True
+    observations, actions = torch.randint(9, (T, 1, 1)), torch.zeros(T, 1, dtype=torch.long)
+
+    def values(changed):
+        other = observations.clone()
+        other[changed] = (other[changed] + 1) % 9
+        with torch.no_grad():
+            return model(other, actions, starts, AgentMemory.initial(1))[1][:, 0]
+
+    same = values([])
+    differs = values(2).ne(same)
+    assert differs[2:4].all() and not differs[4:].any()
+    differs = values(4).ne(same)
+    assert differs[4:11].all() and differs[11] == (agent != "transformer")
+
+
+def test_returns_by_hand():
+    rewards, ended = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[False], [True], [False]])
+    returns = discounted_returns(rewards, ended, torch.tensor([10.0]), 0.5)
+    assert returns.tolist() == [[1.0], [0.0], [7.0]]
+
+
+def test_loss_by_hand():
+    """One step, two equally probable actions, the first was taken; advantage 3."""
+    options = TrainingOptions(entropy_cost=0.1, value_cost=0.5)
+    logits, values = torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([[1.0]], requires_grad=True)
+    loss, logged = a2c_loss(options, logits, values, torch.tensor([[0]]), torch.tensor([[4.0]]))
+    expected = 3 * math.log(2) + 0.5 * 9 - 0.1 * math.log(2)
+    assert loss.item() == pytest.approx(expected) and logged["entropy"] == pytest.approx(math.log(2), abs=1e-5)
+    loss.backward()
+    assert values.grad.item() == pytest.approx(0.5 * 2 * -3), "no gradient through the advantage"
+    assert logits.grad.flatten().tolist() == pytest.approx([-1.5, 1.5])
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_trainer_resumes(agent):
+    """Ten blocks, or five and, from the state, five more: the same parameters."""
+
+    def trainer():
+        options = TrainingOptions("maze", {"size": 5, "limit": 13}, environments=3, block=8, lr=0.01, seed=4)
+        return Trainer(options, AgentOptions(agent, **TINY), CPU)
+
+    def blocks(trainer, number):
+        return [trainer.train_block() for _ in range(number)][-1]
+
+    whole, first, second = trainer(), trainer(), trainer()
+    blocks(first, 5)
+    second.load_state_dict(first.state_dict())
+    assert blocks(whole, 10) == blocks(second, 5)
+    assert list(first.state_dict()) == STATE_KEYS, "checkpoints of earlier versions can be read"
+    for (name, a), b in zip(whole.agent.state_dict().items(), second.agent.state_dict().values()):
+        assert torch.equal(a, b), name
+    assert whole.frames == second.frames == 240 and list(whole.recent_rewards) == list(second.recent_rewards)
+
+
+@pytest.mark.not_fast
+@pytest.mark.parametrize("agent", AGENTS)
+def test_learns(agent, tmp_path, capsys):
+    """A corridor of one step: success rises from chance (half) to nearly always."""
+    out = tmp_path / "run"
+    arguments = ["--agent", agent, "--small", "--length", "1", "--environments", "32", "--block", "16", "--lr", "0.01"]
+    main(["train", *arguments, "--out", str(out), "--frames", "40000", "--log-interval", "5", "--cpu"])
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert entries[0]["success"] < 0.7 and entries[-1]["success"] > 0.9
+    assert entries[-1]["frames"] >= 40000 and entries[-1]["fps"] > 0
+    capsys.readouterr()
+    arguments = ["--path", str(out / "checkpoint.pt"), "--episodes", "50", "--record", str(tmp_path / "episode.gif")]
+    main(["evaluate", *arguments, "--out", str(tmp_path / "result.json"), "--cpu"])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["success"] > 90 and result["episodes"] == 50
+    assert (tmp_path / "episode.gif").read_bytes().startswith(b"GIF")
+
+
+def test_commands(tmp_path, capsys):
+    """Interrupted and resumed training; curves; speed; TensorBoard; recordings."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tensorboard")
+    arguments = [
+        "--environment",
+        "water_maze",
+        "--small",
+        "--environments",
+        "4",
+        "--block",
+        "10",
+        "--log-interval",
+        "1",
+        "--cpu",
+    ]
+    out = tmp_path / "run"
+    main(["train", *arguments, "--out", str(out), "--frames", "80", "--tensorboard-logdir", str(tmp_path / "tb")])
+    main(["train", *arguments, "--out", str(out), "--frames", "200"])
+    frames = [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert frames == [40, 80, 120, 160, 200]
+    with open(out / "log.jsonl", "a") as file:
+        file.write('{"frames": 240, "ent')  # interrupted while writing
+    main(["train", *arguments, "--out", str(out), "--frames", "240"])
+    assert [json.loads(line)["frames"] for line in (out / "log.jsonl").read_text().splitlines()] == [*frames, 240]
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+    capsys.readouterr()
+    main(["train", *arguments, "--out", str(out), "--frames", "240", "--tensorboard-logdir", str(tmp_path / "tb2")])
+    assert "this run is finished: 240 frames of --frames 240" in capsys.readouterr().err
+    assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+    assert not (tmp_path / "tb2").exists()
+    assert list((tmp_path / "tb").iterdir())
+    main(["plot", f"A={out}", f"A={out}", f"B={out}", "--metric", "entropy", "--out", str(tmp_path / "curves.png")])
+    main(
+        [
+            "evaluate",
+            "--path",
+            str(out / "checkpoint.pt"),
+            "--episodes",
+            "3",
+            "--record",
+            str(tmp_path / "e.png"),
+            "--greedy",
+            "--cpu",
+        ]
+    )
+    for image in "curves.png", "e.png":
+        assert (tmp_path / image).read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    main(["speed", "--small", "--environments", "2", "--block", "3", "--blocks", "1", "--span", "2", "--cpu"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["agent"] for line in lines] == list(AGENTS) and all(line["fps"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("environment", FULL)
+def test_previous_action(environment, tmp_path):
+    """Hidden in the papers' settings and in corridors, visible in small mazes; the command line decides."""
+    parser = build_parser()
+
+    def shown(*arguments):
+        args = parser.parse_args(["train", "--out", "x", "--environment", environment, *arguments])
+        return options_from_args(args, "lstm")[1].previous_action
+
+    assert not shown() and shown("--small") == (environment != "corridor")
+    for scale in [], ["--small"]:
+        assert shown("--previous-action", *scale) and not shown("--no-previous-action", *scale)
+    main(
+        ["train", "--environment", environment, "--small", "--no-previous-action", "--agent", "lstm", "--frames", "6"]
+        + ["--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    )
+    assert "embed_action.weight" not in load_checkpoint(str(tmp_path / "checkpoint.pt"))["agent"]
+    main(["evaluate", "--path", str(tmp_path / "checkpoint.pt"), "--episodes", "2", "--cpu"])
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["train", "--environment", "desert"], "--environment desert: unknown; choose from corridor, maze"),
+        (["train", "--agent", "parrot"], "--agent parrot: unknown; choose from feedback, transformer, lstm"),
+        (["train", "--span", "0"], "--span 0: give 1 or more"),
+        (["train", "--heads", "3"], "--heads 3: does not divide --width 256"),
+        (["train", "--size", "5"], "--size: not an option of --environment corridor; leave it out"),
+        (["train", "--length", "0"], "--length 0: give 1 or more"),
+        (["train", "--length", str(10**12)], "--length 1000000000000: give 1,000,000 or less"),
+        (["train", "--environments", str(10**12)], "--environments 1000000000000: give 1,000,000 or less"),
+        (["train", "--width", str(10**12)], "--width 1000000000000: give 1,000,000 or less"),
+        (["train", "--environment", "maze", "--size", "1001"], "--size 1001: give 1,000 or less"),
+        (["train", "--lr", "inf"], "--lr inf: must be a finite number"),
+        (["train", "--entropy-cost", "nan"], "--entropy-cost nan: must be a finite number"),
+        (["train", "--lr", "-1"], "--lr -1.0: must be greater than 0"),
+        (["train", "--frames", "0"], "--frames 0: give 1 or more"),
+        (["train", "--optimizer", "sgd"], "--optimizer sgd: unknown; choose from adam, rmsprop"),
+        (
+            ["train", "--previous-action", "--no-previous-action"],
+            "--no-previous-action: not allowed with argument --prev",
+        ),
+        (["train", "--discount", "2"], "--discount 2.0: must be between 0 and 1"),
+        (["evaluate", "--path", "/nowhere"], "/nowhere: No such file or directory"),
+        (["evaluate", "--path", __file__], "not a checkpoint, or one with objects that are not data"),
+        (["evaluate", "--path", "/"], "/: Is a directory"),
+        (["evaluate", "--path", __file__, "--out", "/"], "--out /: is a folder; give the name of a file"),
+        (
+            ["evaluate", "--path", __file__, "--record", "e.mp4"],
+            "--record e.mp4: give a file name that ends in .gif or .png",
+        ),
+        (["train", "--seed", "-1"], "--seed -1: give 0 or more"),
+        (["train", "--log-interval", "0"], "--log-interval 0: give 1 or more"),
+        (["evaluate", "--path", __file__, "--seed", "-1"], "--seed -1: give 0 or more"),
+        (["evaluate", "--path", __file__, "--episodes", "0"], "--episodes 0: give 1 or more"),
+        (["plot", "A=/nowhere", "--out", "x.png"], "/nowhere: contains no log.jsonl; give an --out folder of train"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    if arguments[0] == "train":
+        arguments = [*arguments, "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "run").exists(), "nothing half-written"
+
+
+def test_checkpoint_of_other_options(tmp_path, capsys):
+    arguments = ["--small", "--environments", "2", "--block", "3", "--cpu", "--out", str(tmp_path)]
+    main(["train", *arguments, "--frames", "6"])
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    for change, message in (
+        (["--agent", "lstm"], "made with --agent feedback, not lstm; give another --out"),
+        (["--span", "3"], "made with --span 8, not 3"),
+        (["--lr", "0.5"], "made with --lr 0.001, not 0.5"),
+        (["--length", "9"], "made with --length 30, not 9"),
+        (["--environment", "maze"], "made with --environment corridor, not maze"),
+        (["--previous-action"], "made with --no-previous-action, not --previous-action; give another --out"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["train", *arguments, "--frames", "600", *change])
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    for text, message in ((b"spam", "not a checkpoint"), (b"GIF89a", "not a checkpoint"), (before[:500], "truncated")):
+        (tmp_path / "checkpoint.pt").write_bytes(text)
+        for command in (["train", *arguments], ["evaluate", "--path", str(tmp_path / "checkpoint.pt")]):
+            with pytest.raises(SystemExit):
+                main(command)
+            (line,) = capsys.readouterr().err.splitlines()
+            assert "checkpoint.pt: " in line and message in line
+
+
+@pytest.mark.not_fast
+def test_needs_no_fairseq():
+    """The commands run in an interpreter that cannot import fairseq."""
+    code = (
+        "import sys; sys.modules['fairseq'] = None\n"
+        "from fb_fairseq.papers.rl.command import main\n"
+        "main(['speed', '--small', '--environments', '2', '--block', '3', '--blocks', '1', '--span', '2', '--cpu'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr[-1000:]
+
+
+def test_acting_memory_is_bounded():
+    """An actor keeps no more than the span, however long an episode is."""
+    model = Agent((2,), 2, AgentOptions("feedback", layers=1, width=8, heads=2, span=5))
+    actor = model.actor(AgentMemory.initial(3))
+    sizes = set()
+    for t in range(200):
+        actor.step(torch.zeros(3, 1, dtype=torch.long), torch.full((3,), t == 0))
+        actor.record_actions(torch.zeros(3, dtype=torch.long))
+        sizes.add(actor.ring.nbytes())
+    assert len(sizes) == 1
+
+
+def test_numpy_observations():
+    """Observations of gymnasium can be used directly."""
+    model = Agent((2, 4), 2, AgentOptions("lstm", layers=1, width=8))
+    logits, _ = model.actor(AgentMemory.initial(1)).step(
+        torch.as_tensor(np.array([[1, 3]])), torch.ones(1, dtype=torch.bool)
+    )
+    assert logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["lr", "rmsprop_eps", "clip_norm", "discount", "entropy_cost", "value_cost"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_hyperparameters_are_finite(name, value):
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} .*: must be a finite number"):
+        TrainingOptions(**{name: value})
+
+
+def test_sizes_that_no_machine_has():
+    for sizes in (dict(layers=10**6, width=10**4), dict(layers=10**5, ffn_width=10**6)):
+        with pytest.raises(UserError, match="the model needs .* GB or more, and this machine has"):
+            AgentOptions(**sizes)
+    with pytest.raises(UserError, match="--block 10000000: give 1,000,000 or less"):
+        TrainingOptions(block=10**7)
+
+
+@pytest.mark.parametrize("line", ["{", "3", '{"fps": 1}', '{"frames": "1"}', '{"frames": 1, "reward": []}', "\0"])
+def test_damaged_log(tmp_path, line):
+    path = tmp_path / LOG_FILE
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line + "\n")
+    with pytest.raises(UserError, match=f"{LOG_FILE}: line 2 is damaged"):
+        read_curve(str(tmp_path), "reward")
+    path.write_text('{"frames": 1, "reward": 0.5}\n' + line)
+    assert read_curve(str(tmp_path), "reward") == [(1, 0.5)], "an incomplete last line"

@@ -1,0 +1,202 @@
+"""State tracking: every model of the table, training with its curriculum, resuming, and what is written."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fb_fairseq.papers.state_tracking import trainer as training
+from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
+from fb_fairseq.papers.state_tracking.bodies import Tagger
+from fb_fairseq.papers.state_tracking.command import main
+from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+from fb_fairseq.papers.state_tracking.trainer import Options, Trainer, last_accuracy
+
+CPU = torch.device("cpu")
+TINY = Options(group="S3", longest=4, updates=4, tokens=16, lr=0.01)
+ON_A_CPU = [name for name, architecture in ARCHITECTURES.items() if not architecture.device]
+
+
+def options_of(options, *left_out):
+    """The command line of these options."""
+    given = {name: value for name, value in vars(options).items() if name not in left_out}
+    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(autouse=True)
+def needs_transformers(request):
+    """Skip models whose packages are missing: tests/run.sh --without-fairseq installs no transformers in some cases."""
+    name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
+    if name and ARCHITECTURES[name].extra:
+        pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_models(name):
+    """Equal parameters; a step depends on no later one; and decoding step by step gives the same."""
+    shape = Shape(layers=2, width=64, heads=2, inner=256, span=8)
+    wanted = parameters(build(ARCHITECTURES["transformer"], shape))
+    inner = fitted_inner(ARCHITECTURES[name], shape, wanted)
+    body = build(ARCHITECTURES[name], replace(shape, inner=inner))
+    assert abs(parameters(body) - wanted) < 0.07 * wanted
+    model = Tagger(body, 6, 6, 64).eval()
+    inputs = torch.randint(6, (1, 20))
+    with torch.no_grad():
+        logits, changed = model(inputs), model(torch.cat([inputs[:, :10], (inputs[:, 10:] + 1) % 6], 1))
+        torch.testing.assert_close(logits[:, :10], changed[:, :10], atol=1e-5, rtol=1e-5)
+        assert (logits[:, 10:] - changed[:, 10:]).abs().max() > 1e-3
+        torch.testing.assert_close(model.decode(inputs), logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_two_updates(name):
+    """All parameters that are used learn, and equal seeds give equal models."""
+    losses = []
+    for _ in range(2):
+        trainer = Trainer(replace(TINY, model=name), CPU)
+        before = {key: value.clone() for key, value in trainer.model.named_parameters()}
+        trainer.size = 4
+        losses.append([trainer.train_update()[0] for _ in range(2)])
+    assert losses[0] == losses[1]
+    still = {key for key, value in trainer.model.named_parameters() if value.equal(before[key])}
+    assert not {key for key in still if "embed" not in key and "pos" not in key}, still
+
+
+def test_all_models_see_the_same_sequences():
+    one, other = (Sequences("word_problem", dict(group="A5"), 1) for _ in range(2))
+    for split, number in (("train", 0), ("train", 1), ("test", 0)):
+        for a, b in zip(one.draw(split, number, 7, 3), other.draw(split, number, 7, 3)):
+            assert a.equal(b) and a.shape == (3, 7)
+    assert not one.draw("train", 0, 7, 3)[0].equal(one.draw("train", 1, 7, 3)[0])
+    assert not one.draw("train", 0, 7, 3)[0].equal(one.draw("valid", 0, 7, 3)[0])
+
+
+@pytest.mark.parametrize("task,size", [("word_problem", 5), ("recall", 3), ("modular_arithmetic", 9)])
+def test_tensors(task, size):
+    sequences = Sequences(task, dict(group="S3", symbols=32), 1)
+    inputs, labels = sequences.draw("train", 0, size, 50)
+    assert 0 <= inputs.min() and inputs.max() < sequences.symbols
+    assert labels.max() < sequences.classes and set(labels[labels < 0].tolist()) <= {NONE}
+    assert inputs.shape[1] == sequences.problem.steps(size)
+
+
+def test_last_accuracy():
+    labels = torch.tensor([[0, 1, NONE], [1, NONE, NONE], [0, 0, 1]])
+    logits = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]), 2).float()
+    assert last_accuracy(logits, labels) == pytest.approx(2 / 3)
+
+
+def test_curriculum(monkeypatch):
+    """Sequences grow by an eighth, at least by 1, whenever their last label was right often enough."""
+    monkeypatch.setattr(training, "WINDOW", 2)
+    monkeypatch.setattr(training, "last_accuracy", lambda logits, labels: 1.0)
+    trainer = Trainer(replace(TINY, longest=20, updates=100), CPU)
+    sizes = []
+    for _ in range(40):
+        trainer.train_update()
+        sizes.append(trainer.size)
+    assert sorted(set(sizes)) == [*range(2, 17), 18, 20] and sizes[:4] == [2, 3, 3, 4]
+    monkeypatch.setattr(training, "last_accuracy", lambda logits, labels: 0.5)
+    trainer = Trainer(replace(TINY, longest=20, updates=100), CPU)
+    for _ in range(10):
+        trainer.train_update()
+    assert trainer.size == 2
+
+
+def test_longest_good():
+    assert longest_good([1, 2, 3, 4], [1.0, 0.95, 0.5, 0.99]) == 2
+    assert longest_good([1, 2], [0.5, 1.0]) == 0
+
+
+def test_it_learns(tmp_path):
+    """Parity, by a Feedback Transformer with a span of one step: far beyond the lengths in training."""
+    options = replace(TINY, group="parity", span=1, layers=1, longest=8, updates=300, tokens=256)
+    trainer = Trainer(options, CPU)
+    trainer.train(str(tmp_path), print)
+    accuracy = evaluate(trainer.model, trainer.sequences, options.longest)["accuracy"]
+    assert trainer.size == 8 and len(accuracy) == 128 and min(accuracy) > 0.99
+
+
+def test_resume(tmp_path, monkeypatch, capsys):
+    """A run that was stopped ends as one that was not."""
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
+    whole = Trainer(TINY, CPU)
+    whole.train(str(tmp_path / "whole"), print)
+    stopped = Trainer(TINY, CPU)
+    update = stopped.train_update
+
+    def interrupted():
+        if stopped.update == 2:
+            raise KeyboardInterrupt
+        return update()
+
+    stopped.train_update = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train(str(tmp_path / "stopped"), print)
+    resumed = Trainer(TINY, CPU)
+    resumed.train(str(tmp_path / "stopped"), print)
+    assert resumed.update == 4 and resumed.recent == whole.recent
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters()):
+        assert ours.equal(theirs)
+    with pytest.raises(SystemExit):
+        main(["train", "--out", str(tmp_path / "stopped"), *options_of(replace(TINY, width=16)), "--device", "cpu"])
+    assert "checkpoint.pt: was made with --width 64, not 16; give another --out" in capsys.readouterr().err
+
+
+def test_a_time_limit(tmp_path, capsys):
+    """The last update is saved, and the same command goes on."""
+    updates = []
+    for minutes in ("0.0001", "0.0001", "9"):
+        out = str(tmp_path / "run")
+        main(["train", "--out", out, *options_of(TINY), "--device", "cpu", "--minutes", minutes])
+        updates.append(re.findall(r"^update (\d+) of 4", capsys.readouterr().out, re.MULTILINE)[-1])
+    assert updates == ["1", "2", "4"]
+
+
+def test_command(tmp_path, capsys):
+    out = tmp_path / "run"
+    for _ in range(2):  # the second one only tests the model again
+        main(["train", "--out", str(out), *options_of(TINY), "--device", "cpu"])
+        result = json.loads((out / "result.json").read_text())
+        assert result["learned"] >= 2 and len(result["accuracy"]) == len(result["sizes"]) == 16 * TINY.longest
+        assert result["parameters"] > 90_000 and result["span"] == 8 and 0 <= result["valid_accuracy"] <= 1
+    assert "at least 90 % right up to length" in capsys.readouterr().out
+    sizes = replace(TINY, task="recall", symbols=32, longest=2, updates=1)
+    main(["train", "--out", str(tmp_path / "recall"), *options_of(sizes), "--device", "cpu"])
+    assert json.loads((tmp_path / "recall/result.json").read_text())["sizes"] == [2, 4, 8]
+
+
+def test_speed(tmp_path, capsys):
+    out = tmp_path / "speed.json"
+    common = ["--seconds", "0.01", "--device", "cpu", *options_of(TINY, "model")]
+    main(["speed", "--models", "feedback lstm deltaproduct", "--out", str(out), *common])
+    speeds = json.loads(out.read_text())["steps_per_second"]
+    assert set(speeds) == {"feedback", "lstm"} and all(min(speed.values()) > 0 for speed in speeds.values())
+    assert "DeltaProduct [-1, 1]: needs a GPU; left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "given,message",
+    [
+        (["--group", "S4"], "--group S4: unknown; choose from parity"),
+        (["--model", "mambo"], "--model mambo: unknown; choose from feedback"),
+        (["--task", "dyck"], "--task dyck: unknown; choose from modular_arithmetic"),
+        (["--longest", "1"], "--longest 1: give 2 or more"),
+        (["--minutes", "0"], "--minutes 0: give a number above 0"),
+        (["--lr", "0"], "--lr 0.0: give a number above 0"),
+        (["--heads", "3"], "--heads 3: does not divide --width 64"),
+        (["--device", "tpu"], "--device tpu: not there; give cpu"),
+        (["--task", "recall", "--longest", "64"], "--symbols 256: tests have 256 keys"),
+        (["--memory-composition", "layer:9"], "layer:9"),
+        (["--model", "xlstm", "--width", "32"], "--width 32: xLSTM takes multiples of 64 only"),
+    ],
+)
+def test_bad_input(given, message, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--out", str(tmp_path / "out"), *given])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list((tmp_path).glob("out/*.pt"))

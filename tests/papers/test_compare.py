@@ -1,0 +1,200 @@
+"""``python -m fb_fairseq compare``: means and spreads over seeds, in the papers' tables and in one of all results."""
+
+import json
+import math
+import re
+
+import pytest
+
+from fb_fairseq.papers.compare.command import main
+from fb_fairseq.papers.runner.results import training_cost
+from fb_fairseq.papers.values import load
+
+
+def write(folder, *runs, **more):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({str(i): {**run, **more} for i, run in enumerate(runs)}))
+
+
+def ptb(model, seed, bits, small=False, **more):
+    run = {"recipe": "char_ptb", "small": small, "model": model, "seed": seed, "finetuned": True}
+    return {**run, "dev_bits_per_token": bits + 0.02, "test_bits_per_token": bits, "seconds": 3600, **more}
+
+
+def compared(capsys, *folders):
+    main([*map(str, folders)])
+    return capsys.readouterr().out
+
+
+def cells(text, start):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_means_and_spreads(tmp_path, capsys):
+    """Over seeds, from several folders; a seed that is in two of them counts once."""
+    feedback = "feedback_transformer_lm_char_ptb"
+    write(
+        tmp_path / "a", ptb(feedback, 1, 1.2, layers=2), ptb(feedback, 2, 1.3, layers=2), ptb(feedback, 1, 9, layers=6)
+    )
+    write(tmp_path / "b", ptb(feedback, 2, 1.3, layers=2), ptb(feedback, 3, 1.4, layers=2))
+    text = compared(capsys, tmp_path / "a", tmp_path / "b")
+    assert "## v1 Table 2 (§4.3): Character-level Penn Treebank" in text and "the paper's setting" in text
+    row = cells(text, "Feedback Transformer, 2 layers (10.7M)")
+    assert row[1:5] == ["1.181", "1.320 ± 0.100", "1.16", "1.300 ± 0.100"]
+    assert row[5:] == [f"{feedback}, 2 layers, fine-tuned", "3"]
+    assert cells(text, "Transformer, 6 layers (10.7M)")[2] == "", "not run"
+    assert cells(text, f"{feedback}, 6 layers, fine-tuned")[1:] == ["9.020", "9.000", "1.00", "1"]
+    assert "v1 Table 5" not in text, "nothing of ours belongs there"
+
+
+def test_hardware(tmp_path, capsys):
+    """Named once below the table whose hours it took."""
+    runs = [ptb("feedback_transformer_lm_char_ptb", seed, 1.2, hardware="Some CPU, 2 threads") for seed in (1, 2)]
+    write(tmp_path, *runs, ptb("feedback_transformer_lm_char_ptb", 3, 1.2, hardware="Some GPU"))
+    text = compared(capsys, tmp_path)
+    assert text.endswith("| 3 |\n\nTrained on Some CPU, 2 threads; Some GPU.\n")
+
+
+def test_updates(tmp_path, capsys):
+    """Runs that were stopped early have the fewest and the most in a column, and remain one group."""
+    runs = [ptb("a", seed, 1.2, num_updates=updates) for seed, updates in ((1, 4000), (2, 3500), (3, 12000))]
+    write(tmp_path, *runs, ptb("b", 1, 1.3, num_updates=500))
+    text = compared(capsys, tmp_path)
+    assert cells(text, "a, fine-tuned")[-3:] == ["3,500 to 12,000", "1.00 ± 0.00", "3"]
+    assert cells(text, "b, fine-tuned")[-3:] == ["500", "1.00", "1"]
+
+
+def test_training_cost(tmp_path):
+    """Time, hardware and the last number of updates, as far as they are there."""
+    run = str(tmp_path / "a")
+    assert training_cost(run) == {}
+    (tmp_path / "a.log").write_text('{"num_updates": "25", "lr": "1"}\nx {"num_updates": "50"}\nend\n')
+    (tmp_path / "a.seconds").write_text("12\n")
+    (tmp_path / "a.hardware").write_text("Some GPU\n")
+    assert training_cost(run) == {"seconds": 12, "hardware": "Some GPU", "num_updates": 50}
+
+
+def test_small_results_are_not_the_papers(tmp_path, capsys):
+    """They stand in the rows of the same models, and the table says that they are not comparable."""
+    write(tmp_path, ptb("feedback_transformer_lm", 1, 2.1, small=True, layers=2))
+    text = compared(capsys, tmp_path)
+    assert "the recipe's small setting, which is not comparable" in text
+    assert cells(text, "Feedback Transformer, 2 layers")[4] == "2.100" and "## char_ptb, small setting" in text
+
+
+def test_translation(tmp_path, capsys):
+    """The deep encoder has a row at both scales; a metric that only the paper has no column of ours."""
+    for small in (False, True):
+        run = {"recipe": "wmt14_en_de", "small": small, "model": "deep-encoder", "layers": 2, "seed": 1}
+        write(tmp_path / str(small), {**run, "compound_split_bleu": 20.5})
+        text = compared(capsys, tmp_path / str(small))
+        row = cells(text, "Feedback Transformer, 12 encoder and 2 decoder layers")
+        assert row[1:] == ["29.0", "20.50", "", "deep-encoder, 2 layers", "1"]
+        assert cells(text, "Feedback Transformer, 1 decoder layer")[3] == "4.2"
+        assert "v1 §4.2" not in text, "nothing of ours belongs there"
+
+
+def test_decoding_speed(tmp_path, capsys):
+    """Of one layer, relative to six: of the same model, measured on the same hardware."""
+    run = {"recipe": "wmt14_en_de", "small": False, "model": "feedback", "hardware": "a GPU", "projections": "shared"}
+    deep = {**run, "layers": 6, "decoded_tokens_per_second": 100.0}
+    write(tmp_path / "a", deep, {**run, "layers": 1, "decoded_tokens_per_second": 390.0})
+    other = {**run, "layers": 1, "decoded_tokens_per_second": 700.0}
+    write(tmp_path / "b", {**other, "hardware": "another"}, {**other, "projections": "per-layer"})
+    write(
+        tmp_path / "c",
+        {**deep, "hardware": "a third", "decoded_tokens_per_second": 0},
+        {**other, "hardware": "a third"},
+    )
+    text = compared(capsys, tmp_path / "a")
+    rows = [line for line in text.splitlines() if line.startswith("| Feedback Transformer, 1 decoder layer")]
+    assert [row.split(" | ")[2:4] for row in rows] == [["4.2", "3.90"], ["3.7", "3.90"]]
+    assert "ours | our run" in text and text.endswith("Measured on a GPU.\n")
+    for folder in "b", "c":
+        assert "decoding speed, times that of 6 decoder layers, ours" not in compared(capsys, tmp_path / folder)
+
+
+def test_memory_compositions_before_fine_tuning(tmp_path, capsys):
+    """v1 Table 5 has the Transformer at 1.285, which fine-tuned has 1.256 (v1 Table 2)."""
+    runs = [ptb("same-and-lower", 1, bits, layers=6, finetuned=tuned) for tuned, bits in ((False, 1.3), (True, 1.2))]
+    write(tmp_path, *runs)
+    row = cells(compared(capsys, tmp_path), "Same + all lower layers")
+    assert row[1:4] == ["1.267", "1.320", "same-and-lower, 6 layers"]
+
+
+def test_sizes_of_the_data_choose_the_row(tmp_path, capsys):
+    run = {"recipe": "algorithmic", "small": False, "model": "streaming_lstm_lm", "layers": 4, "seed": 1}
+    write(tmp_path, {**run, "data": "--variables 5 --train 10000", "accuracy": 40.0})
+    text = compared(capsys, tmp_path)
+    assert cells(text, "LSTM, 5 variables")[1:3] == ["32.1", "40.00"] and cells(text, "LSTM, 3 variables")[2] == ""
+
+
+def test_folders_of_seeds_and_agents(tmp_path, capsys):
+    """The output folder of a sweep has one folder per seed; reinforcement learning lists its runs under "all"."""
+    walk = {"recipe": "random_walk", "small": True, "model": "relative_transformer_lm"}
+    for seed in (1, 2):
+        write(tmp_path / f"walk/seed{seed}", {**walk, "seed": seed, "accuracy": 60.0 + seed})
+    runs = [{"recipe": "maze", "small": True, "agent": "lstm", "seed": s, "reward": 1.0 * s} for s in (1, 2, 3)]
+    (tmp_path / "maze").mkdir()
+    (tmp_path / "maze/results.json").write_text(json.dumps({"lstm": {"reward": 2.0}, "all": runs}))
+    text = compared(capsys, tmp_path / "walk", tmp_path / "maze")
+    assert cells(text, "Transformer")[1:3] == ["68", "61.50 ± 0.71"]
+    assert cells(text, "lstm")[1:] == ["2.00 ± 1.00", "3"]
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (None, "has no results.json; give the output folder of a recipe"),
+        ("{", "results.json: cannot be read; run the recipe's last step again"),
+        ("[1]", "results.json: cannot be read"),
+        ('{"a": {"test_perplexity": 3}}', "its results do not name their recipe; run the recipe again"),
+        ("{}", "its results do not name their recipe"),
+    ],
+)
+def test_bad_folders(tmp_path, capsys, content, message):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+
+
+def test_papers_tables_are_well_formed():
+    """Every row has figures for the table's metrics only, and matches name a model."""
+    for table in load("results"):
+        assert {"table", "where", "title", "recipe", "metrics", "rows"} == set(table)
+        for row in table["rows"]:
+            assert set(row) <= {"name", "parameters", "match", "small", *table["metrics"]}, row
+            for key in ("match", "small"):
+                assert key not in row or "model" in row[key], row
+    names = [(table["table"], table["title"], table["recipe"]) for table in load("results")]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "3", "null", "[" * 5000, '{"all": 3}', '{"a": []}', '{"a": {"recipe": [1], "model": "x"}}', '{"a": {}}'],
+)
+def test_damaged_results(tmp_path, content, capsys):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and str(tmp_path) in line
+
+
+def test_odd_measurements(tmp_path, capsys):
+    """Of runs that diverged: NaN is not left out of a mean. Text where a number belongs is."""
+    runs = [ptb("a", seed, bits) for seed, bits in enumerate((1.0, math.nan, 2.0))]
+    runs += [
+        ptb("b", 1, 1e300),
+        ptb("b", 2, 1, test_bits_per_token=10**400),
+        ptb("c", 1, 1.5, num_updates=math.inf, seconds="long"),
+    ]
+    write(tmp_path, *runs, hardware=3)
+    text = compared(capsys, tmp_path)
+    assert cells(text, "a, fine-tuned")[1:3] == ["nan", "nan"] and cells(text, "b, fine-tuned")[1:3] == ["nan", "nan"]
+    assert cells(text, "c, fine-tuned")[2:5] == ["1.500", "", "–"] and "Trained on 3." in text

@@ -1,0 +1,136 @@
+"""The tables and figures of the experiments."""
+
+import json
+
+import pytest
+
+from fb_fairseq.papers.experiments.figures import persistent_memory
+from tests.papers.programs import run_module
+
+pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.not_fast
+
+
+def made_up_run(folder, seed, accuracy, **setting):
+    """Write the results and the log of a run with made-up numbers."""
+    result = {
+        "accuracy": accuracy,
+        "sequence_accuracy": accuracy / 2,
+        "parameters": 12345,
+        "layers": 2,
+        "updates": 50,
+        "seed": seed,
+        "seconds": 90,
+        **setting,
+    }
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"relative_transformer_lm": result}))
+    log = [{"num_updates": str(u), "accuracy": str(u + seed)} for u in (25, 50)]
+    (folder / "relative_transformer_lm.log").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+
+
+def test_summary(tmp_path):
+    made_up_run(tmp_path / "b", 2, 94.0, attention_span=8)
+    made_up_run(tmp_path / "a", 1, 90.0, attention_span=8)
+    made_up_run(tmp_path / "c", 1, 70.0, attention_span=100)
+    made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
+    done = run_module("synthetic_tasks", tmp_path)
+    assert done.status == 0, done.errors
+    assert (tmp_path / "summary.md").read_text().splitlines()[2:] == [
+        "| Transformer | 2 | 8 | 12,345 | 50 | 1, 2 | 92.00 ± 2.83 | 46.00 ± 1.41 | 1.5 |",
+        "| Transformer | 2 | 100 | 12,345 | 50 | 1 | 70.00 | 35.00 | 1.5 |",
+        "| Transformer | 4 | 8 | 12,345 | 50 | 1 | 80.00 | 40.00 | 1.5 |",
+    ]
+    assert len(json.loads((tmp_path / "summary.json").read_text())) == 3
+    assert (tmp_path / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_composition(tmp_path):
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "char_ptb").mkdir()
+    runs = [{"accuracy": 90.0}, {"accuracy": 100.0}]
+    (tmp_path / "walk/summary.json").write_text(
+        json.dumps([{"model": "weighted", "layers": 3, "runs": runs}, {"model": "average", "layers": 2, "runs": runs}])
+    )
+    fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
+    runs = [
+        ("layer1", 3, False, 1, 3.0),
+        ("layer1", 2, True, 1, 1.0),
+        ("layer1", 3, True, 1, 2.5),
+        ("layer1", 3, True, 2, 2.0),
+        ("relative_transformer_lm_char_ptb", None, False, 1, 2.75),
+    ]
+    results = {str(i): {"recipe": "char_ptb", **dict(zip(fields, run))} for i, run in enumerate(runs)}
+    (tmp_path / "char_ptb/results.json").write_text(json.dumps(results))
+    done = run_module("memory_composition", tmp_path, 3)
+    assert done.status == 0, done.errors
+    assert done.out.splitlines()[:-1] == [
+        "blocked random walk, weighted: 95.000 ([90.0, 100.0])",
+        "character-level PTB, layer1: 2.250 ([2.5, 2.0])",
+        "character-level PTB, relative_transformer_lm: 2.750",
+    ]
+    assert (tmp_path / "composition.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_persistent_vectors(tmp_path):
+    """The best validation of each seed, fine-tuning included."""
+    runs = {"N0-2": [5, 4], "N0-2-seed2": [6], "N0-2-seed2-finetuned": [3], "N8-2": [2], "attn-split-2": [3]}
+    for run, values in runs.items():
+        size = 8 if run[0] == "a" else run[1]
+        lines = [f"fairseq-train --persistent-memory-size {size}"]
+        lines += [json.dumps({"valid_bpb": str(v), "valid_num_updates": str(i)}) for i, v in enumerate(values)]
+        (tmp_path / f"{run}.log").write_text("\n".join(lines) + "\n")
+    done = run_module("persistent_memory", tmp_path)
+    assert done.status == 0, done.errors
+    assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    best = {model: sorted(values) for model, values in persistent_memory.best_of_runs(str(tmp_path)).items()}
+    assert best == {"N0": [3, 4], "N8": [2], "attn-split": [3]}
+
+
+def test_reinforcement_learning(tmp_path):
+    pytest.importorskip("gymnasium")
+    for agent, span, seed, success in (
+        ("transformer", 2, 1, 50.0),
+        ("transformer", 8, 1, 60.0),
+        ("feedback", 2, 1, 90.0),
+        ("feedback", 2, 2, 100.0),
+        ("lstm", None, 1, 75.0),
+    ):
+        run = tmp_path / (f"{agent}-span{span}-seed{seed}" if span else f"{agent}-seed{seed}")
+        run.mkdir()
+        run.with_suffix(".json").write_text(json.dumps({"reward": success / 100, "success": success, "episodes": 9}))
+        log = [
+            {"frames": frames, "fps": 5, "reward": frames * seed / 100, "success": frames / 100} for frames in (10, 20)
+        ]
+        (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    done = run_module("reinforcement_learning", tmp_path, "corridor", "small")
+    assert done.status == 0, done.errors
+    assert done.out.splitlines()[:2] == [
+        "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07, training reward 0.30 ± 0.14 (2 seeds)",
+        "Transformer, span 2: success 50.00, reward 0.50, training reward 0.20 (1 seed)",
+    ]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [results[agent]["success"] for agent in ("feedback", "transformer", "lstm")] == [95, 50, 75]
+    assert len(results["all"]) == 5
+    assert {run["seconds"] for run in results["all"]} == {4}, "20 frames at 5 a second"
+    assert results["feedback"] == results["settings"][0]
+    assert results["feedback"]["training_reward_spread"] == pytest.approx(0.1 * 2**0.5)
+    settings = [(entry["agent"], entry["span"], entry["success"], entry["seeds"]) for entry in results["settings"]]
+    assert settings[1:] == [("transformer", 2, 50, [1]), ("transformer", 8, 60, [1]), ("lstm", None, 75, [1])]
+    assert results["lstm"]["success_spread"] is None, "a single seed"
+    for name in "curves.png", "memory.png":
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["synthetic_tasks", "memory_composition", "persistent_memory", "reinforcement_learning", "state_tracking"],
+)
+def test_bad_input(tmp_path, name):
+    if name == "reinforcement_learning":
+        pytest.importorskip("gymnasium")
+    more = {"memory_composition": [3], "reinforcement_learning": ["corridor", "small"]}.get(name, [])
+    for arguments, message in (([], "arguments are required: OUT"), ([tmp_path, *more], "; ")):
+        done = run_module(name, *arguments)
+        assert done.status == 2 and message in done.errors and len(done.errors.splitlines()) == 1
+        assert done.errors.startswith(f"python -m fb_fairseq.papers.experiments.figures.{name}: error: ")

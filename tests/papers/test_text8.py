@@ -1,0 +1,34 @@
+"""Which text of a Wikipedia page ``clean_wikipedia`` keeps."""
+
+from tests.papers.programs import run_module
+
+PAGE = b"""<mediawiki>
+<title>Not shown</title>
+<text xml:space="preserve">'''Anarchism''' is, since [[1840]], a
+[[label|word]] or more.&lt;ref name=x&gt;a source&lt;/ref&gt;
+[[Image:x.png|thumb|20px|A caption]] {{box|gone}} {| table |} [http://example.org shown] caf\xc3\xa9 &amp;nbsp; 3rd
+[[Category:Ideas|key]] [[de:Anarchismus]]</text>
+<comment>not shown</comment>
+<text xml:space="preserve">#REDIRECT [[Elsewhere]]</text>
+<text xml:space="preserve">End</text>
+</mediawiki>"""
+
+
+def clean(path, out, *arguments):
+    return run_module("clean_wikipedia", path, out, *arguments, folder="corpora")
+
+
+def test_the_text_that_a_reader_sees(tmp_path):
+    (tmp_path / "dump").write_bytes(PAGE)
+    assert clean(tmp_path / "dump", tmp_path / "out").status == 0
+    text = (tmp_path / "out").read_text()
+    assert text == (" anarchism is since one eight four zero a word or more a caption shown caf three rd ideas end")
+    assert clean(tmp_path / "dump", tmp_path / "out", "--bytes", "20").status == 0
+    assert (tmp_path / "out").read_text() == text[:20]
+
+
+def test_not_a_dump(tmp_path):
+    (tmp_path / "dump").write_bytes(b"words")
+    done = clean(tmp_path / "dump", tmp_path / "out")
+    assert done.status == 2 and "no <text" in done.errors.splitlines()[-1] and not (tmp_path / "out").exists()
+    assert "No such file" in clean(tmp_path / "nowhere", tmp_path / "out").errors

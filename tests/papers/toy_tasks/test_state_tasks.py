@@ -1,0 +1,132 @@
+"""Word problems, recall and modular arithmetic, checked against mathematics that shares no code with the generators."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.toy_tasks.common.command import main
+from fb_fairseq.papers.toy_tasks.common.task import NO_LABEL, SeededRandom
+from fb_fairseq.papers.toy_tasks.modular_arithmetic import modular_arithmetic
+from fb_fairseq.papers.toy_tasks.recall import check_recall, recall
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named, word_problem
+
+ORDERS = {"parity": 2, "Z60": 60, "A4xZ5": 60, "S3": 6, "A5": 60, "S5": 120}
+
+
+def matrix(name):
+    """An element as a matrix: of a permutation, or of a rotation; block by block in a product of groups."""
+    blocks = []
+    for part, order in ((name, 60),) if "." not in name else zip(name.split("."), (0, 5)):
+        if len(part) >= 3:
+            blocks.append(np.eye(len(part))[:, [int(i) - 1 for i in part]])
+        else:
+            angle = 2 * np.pi * int(part) / order
+            blocks.append(np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]))
+    size = sum(map(len, blocks))
+    whole, place = np.zeros((size, size)), 0
+    for block in blocks:
+        whole[place : place + len(block), place : place + len(block)] = block
+        place += len(block)
+    return whole
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_products(group):
+    """The label of each step is the product of matrices so far; column i of a permutation's has its 1 in row p(i)."""
+    assert len(named(group).elements) == len(set(named(group).elements)) == ORDERS[group]
+    for i in range(20):
+        inputs, labels = word_problem(SeededRandom(1, group, i), group, 30)
+        if group == "parity":
+            assert [int(label) for label in labels] == [sum(map(int, inputs[: n + 1])) % 2 for n in range(30)]
+            continue
+        product = np.eye(len(matrix(inputs[0])))
+        for element, label in zip(inputs, labels):
+            product = product @ matrix(element)
+            assert np.allclose(product, matrix(label), atol=1e-6)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_group_axioms(group):
+    elements, table = named(group)
+    table, order = np.array(table), len(elements)
+    assert (table[0] == range(order)).all() and (table[:, 0] == range(order)).all()  # the first one is the identity
+    for row in (*table, *table.T):
+        assert sorted(row) == list(range(order))
+    some = np.random.default_rng(0).integers(order, size=(3, 500))
+    assert (table[table[some[0], some[1]], some[2]] == table[some[0], table[some[1], some[2]]]).all()
+
+
+def test_which_groups_are_commutative_and_which_solvable():
+    """S5 and A5 are not solvable: their commutators generate A5, again and again."""
+
+    def commutators(elements, table):
+        inverse = {a: next(b for b in elements if table[a][b] == 0) for a in elements}
+        found = {table[table[a][b]][table[inverse[a]][inverse[b]]] for a in elements for b in elements}
+        while True:
+            larger = found | {table[a][b] for a in found for b in found}
+            if larger == found:
+                return found
+            found = larger
+
+    for group, sizes in {"Z60": [1], "S3": [3, 1], "A4xZ5": [4, 1], "A5": [60, 60], "S5": [60, 60]}.items():
+        elements, table = named(group)
+        current = set(range(len(elements)))
+        for size in sizes:
+            current = commutators(current, table)
+            assert len(current) == size, group
+
+
+def test_elements_are_drawn_uniformly():
+    inputs = [name for i in range(100) for name in word_problem(SeededRandom(1, i), "S3", 60).inputs]
+    counts = Counter(inputs)
+    assert len(counts) == 6 and all(850 < count < 1150 for count in counts.values())
+
+
+@pytest.mark.parametrize("pairs,length,symbols", [(2, 8, 4), (4, 64, 64), (16, 64, 8192)])
+def test_recall(pairs, length, symbols):
+    """Each key of the pairs is asked for once, and no other step has a label."""
+    gaps = Counter()
+    for i in range(100):
+        inputs, labels = recall(SeededRandom(1, i), pairs, length, symbols)
+        keys, values = inputs[: 2 * pairs : 2], inputs[1 : 2 * pairs : 2]
+        assert len(inputs) == len(labels) == length and len(set(keys)) == len(set(values)) == pairs
+        assert all(int(key) < symbols // 2 <= int(value) < symbols for key, value in zip(keys, values))
+        asked = [place for place, label in enumerate(labels) if label != NO_LABEL]
+        assert min(asked) >= 2 * pairs and sorted(inputs[place] for place in asked) == sorted(keys)
+        assert all(labels[place] == dict(zip(keys, values))[inputs[place]] for place in asked)
+        gaps.update(place - 2 * pairs for place in asked)
+    if length > 4 * pairs:
+        assert gaps[0] > 4 * gaps[length - 2 * pairs - 2]  # soon is more likely than late
+
+
+def test_recall_that_does_not_fit():
+    for sizes in ((16, 63, 8192), (16, 64, 31)):
+        with pytest.raises(UserError, match="--pairs 16|--symbols 31"):
+            check_recall(*sizes)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5, 6, 9, 40])
+def test_arithmetic(length):
+    """Python evaluates the expressions."""
+    values = Counter()
+    for i in range(200):
+        inputs, labels = modular_arithmetic(SeededRandom(1, i), length)
+        assert len(inputs) == len(labels) == length and inputs[-1] == "="
+        assert labels[:-1] == [NO_LABEL] * (length - 1)
+        assert int(labels[-1]) == eval("".join(inputs[:-1])) % 5
+        values[labels[-1]] += 1
+    assert len(values) == 5
+
+
+def test_options_of_the_command(tmp_path, capsys):
+    small = ["--train", "6", "--valid", "2", "--test", "3"]
+    main(
+        ["word_problem", "--group", "S3", "--length", "8", "--test-length", "32", "--out", str(tmp_path / "a"), *small]
+    )
+    lengths = [len(line.split()) for line in (tmp_path / "a/test.label").read_text().splitlines()]
+    assert lengths == [32] * 3
+    with pytest.raises(SystemExit):
+        main(["word_problem", "--group", "S4", "--out", str(tmp_path / "b"), *small])
+    assert "--group S4: unknown; choose from parity, Z60, A4xZ5, S3, A5, S5" in capsys.readouterr().err

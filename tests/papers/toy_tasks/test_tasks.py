@@ -1,0 +1,364 @@
+"""The tasks' data, checked by simulators that share no code with the generators, and against cases written by hand."""
+
+import hashlib
+import itertools
+from collections import Counter
+
+import pytest
+
+from fb_fairseq.papers.toy_tasks import names
+from fb_fairseq.papers.toy_tasks.algorithmic import algorithmic
+from fb_fairseq.papers.toy_tasks.blocked_random_walk import blocked_random_walk, simulate_blocked_walk
+from fb_fairseq.papers.toy_tasks.common.command import main
+from fb_fairseq.papers.toy_tasks.common.task import SeededRandom
+from fb_fairseq.papers.toy_tasks.copy import copy
+from fb_fairseq.papers.toy_tasks.counting import counting
+from fb_fairseq.papers.toy_tasks.random_walk import random_walk, simulate_walk
+from fb_fairseq.papers.toy_tasks.reverse import reverse
+from fb_fairseq.papers.values import load
+
+
+def many(make, number=200, **sizes):
+    return [make(SeededRandom(1, make.__name__, i), **sizes) for i in range(number)]
+
+
+def test_walk_by_hand():
+    assert simulate_walk(
+        ["left", "forward", "right", "forward", "right", "forward", "forward", "left", "forward"], 3
+    ) == [
+        "0,0",
+        "0,0",
+        "0,0",
+        "0,1",
+        "0,1",
+        "1,1",
+        "2,1",
+        "2,1",
+        "2,2",
+    ]
+
+
+def test_blocked_walk_by_hand():
+    """The maze is A B C / D E F / G H I, a torus; C and G are blocked."""
+    assert simulate_blocked_walk(["up", "east", "up", "west", "west", "up", "down"]) == [
+        "B",
+        "B",
+        "H",
+        "H",
+        "H",
+        "E",
+        "H",
+    ]
+    assert simulate_blocked_walk(["east", "east", "up"]) == ["F", "D", "A"]
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_walks_replayed(size):
+    """In complex numbers: a quarter turn multiplies the heading by i or -i."""
+    for actions, cells in many(random_walk, size=size):
+        place, heading = 0j, 1 + 0j
+        assert len(actions) == len(cells) == 100
+        for action, cell in zip(actions, cells):
+            if action == "forward":
+                ahead = place + heading
+                inside = 0 <= ahead.real < size and 0 <= ahead.imag < size
+                place = ahead if inside else place
+            else:
+                heading *= {"right": 1j, "left": -1j}[action]
+            assert cell == f"{int(place.imag)},{int(place.real)}"
+    assert {cell for _, cells in many(random_walk, size=size) for cell in cells} == {
+        f"{row},{column}" for row in range(size) for column in range(size)
+    }
+
+
+def test_blocked_walks_replayed():
+    neighbours = {  # by hand, row by row
+        "A": "GDCB",
+        "B": "HEAC",
+        "D": "AGFE",
+        "E": "BHDF",
+        "F": "CIED",
+        "H": "EBGI",
+        "I": "FCHG",
+    }
+    for moves, cells in many(blocked_random_walk):
+        here = "E"
+        for move, cell in zip(moves, cells):
+            there = neighbours[here]["up down west east".split().index(move)]
+            here = here if there in "CG" else there
+            assert cell == here
+        assert len(cells) == 100
+    assert set(itertools.chain(*(cells for _, cells in many(blocked_random_walk)))) == set("ABDEFHI")
+
+
+def test_blocks_by_hand():
+    """Other blocks; both readings of "(except for the initial step)"."""
+    moves = ["east", "up", "west", "west", "down", "up"]
+    assert simulate_blocked_walk(moves, "FI") == ["E", "B", "A", "C", "C", "C"]
+    assert simulate_blocked_walk(moves, "FI", free_first_move=True) == ["F", "C", "B", "A", "D", "A"]
+    assert simulate_blocked_walk(["up", "down", "east", "down", "west"], "E") == ["B", "B", "C", "F", "F"]
+
+
+@pytest.mark.parametrize("blocks,free_first_move", [("E", False), ("BI", False), ("BI", True), ("ABDG", True)])
+def test_blocks(blocks, free_first_move):
+    """Only the first move leads into a block; the moves are those of any other walk with the seed."""
+    walks = many(blocked_random_walk, blocks=blocks, free_first_move=free_first_move)
+    assert [walk.inputs for walk in walks] == [walk.inputs for walk in many(blocked_random_walk)]
+    first = {cells[0] for _, cells in walks}
+    later = {cell for _, cells in walks for here, cell in zip(cells, cells[1:]) if cell != here}
+    assert not later & set(blocks)
+    if free_first_move:
+        assert first == set("BDFH")
+    else:
+        assert first <= (set("BDFH") - set(blocks)) | {"E"}
+
+
+def test_copy_reverse_and_counting():
+    for make, expected in ((copy, lambda x: x), (reverse, lambda x: x[::-1])):
+        for inputs, labels in many(make, length=7):
+            assert inputs[7] == "=" and len(inputs) == len(labels) == 15
+            assert labels == ["_"] * 7 + expected(inputs[:7]) + ["end"] and inputs[8:] == labels[7:-1]
+    lengths = Counter()
+    for inputs, labels in many(counting, number=2000, longest=5):
+        n = inputs.count("A")
+        assert inputs == ["A"] * n + ["="] + ["B"] * n and labels == ["_"] * n + ["B"] * n + ["end"]
+        lengths[n] += 1
+    assert set(lengths) == {1, 2, 3, 4, 5} and min(lengths.values()) > 300
+
+
+def execute(inputs, labels, highest):
+    """Run a program and return the kinds of its statements; asserts the labels and the range of the values. An
+    assignment that is not executed is "unset"."""
+    text = " ".join(inputs)
+    labelled = iter(label for label in labels if label != "_")
+    values, kinds = {}, []
+    assert text.endswith(" ;")
+    for line in text[:-2].split(" ; "):
+        words = line.split()
+        if words[0] == "print":
+            assert next(labelled) == str(values[words[1]])
+            kinds.append("print")
+            continue
+        if words[0] == "if":
+            kinds.append("if")
+            left, sign, right = words[1:4]
+            right = values[right] if right.isalpha() else int(right)
+            assert left in values and words[3] != left and 1 <= right <= highest
+            assert words[4] == ":" and (words[5] in values) == (words[6] in ("++", "--"))
+            kinds.append(sign)
+            holds = {"<": values[left] < right, ">": values[left] > right, "==": values[left] == right}
+            if not holds[sign]:
+                kinds += ["unset"] * (words[6] == "=")
+                continue
+            words = words[5:]
+            kinds += ["nested set"] * (words[1] == "=")
+        if words[1] == "=":
+            assert words[0] not in values, "initialised once"
+            values[words[0]] = int(words[2])
+            kinds.append("=")
+        else:
+            values[words[0]] += {"++": 1, "--": -1}[words[1]]
+            kinds.append(words[1])
+        assert all(1 <= value <= highest for value in values.values())
+    assert next(labelled, None) is None
+    return kinds
+
+
+@pytest.mark.parametrize("variables,statements,highest", [(3, 100, 10), (5, 100, 10), (1, 12, 2), (2, 30, 5)])
+def test_programs_executed(variables, statements, highest):
+    mix, names = Counter(), set()
+    for inputs, labels in many(algorithmic, variables=variables, statements=statements, highest=highest):
+        assert len(inputs) == len(labels)
+        assert [i for i, label in enumerate(labels) if label != "_"] == [
+            i + 1 for i, symbol in enumerate(inputs) if symbol == "print"
+        ]
+        kinds = execute(inputs, labels, highest)
+        assert inputs.count(";") == statements
+        mix.update(kinds)
+        names.update(symbol for symbol in inputs if symbol.isalpha() and symbol not in ("print", "if"))
+    assert len(names) == variables
+    if statements == 100:
+        assert 0.2 < mix["print"] / inputs.count(";") / 200 < 0.45 and mix["++"] > 1000 and mix["--"] > 1000
+    assert not mix["=="] and not mix["unset"] and not mix["nested set"]
+
+
+STATEMENTS = load("hyperparameters")["toy tasks"]["columns"]["algorithmic"]["statements_of_table_7"]
+
+
+@pytest.mark.parametrize("mix,as_in_table_7", [("table7", True), ("even", False)])
+def test_mix_of_statements(mix, as_in_table_7):
+    """Whether the counts in the paper's example program are what chance makes of ours."""
+    kinds, programs = Counter(), many(algorithmic, mix=mix)
+    for inputs, _ in programs:
+        for statement in " ".join(inputs).split(" ; "):
+            first, second = statement.split()[:2]
+            kinds[first if first in ("print", "if") else "=" if second == "=" else "change"] += 1
+    assert sum(STATEMENTS.values()) == sum(kinds.values()) / len(programs) == 100
+    distances = {}  # in standard deviations
+    for kind, number in STATEMENTS.items():
+        mean = kinds[kind] / len(programs)
+        distances[kind] = abs(number - mean) / (mean * (100 - mean) / 100) ** 0.5
+    assert (max(distances.values()) < 1) == as_in_table_7 and (distances["change"] < 3) == as_in_table_7, distances
+
+
+@pytest.mark.parametrize("conditions", ["inequality", "equality", "both"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_other_conditions(conditions, nested):
+    """The kinds of conditions asked for; assignments after them are executed or not, and leave programs valid."""
+    mix, compared = Counter(), Counter()
+    for inputs, labels in many(algorithmic, highest=4, conditions=conditions, nested_assignments=nested):
+        mix.update(execute(inputs, labels, 4))
+        compared.update(zip(inputs, inputs[1:]))
+    assert min(mix["<"], mix[">"]) > 1000 or conditions == "equality" and not mix["<"] + mix[">"]
+    assert mix["=="] > 1000 or conditions == "inequality" and not mix["=="]
+    assert mix["=="] == sum(compared["==", str(value)] for value in range(1, 5)), "with numbers only"
+    if conditions == "both":
+        assert 0.9 < mix["=="] / (mix["<"] + mix[">"]) < 1.1
+    assert (mix["unset"] > 20 and mix["nested set"] > 20) if nested else not mix["unset"] + mix["nested set"]
+
+
+def test_example_of_the_paper():
+    """The beginning of v3 Table 7 is valid as we read it: y is assigned twice, once without effect."""
+    text = """x = 1 ; print x ; x ++ ; print x ; z = 8 ; print z ; print z ; x -- ; if x > z : z -- ; z ++ ; print z ;
+    print x ; print x ; if z < x : z ++ ; x ++ ; z -- ; x -- ; if z > x : z -- ; z ++ ; if x > z : z ++ ;
+    if z < 5 : y = 7 ; print x ; if x > z : z ++ ; x ++ ; y = 7 ; if x > 10 : x -- ; y -- ; x ++ ; z ++ ; print z ;"""
+    kinds = execute(text.split(), "1 2 8 8 9 1 1 1 9".split(), 10)
+    assert kinds.count("unset") == 1 and kinds.count("=") == 3
+
+
+SMALL = ["--train", "30", "--valid", "5", "--test", "6"]
+
+
+def written(folder):
+    """The files of a task's data, without that of their checksums."""
+    return sorted(path for path in folder.iterdir() if path.name != "checksums.json")
+
+
+@pytest.mark.parametrize("task", names())
+def test_files(task, tmp_path, capsys):
+    """The same seed gives the same files, another seed gives others; no sequence occurs in two splits."""
+    digests = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        main([task, "--out", str(tmp_path / name), "--seed", str(seed), *SMALL])
+        files = written(tmp_path / name)
+        assert [file.name for file in files] == [
+            f"{split}.{side}" for split in ("test", "train", "valid") for side in ("input", "label")
+        ]
+        digests.append([hashlib.md5(file.read_bytes()).hexdigest() for file in files])
+    assert digests[0] == digests[1] and not set(digests[0]) & set(digests[2])
+    lines = {
+        split: (tmp_path / "a" / f"{split}.input").read_text().splitlines() for split in ("train", "valid", "test")
+    }
+    assert [len(lines[split]) for split in ("train", "valid", "test")] == [30, 5, 6]
+    if task != "counting":
+        assert not set(lines["train"]) & set(lines["valid"] + lines["test"])
+        assert not set(lines["valid"]) & set(lines["test"])
+
+
+def test_the_same_on_every_machine():
+    """The numbers are written down: they may depend neither on the machine nor on the Python version."""
+    assert [SeededRandom(1, "a", 0).randint(0, 99) for _ in range(2)] == [SeededRandom(1, "a", 0).randint(0, 99)] * 2
+    rng = SeededRandom(7, "algorithmic", "train", 0)
+    assert [rng.randint(1, 10) for _ in range(8)] == [7, 1, 6, 4, 6, 7, 8, 4]
+
+
+DIGESTS = {  # of the six files in the order of their names, with seed 1 and the sizes of SMALL
+    "copy": "0639b7996707e934dfb747c48c0d12ce",
+    "reverse": "f6290c0768303fa0397083d764aef5ac",
+    "counting": "51741dd3af6ac8374000c76bc2225819",
+    "random_walk": "255d8dcf37f5cc4daa05e603d5db12ee",
+    "blocked_random_walk": "e97a50a06321989f107c9a21f0e04107",
+    "algorithmic": "40ed1f76198c7ef803707e2d1280a982",
+    "word_problem": "1dd3babe56a6c4398efef86f2790ebb0",
+    "recall": "7b019c9c885c8329ef590a1a07555d25",
+    "modular_arithmetic": "3a8055f728460ce223aeb659fc4dd4a4",
+}
+
+
+@pytest.mark.parametrize("task", names())
+def test_data_do_not_change(task, tmp_path, capsys):
+    """Results of different versions of this package can be compared only if they are measured on the same data."""
+    main([task, "--out", str(tmp_path), "--seed", "1", *SMALL])
+    content = b"".join(file.read_bytes() for file in written(tmp_path))
+    assert hashlib.md5(content).hexdigest() == DIGESTS[task]
+
+
+def test_options_of_the_command(tmp_path, capsys):
+    """They change the data, and are applied to all splits."""
+    for task, options, default in (
+        ("algorithmic", ["--conditions", "equality", "--nested-assignments", "--mix", "even"], ["--mix", "table7"]),
+        ("blocked_random_walk", ["--blocks", "DI", "--free-first-move"], ["--blocks", "GC"]),
+    ):
+        for name, own in (("default", default), ("other", options)):
+            main([task, "--out", str(tmp_path / task / name), *own, *SMALL])
+        content = b"".join(file.read_bytes() for file in written(tmp_path / task / "default"))
+        assert hashlib.md5(content).hexdigest() == DIGESTS[task]
+    for split in ("train", "valid", "test"):
+        programs = (tmp_path / "algorithmic/other" / f"{split}.input").read_text()
+        assert " == " in programs and " < " not in programs
+        cells = (tmp_path / "blocked_random_walk/other" / f"{split}.label").read_text()
+        assert "C" in cells and "I" not in cells
+
+
+def test_the_earlier_mix(tmp_path, capsys):
+    """Results measured before there was a choice were measured on these data."""
+    main(["algorithmic", "--out", str(tmp_path), "--mix", "even", "--seed", "1", *SMALL])
+    content = b"".join(file.read_bytes() for file in written(tmp_path))
+    assert hashlib.md5(content).hexdigest() == "9e27206b1dbeccb139ce3aa1c34ceac5"
+
+
+def test_longer_tests(tmp_path, capsys):
+    main(["reverse", "--out", str(tmp_path), "--length", "4", "--test-length", "40", *SMALL])
+    assert {len(line.split()) for line in (tmp_path / "test.input").read_text().splitlines()} == {81}
+    assert {len(line.split()) for line in (tmp_path / "train.input").read_text().splitlines()} == {9}
+
+
+def test_training_with_several_lengths(tmp_path, capsys):
+    """Each as likely, in the training split only; the other splits are those without the option."""
+    sizes = ["--length", "5", "--test-length", "8", "--train", "600", "--valid", "5", "--test", "5"]
+    for name, own in (("fixed", []), ("mixed", ["--shortest", "3"])):
+        main(["copy", "--out", str(tmp_path / name), *sizes, *own])
+    lengths = Counter(line.index("=") // 2 for line in (tmp_path / "mixed/train.input").read_text().splitlines())
+    assert set(lengths) == {3, 4, 5} and min(lengths.values()) > 160
+    for split in ("valid", "test"):
+        fixed, mixed = ((tmp_path / name / f"{split}.input").read_text() for name in ("fixed", "mixed"))
+        assert fixed == mixed
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["copy", "--length", "0"], "--length 0: give a number from 1 to"),
+        (["copy", "--test-length", "0"], "--test-length 0: give a number from 1 to"),
+        (["reverse", "--shortest", "0"], "--shortest 0: give a number from 1 to"),
+        (["reverse", "--shortest", "9", "--length", "8"], "--shortest 9: more than --length 8; give at most this"),
+        (["random_walk", "--size", "1"], "--size 1: give a number from 2 to"),
+        (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
+        (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),
+        (["algorithmic", "--highest", "1"], "--highest 1: give a number from 2 to"),
+        (["algorithmic", "--mix", "odd"], "--mix odd: unknown; choose from table7, even"),
+        (["algorithmic", "--conditions", "or"], "--conditions or: unknown; choose from inequality, equality, both"),
+        (["blocked_random_walk", "--blocks", "c"], '--blocks "c": give one or more of the letters A to I, each once'),
+        (["blocked_random_walk", "--blocks", "CC"], '--blocks "CC": give one or more of the letters A to I, each once'),
+        (["blocked_random_walk", "--blocks", ""], '--blocks "": give one or more'),
+        (["blocked_random_walk", "--blocks", "HDFBA"], "--blocks HDFBA: the agent could not leave its start, E; leave"),
+        (
+            ["blocked_random_walk", "--free-first-move"],
+            "--free-first-move: has no effect; add one of the start's neigh",
+        ),
+        (["copy", "--length", "1"], "too few different sequences"),
+        (["swim"], "invalid choice: 'swim'"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--out", str(tmp_path / "data")])
+    assert message in capsys.readouterr().err + str(stop.value)
+    assert not list(tmp_path.rglob("*.*")), "no incomplete files"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        main(["copy", "--out", str(tmp_path / "file"), *SMALL])
+    assert "--out" in capsys.readouterr().err.splitlines()[-1]
