@@ -92,7 +92,6 @@ setup(
         "translation": ["sacremoses", "subword-nmt", "rouge-score", "sacrebleu>=2"],
         "transformers": [TRANSFORMERS, "safetensors", "tokenizers", "accelerate"],
         "state-tracking": [TRANSFORMERS, "mambapy", "matplotlib"],
-        "fla": [TRANSFORMERS, "flash-linear-attention"],
         "test": [
             *("pytest", "pytest-timeout", "pytest-xdist", "ruff==0.17.6", "nbclient", "ipykernel"),
             *(TRANSFORMERS, "accelerate"),

@@ -3,6 +3,7 @@ each step.
 
     problems.py       sequences of a task as tensors
     bodies.py         models of one interface: a block of steps at once, or step by step
+    cells.py          recurrent layers that the packages used here do not have: DeltaProduct, sLSTM
     architectures.py  the table of models; add your own here
     trainer.py        what is trained and how: options, curriculum, checkpoints
     evaluation.py     accuracy by position

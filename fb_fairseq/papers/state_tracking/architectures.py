@@ -6,6 +6,7 @@ All have the same number of layers and the same width, and as many parameters as
 
 import importlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Callable, Dict, Sequence
 
 from fb_fairseq.errors import UserError
@@ -13,6 +14,7 @@ from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.papers.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
+from fb_fairseq.papers.state_tracking.cells import SLSTM, DeltaProduct, RecurrentBody
 
 CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
 
@@ -47,7 +49,6 @@ class Architecture:
         inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
             of the Transformer.
         extra: the extra of this package that has what it needs; empty if nothing is needed.
-        device: "cuda" if it runs on a GPU only.
     """
 
     title: str
@@ -55,7 +56,6 @@ class Architecture:
     build: Callable[[Shape], Body]
     inner: Callable[[int], Sequence[int]]
     extra: str = ""
-    device: str = ""
 
 
 def eighths(width: int) -> Sequence[int]:
@@ -186,22 +186,15 @@ def negative_gated_deltanet(shape: Shape) -> Body:
     return _gated_deltanet(shape, negative=True)
 
 
-def deltaproduct(shape: Shape) -> Body:
-    """DeltaProduct of flash-linear-attention, with three products a step and eigenvalues from -1 to 1."""
-    from fla.models import GatedDeltaProductConfig, GatedDeltaProductModel
+def deltaproduct(products: int, shape: Shape) -> Body:
+    """DeltaProduct with so many products a step and eigenvalues from -1 to 1."""
+    cells = [DeltaProduct(shape.width, shape.heads, products) for _ in range(shape.layers)]
+    return RecurrentBody(shape.width, shape.inner, cells)
 
-    config = GatedDeltaProductConfig(
-        vocab_size=1,
-        hidden_size=shape.width,
-        num_hidden_layers=shape.layers,
-        num_heads=shape.heads,
-        head_dim=shape.width // shape.heads,
-        intermediate_size=shape.inner,
-        num_householder=3,
-        allow_neg_eigval=True,
-        use_forget_gate=False,
-    )
-    return TransformersBody(GatedDeltaProductModel(config), "past_key_values")
+
+def slstm(shape: Shape) -> Body:
+    """xLSTM's sLSTM layers."""
+    return RecurrentBody(shape.width, shape.inner, [SLSTM(shape.width, shape.heads) for _ in range(shape.layers)])
 
 
 ARCHITECTURES: Dict[str, Architecture] = {
@@ -226,9 +219,13 @@ ARCHITECTURES: Dict[str, Architecture] = {
         eighths,
         "state-tracking",
     ),
-    "deltaproduct": Architecture(
-        "DeltaProduct [-1, 1]", "arXiv 2502.10297; fla", deltaproduct, eighths, "fla", device="cuda"
-    ),
+    **{
+        f"deltaproduct{n}": Architecture(
+            f"DeltaProduct, {n} a step", "arXiv 2502.10297", partial(deltaproduct, n), eighths
+        )
+        for n in (1, 2, 3, 4)
+    },
+    "slstm": Architecture("sLSTM", "arXiv 2405.04517", slstm, eighths),
 }
 
 

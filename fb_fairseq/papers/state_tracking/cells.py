@@ -1,0 +1,115 @@
+"""Recurrent layers in plain PyTorch: DeltaProduct and sLSTM, step by step.
+
+Shapes: B sequences, L steps, D features, H heads of width E, J products of a step.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+
+from fb_fairseq.papers.state_tracking.bodies import Body
+
+
+class DeltaProduct(nn.Module):
+    """DeltaProduct (arXiv 2502.10297, section 3): a step multiplies a head's state by J generalised reflections.
+
+    For j = 1 … J, with a key k of length 1, a value v and β from 0 to 2: ``S ← S (I - β k kᵀ) + β v kᵀ``. The output is
+    ``S q``. Eigenvalues of the transitions are from -1 to 1.
+    """
+
+    def __init__(self, width: int, heads: int, products: int):
+        super().__init__()
+        self.heads, self.products, self.head_dim = heads, products, width // heads
+        self.query, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.key, self.value = (nn.Linear(width, products * width, bias=False) for _ in range(2))
+        self.beta, self.norm = nn.Linear(width, products * heads), nn.LayerNorm(self.head_dim)
+
+    def forward(self, x_BLD: Tensor, state_BHEE: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs [B, L, D], and the state after them."""
+        B, L, _ = x_BLD.shape
+        shape = B, L, self.products, self.heads, -1
+        query = F.normalize(F.silu(self.query(x_BLD)).view(B, L, self.heads, -1), dim=-1)
+        keys = F.normalize(F.silu(self.key(x_BLD)).view(shape), dim=-1)
+        values, betas = F.silu(self.value(x_BLD)).view(shape), 2 * self.beta(x_BLD).sigmoid().view(shape)
+        state, outputs = state_BHEE, []
+        if state is None:
+            state = x_BLD.new_zeros(B, self.heads, self.head_dim, self.head_dim)
+        for l in range(L):
+            for j in range(self.products):
+                key, value = keys[:, l, j], values[:, l, j]
+                error = value - (state @ key[..., None])[..., 0]
+                state = state + (betas[:, l, j] * error)[..., None] * key[..., None, :]
+            outputs.append((state @ query[:, l, :, :, None])[..., 0])
+        return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), state
+
+
+class SLSTM(nn.Module):
+    """The sLSTM layer of xLSTM (arXiv 2405.04517, section 2.2): exponential input gates, a normaliser state, and heads
+    that see their own last output only."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(width // heads)
+        self.inputs, self.out = nn.Linear(width, 4 * width), nn.Linear(width, width)
+        self.recurrent = nn.Parameter(torch.randn(heads, width // heads, 4 * width // heads) * (heads / width) ** 0.5)
+        nn.init.constant_(self.inputs.bias.data.view(heads, -1, 4)[..., 2], 3.0)  # forget gates begin open
+
+    def forward(self, x_BLD: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Outputs [B, L, D], and the state after them: cell, normaliser, stabiliser and output [B, H, E]."""
+        B, L, D = x_BLD.shape
+        gates, outputs = self.inputs(x_BLD).view(B, L, self.heads, -1, 4), []
+        if state is None:
+            state = (x_BLD.new_zeros(B, self.heads, D // self.heads),) * 4
+        cell, normaliser, top, output = state
+        for l in range(L):
+            seen = torch.einsum("bhe,hef->bhf", output, self.recurrent).unflatten(-1, (-1, 4))
+            candidate, input_gate, forget, output_gate = (gates[:, l] + seen).unbind(-1)
+            kept = F.logsigmoid(forget) + top
+            top = torch.maximum(kept, input_gate)  # both exponentials are at most 1
+            scale, share = (input_gate - top).exp(), (kept - top).exp()
+            cell, normaliser = share * cell + scale * candidate.tanh(), share * normaliser + scale
+            output = output_gate.sigmoid() * cell / normaliser.clamp(min=1e-6)
+            outputs.append(output)
+        return self.out(self.norm(torch.stack(outputs, 1)).flatten(2)), (cell, normaliser, top, output)
+
+
+class RecurrentBody(Body):
+    """Layers of a recurrent cell and a feed-forward sublayer, pre-norm, with residual connections.
+
+    Args:
+        cells: one for each layer: from inputs [B, L, D] and a state, or None, to outputs and the next state.
+        inner: width of the feed-forward sublayers.
+    """
+
+    def __init__(self, width: int, inner: int, cells: list[nn.Module]):
+        super().__init__()
+        self.width, self.cells, self.final_norm = width, nn.ModuleList(cells), nn.LayerNorm(width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in cells)
+        self.feed_forward = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+            for _ in cells
+        )
+
+    def run(self, x_BLD: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
+        """Run the layers from their states on. Returns features [B, L, D], and the states after them."""
+        after = []
+        for cell, norm, feed_forward, state in zip(self.cells, self.norms, self.feed_forward, states):
+            y_BLD, state = cell(norm(x_BLD), state)
+            x_BLD = x_BLD + y_BLD
+            x_BLD = x_BLD + feed_forward(x_BLD)
+            after.append(state)
+        return self.final_norm(x_BLD), after
+
+    def start(self) -> list[Any]:
+        return [None] * len(self.cells)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        """See ``Body.forward``."""
+        return self.run(x_BLD, self.start())[0]
+
+    def step(self, x_BD: Tensor, state: list[Any]) -> tuple[Tensor, list[Any]]:
+        y_BLD, state = self.run(x_BD[:, None], state)
+        return y_BLD[:, 0], state
