@@ -47,7 +47,7 @@ from fb_fairseq.streams.state import CarriesMemory
 class LanguageModelConfig(FairseqDataclass):
     """Options of every language model here. Those that fairseq has too keep fairseq's names."""
 
-    resolved_architecture: str = option("", "set by named architectures: the one that these values belong to")
+    resolved_architecture: str = option("", SUPPRESS)  # set by named architectures: whose values these are
     tokens_per_sample: int = II("task.tokens_per_sample")
 
 

@@ -216,5 +216,5 @@ def check_training_options(cfg: StreamingLMConfig) -> None:
     """
     if cfg.batch_size_valid not in (None, cfg.batch_size):  # fairseq sets it to --batch-size by default
         raise UserError("--batch-size-valid: give the number of streams in evaluation with --valid-streams")
-    if not cfg.batch_size:
+    if not (cfg.batch_size or 0) > 0:
         raise UserError("--batch-size: give the number of streams of each process")
