@@ -2,7 +2,6 @@
 
 from typing import Any, Dict, List, NamedTuple
 
-from fb_fairseq.checkpoint_contents import is_count
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
 
@@ -32,7 +31,7 @@ class StreamPosition(NamedTuple):
         is_whole = isinstance(saved, dict) and set(saved) == set(cls._fields)
         offsets = saved["offsets"] if is_whole else None
         numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
-        if not (isinstance(offsets, list) and offsets and all(map(is_count, [*numbers, *offsets]))):
+        if not (isinstance(offsets, list) and offsets and all(map(_is_count, [*numbers, *offsets]))):
             raise UserError(
                 f"--restore-file: the checkpoint's position in the epoch is damaged; give an intact one, {START_ANEW}"
             )
@@ -69,3 +68,7 @@ class StreamPosition(NamedTuple):
                 f"--tokens-per-sample {layout.lengths.full} (or the BPTT warm-up): no block starts where the "
                 f"checkpoint was saved (step {max(self.offsets)} of the epoch); use the old values, {START_ANEW}"
             )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63  # fits 64 bits
