@@ -33,11 +33,7 @@ def checksum(file: BinaryIO, start: int = 0) -> str:
 
 
 def checksum_of(path: str) -> str:
-    """The checksum of a whole file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The checksum of a whole file."""
     with open(path, "rb") as file:
         return checksum(file)
 
@@ -62,9 +58,6 @@ def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
         path: the checkpoint, and perhaps its option.
         trained: see ``trained_dictionaries``.
         own: those of the data.
-
-    Raises:
-        UserError: one of them is another.
     """
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
@@ -82,10 +75,6 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
     Args:
         overwrite: replace any file.
         clean: remove what earlier calls wrote and this one does not.
-
-    Raises:
-        OSError: the folder cannot be written to.
-        UserError: a file is the user's, or was changed; nothing is written then.
     """
     with atomic_folder(path) as temporary:
         yield temporary
@@ -109,11 +98,7 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
 
 
 def read_checksums(folder: str) -> Dict[str, str]:
-    """The checksums of the files in a folder by name; empty if it has none.
-
-    Raises:
-        UserError: the file with checksums is damaged.
-    """
+    """The checksums of the files in a folder by name; empty if it has none."""
     path = os.path.join(folder, FILE)
     check_regular(path)
     try:
@@ -129,12 +114,7 @@ def read_checksums(folder: str) -> Dict[str, str]:
 
 
 def check_files(*paths: str) -> None:
-    """Compare files with the checksums in their folder, where it has any.
-
-    Raises:
-        OSError: a file cannot be read.
-        UserError: one of them is another.
-    """
+    """Compare files with the checksums in their folder, where it has any."""
     for path in paths:
         folder, name = os.path.split(path)
         known = read_checksums(folder).get(name)
@@ -146,11 +126,7 @@ def check_files(*paths: str) -> None:
 
 
 def add_to_weights(path: str) -> None:
-    """Add a checksum to the header of a ``.safetensors`` file.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
+    """Add a checksum to the header of a ``.safetensors`` file."""
     header, data_at = _read_header(path)
     header.setdefault("__metadata__", {})[ENTRY] = _checksum_of_weights(path, header, data_at)
     text = json.dumps(header).encode()
@@ -163,12 +139,7 @@ def add_to_weights(path: str) -> None:
 
 
 def check_weights(folder: str) -> None:
-    """Compare the ``.safetensors`` files in a folder with their checksums, where they have one.
-
-    Raises:
-        OSError: a file cannot be read.
-        UserError: one of them is damaged.
-    """
+    """Compare the ``.safetensors`` files in a folder with their checksums, where they have one."""
     for path in weights_in(folder):
         check_regular(path)
         try:

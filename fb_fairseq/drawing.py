@@ -96,11 +96,7 @@ class Panel(NamedTuple):
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
-    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg."""
     from matplotlib import style
 
     with style.context(["default", STYLE]):
@@ -348,12 +344,7 @@ def plain(text: str) -> str:
 
 
 def check_figure(option: str, path: str, overwrite: bool = False) -> None:
-    """Check that a figure can be written to a file, before the work of drawing it.
-
-    Raises:
-        UserError: see ``check_output_file``; there is a file that is no picture; or matplotlib does not know its
-            extension.
-    """
+    """Check that a figure can be written to a file, before the work of drawing it."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     check_output_file(option, path, *PICTURES, overwrite=overwrite)

@@ -78,7 +78,7 @@ def names_an_option(error: BaseException) -> bool:
 
 
 def without_fairseq() -> str:
-    """What to do where fairseq is not installed."""
+    """The line for a missing fairseq, with the remedy."""
     version = sys.version_info[:2]
     if version not in FAIRSEQ_VERSIONS:
         return "needs fairseq, which does not run on Python {}.{}; use Python 3.10 or 3.12".format(*version)
@@ -87,9 +87,9 @@ def without_fairseq() -> str:
 
 
 def missing_package(error: ImportError) -> Optional[str]:
-    """What to install; None if the package is there, so that something else is wrong with it.
+    """The line for a missing package; None if it is there, so that something else is wrong with it.
 
-    fairseq raises errors without the package's name, which say to install it, but not always how.
+    Some of fairseq's errors have no package's name: they say to install it, but not always how.
     """
     if error.name is None:
         text = " ".join(str(error).split())

@@ -26,7 +26,7 @@ def hardware(device: str) -> str:
 
 
 def training_hardware() -> str:
-    """What a recipe trains on here: all GPUs or, without any, the CPU and torch's number of threads."""
+    """The hardware that a recipe trains on here: all GPUs or, without any, the CPU and torch's number of threads."""
     gpus = torch.cuda.device_count()
     if gpus:
         return f"{gpus} x {hardware('cuda')}" if gpus > 1 else hardware("cuda")
@@ -51,9 +51,6 @@ def check_layers_fit(sizes: Mapping[str, Optional[int]]) -> None:
     Args:
         sizes: the number of layers, their width and the units of the feed-forward sublayer, by the names of their
             options.
-
-    Raises:
-        UserError: they do not fit.
     """
     layers, width, units = (size or 0 for size in sizes.values())
     needed, memory = layers * (LAYER + 2 * NUMBER * width * units), machine_memory()

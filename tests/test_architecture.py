@@ -90,6 +90,7 @@ MAY_IMPORT = {
     "__init__": set(),
 }
 REPRODUCTION = "fb_fairseq.reproduction"
+PAPERS = ("benchmark", "papers", "recipes", "reproduction")
 WITHOUT_FAIRSEQ = (
     *(*sorted(BASE), "ops", "modules", "streams", "transformers"),
     *("reproduction.compare", "reproduction.rl", "reproduction.state_tracking", "reproduction.synthetic_tasks"),
@@ -318,7 +319,7 @@ def test_docstrings(room):
     assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
 
 
-@pytest.mark.parametrize("room", sorted(MATHEMATICS))
+@pytest.mark.parametrize("room", [room for room in MAY_IMPORT if room.partition(".")[0] not in PAPERS])
 def test_sentences_of_docstrings(room):
     """None begins with "what", "who" or "that of": the first word is a noun or an imperative."""
     wrong = []
@@ -327,7 +328,7 @@ def test_sentences_of_docstrings(room):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 text = " ".join((ast.get_docstring(node) or "").split())
                 for sentence in re.split(r"(?<=[.!?]) (?=[A-Z(])", text):
-                    if re.match(r"\(?(What|Who|That of)\b", sentence):
+                    if re.match(r"\(?(What|Who|That of)\b|Whether [^.]*: ", sentence):
                         wrong.append(f"{module.name}:{getattr(node, 'lineno', 1)} {sentence}")
     assert not wrong, "\n".join(wrong)
 

@@ -78,9 +78,7 @@ def test_what_is_wrong_is_named(keys, odd):
 
 @pytest.mark.parametrize("make", [within_itself, expanding])
 def test_lists_that_are_too_large(make):
-    with pytest.raises(
-        UserError, match="its content has more than 10,000,000 values, or is nested within"
-    ):
+    with pytest.raises(UserError, match="its content has more than 10,000,000 values, or is nested within"):
         check_plain("x.pt", {"a": [make()]})
 
 
@@ -154,7 +152,5 @@ def test_state_like_a_template():
         (("b",), {"c": 5}),
         (("b", "c"), "x"),
     ):
-        with pytest.raises(
-            UserError, match=f"x.pt: {keys[-1]} is not like that of this run; give"
-        ):
+        with pytest.raises(UserError, match=f"x.pt: {keys[-1]} is not like that of this run; give"):
             check_like("x.pt", with_value(template, keys, odd), template, "state")

@@ -31,9 +31,6 @@ def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> List[st
 
     Args:
         pattern: ``BY_EPOCH`` or ``BY_UPDATE``.
-
-    Raises:
-        UserError: the folder has fewer.
     """
     found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
     if len(found) < number:
@@ -47,9 +44,6 @@ def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
 
     Floating-point tensors are summed in double precision, and keep their own type; other tensors are those of the last
     state. Tensors that share memory in the last state (tied weights) share memory in the result.
-
-    Raises:
-        UserError: names or shapes differ between the states.
     """
     names = states[-1].keys()
     for state in states[:-1]:
@@ -77,9 +71,6 @@ def write_average(paths: List[str], output: str) -> None:
 
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
     are left out: training that starts from it begins anew.
-
-    Raises:
-        UserError: a file cannot be read, is not a checkpoint, or is of another model.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 

@@ -134,9 +134,6 @@ def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, de
 
     Args:
         streams, context, block: see ``judged_blocks``.
-
-    Raises:
-        UserError: the corpus has no labels that count.
     """
     sequences = len(corpus.inputs.ends)
     counted = correct = 0
@@ -184,11 +181,7 @@ def build_parser() -> CommandParser:
 
 
 def load_and_evaluate(args) -> Accuracy:
-    """Evaluate the checkpoint on the data that the options name.
-
-    Raises:
-        UserError: the checkpoint was not trained on labels, or the data or --model-overrides do not fit.
-    """
+    """Evaluate the checkpoint on the data that the options name."""
     from fairseq import checkpoint_utils
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands

@@ -58,11 +58,7 @@ def build_parser() -> CommandParser:
 
 
 def load(path: str, data: Optional[str]):
-    """A checkpoint's model in evaluation mode, and its task.
-
-    Raises:
-        UserError: the file is no checkpoint of a language model, or its dictionary is not found.
-    """
+    """A checkpoint's model in evaluation mode, and its task."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split
@@ -86,9 +82,6 @@ def encode(prompt: str, dictionary, option: str = "--prompt") -> List[int]:
 
     Args:
         option: the option that gives the prompt.
-
-    Raises:
-        UserError: an escape is unknown, or a word is not in the dictionary.
     """
     if byte_codec.is_byte_dictionary(dictionary):
         try:
@@ -115,7 +108,7 @@ def decoder(dictionary) -> Callable[[int], str]:
 
 
 def choices(lprobs, never: List[int], temperature: float, topk: int):
-    """What the next symbol is drawn from.
+    """The distribution that the next symbol is drawn from.
 
     Args:
         lprobs: the model's log-probabilities [V].
@@ -160,11 +153,7 @@ def sample(model, dictionary, prompt: List[int], length: int, temperature: float
 
 
 def check(args) -> None:
-    """Check the numbers.
-
-    Raises:
-        UserError: one of them is out of range.
-    """
+    """Check the numbers."""
     for name, lowest in (("length", 1), ("sampling_topk", 0), ("temperature", 0)):
         value = getattr(args, name)
         if not lowest <= value < float("inf"):

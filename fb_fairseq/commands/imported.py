@@ -48,9 +48,6 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
     Args:
         source, target: the dictionaries; those of a language model are the same.
         remedy: what to give, if the parameters are not those of this model.
-
-    Raises:
-        UserError: the parameters' names or shapes are not the model's.
     """
     from fairseq import models
 
@@ -87,9 +84,6 @@ def build_checkpoint(
         target: that of a translation model's target language.
         remedy: what to give, if the parameters contradict each other.
         training: task and criterion, as arguments of fairseq-train.
-
-    Raises:
-        UserError: the parameters' sizes contradict each other.
     """
     from fairseq import options
     from fairseq.criterions import CRITERION_REGISTRY
@@ -121,11 +115,7 @@ def build_checkpoint(
 
 
 def check_dictionary_file(dictionary, path: str) -> bool:
-    """Check that a dictionary's file can be written. Returns whether it is there already.
-
-    Raises:
-        UserError: the file is there, with other symbols; or a symbol has a line break in it.
-    """
+    """Check that a dictionary's file can be written. Returns whether it is there already."""
     broken = [symbol for symbol in dictionary.symbols if "\n" in symbol or "\r" in symbol]
     if broken:
         raise UserError(
@@ -142,11 +132,7 @@ def check_dictionary_file(dictionary, path: str) -> bool:
 
 
 def write_dictionary(dictionary, path: str) -> None:
-    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
-
-    Raises:
-        UserError: the file is there, with other symbols.
-    """
+    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``)."""
     if check_dictionary_file(dictionary, path):
         return
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

@@ -85,11 +85,7 @@ def binarise(
 
 
 def read_files(option: str, paths: List[str]) -> List[bytes]:
-    """The contents of the files that an option names.
-
-    Raises:
-        UserError: a file cannot be read, or is empty.
-    """
+    """The contents of the files that an option names."""
     contents = []
     for path in paths:
         try:
@@ -107,9 +103,6 @@ def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
 
     Args:
         shares: relative sizes of the splits, as in ``90,5,5``.
-
-    Raises:
-        UserError: ``shares`` is not three positive numbers, or a split would be empty.
     """
     try:
         sizes = [float(size) for size in shares.split(",")]
@@ -145,11 +138,7 @@ def build_parser() -> CommandParser:
 
 
 def read_splits(args) -> Dict[str, List[bytes]]:
-    """The documents that the options name, by split.
-
-    Raises:
-        UserError: a file cannot be read or is empty, or the text cannot be split.
-    """
+    """The documents that the options name, by split."""
     if args.text:
         (text,) = read_files("--text", [args.text])
         return split_text(text, args.split)

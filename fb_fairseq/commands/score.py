@@ -52,11 +52,7 @@ class Texts(NamedTuple):
 
 
 def read_generated(path: str) -> Tuple[List[str], List[str]]:
-    """The best hypotheses (``D-…``) and the references (``T-…``) in ``fairseq-generate``'s output, in the data's order.
-
-    Raises:
-        UserError: there are no hypotheses, or some are missing.
-    """
+    """The best hypotheses (``D-…``) and references (``T-…``) in ``fairseq-generate``'s output, in the data's order."""
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
     with open_text(path) as file:
@@ -82,11 +78,7 @@ def read_generated(path: str) -> Tuple[List[str], List[str]]:
 
 
 def read_lines(option: str, path: str) -> List[str]:
-    """The lines of the file that an option names.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """The lines of the file that an option names."""
     try:
         with open_text(path) as file:
             return [line.rstrip("\n") for line in file]
@@ -95,11 +87,7 @@ def read_lines(option: str, path: str) -> List[str]:
 
 
 def refuse_subwords(lines: List[str]) -> None:
-    """Check that the subwords of BPE (``@@`` at their end) or SentencePiece (``▁`` at their start) have been joined.
-
-    Raises:
-        UserError: they have not.
-    """
+    """Check that the subwords of BPE (``@@`` at their end) or SentencePiece (``▁`` at their start) have been joined."""
     words = [word for line in lines for word in line.split()]
     subwords = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
     if subwords > len(words) / WORDS_PER_SUBWORD:
@@ -122,11 +110,7 @@ def split_compounds(lines: List[str]) -> List[str]:
 
 
 def bleu(hypotheses: List[str], references: List[str], **options) -> Tuple[float, str]:
-    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``.
-
-    Raises:
-        UserError: sacreBLEU's tokeniser of the language is not installed.
-    """
+    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``."""
     from sacrebleu.metrics import BLEU
 
     try:
@@ -172,11 +156,7 @@ def rouge(hypotheses: List[str], references: List[str], language: str = "en") ->
 
 
 def check_texts(texts: Texts) -> None:
-    """Check that there are hypotheses, of whole words, and as many references.
-
-    Raises:
-        UserError: one of these does not hold.
-    """
+    """Check that there are hypotheses, of whole words, and as many references."""
     number = len(texts.hypotheses)
     if not number:
         raise UserError("no hypotheses: give a file with one sentence per line")
@@ -195,9 +175,6 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
 
     Returns:
         The number of sentences and the scores by name, as in the JSON line.
-
-    Raises:
-        UserError: the texts are unsuitable, see ``check_texts``.
     """
     check_texts(texts)
     language = re.split("[-_]", language.lower())[0]  # zh of zh_CN and zh-Hans
@@ -249,11 +226,7 @@ def build_parser() -> CommandParser:
 
 
 def read_texts(args) -> Texts:
-    """Read the files that the options name.
-
-    Raises:
-        UserError: a file cannot be read, or hypotheses are missing.
-    """
+    """Read the files that the options name."""
     hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
     if args.ref:
         references = read_lines("--ref", args.ref)

@@ -44,9 +44,5 @@ def with_options(*groups: Described) -> Callable[[Type], Type]:
 
 
 def make_options(kind: Type, values: Dict[str, Any]):
-    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text.
-
-    Raises:
-        UserError: an option is out of range; the message names it.
-    """
+    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
     return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})

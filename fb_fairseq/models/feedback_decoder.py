@@ -125,10 +125,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             ``alignment_layer``, by default the last (in training None, unless that layer is given, or alignments are
             learned); ``inner_states``, with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
             [T, B, D], otherwise None. In training both have gradients.
-
-        Raises:
-            UserError: targets are padded on the left; ``full_context_alignment``, which a decoder that is sequential in
-                time cannot have; or ``return_all_hiddens`` in decoding.
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
@@ -234,9 +230,6 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
         Args:
             args: a ``Namespace``, or the configuration of ``fairseq-hydra-train``.
-
-        Raises:
-            UserError: see ``decoder_options``, ``check_alignments`` and ``fb_fairseq.models.initialisation``.
         """
         feedback_decoder(args)
         values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
@@ -279,9 +272,6 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
             ``FeedbackDecoder.extract_features``.
-
-        Raises:
-            UserError: see ``FeedbackDecoder.extract_features``.
         """
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
         return self.decoder(
@@ -294,11 +284,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a checkpoint's parameters.
-
-        Raises:
-            UserError: it was trained with dictionaries of another size, or lacks the layers to keep.
-        """
+        """Load a checkpoint's parameters."""
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
         prune(state_dict, model_cfg)
@@ -314,11 +300,7 @@ def encoder_output(encoder_out: Optional[Dict[str, List[Tensor]]]) -> Tuple[Opti
 
 
 def check_alignments(cfg: FeedbackDecoderConfig) -> None:
-    """Check that the last layer attends to the encoder in every update, and log which loop runs.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that the last layer attends to the encoder in every update, and log which loop runs."""
     for name, given in (("no-cross-attention", cfg.no_cross_attention), ("decoder-layerdrop", cfg.decoder.layerdrop)):
         if given:
             raise UserError(f"--{name}: --load-alignments needs the last layer's attention; leave one of them out")

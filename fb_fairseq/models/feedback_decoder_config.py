@@ -78,9 +78,6 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
     configuration of ``fairseq-hydra-train`` too; its nested options become flat.
 
     (On that, fairseq's own architectures find None for everything that is missing, and set nothing.)
-
-    Raises:
-        UserError: the configuration has an option that the model does not have, or one of another type.
     """
 
     def resolve(args) -> None:
@@ -102,11 +99,7 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def flat_options(cfg: DictConfig) -> Dict[str, Any]:
-    """The options that a configuration gives, by their names on the command line.
-
-    Raises:
-        UserError: one of them is unknown, given twice, or of another type.
-    """
+    """The options that a configuration gives, by their names on the command line."""
     schema, found = OmegaConf.structured(FeedbackDecoderConfig), {}
     for path, value in leaves(cfg):
         name = path.replace(".", "_")
@@ -135,9 +128,6 @@ def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
     Args:
         name: as on the command line.
         path: as it is given.
-
-    Raises:
-        UserError: there is no such option, or the value does not fit.
     """
     group = next((group for group in GROUPS if name.startswith(f"{group}_")), None)
     node, key = (schema, name) if group is None else (schema[group], name[len(group) + 1 :])
@@ -160,11 +150,8 @@ def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
 def check_options(cfg: FeedbackConfig) -> None:
     """Check that the options have an effect.
 
-    What is not refused acts as in fairseq's Transformer, with one exception: ``--min-params-to-wrap`` wraps layers of
+    All others act as in fairseq's Transformer, with one exception: ``--min-params-to-wrap`` wraps layers of
     the encoder only.
-
-    Raises:
-        UserError: an option of fairseq's Transformer does not have one on this model.
     """
     defaults = FeedbackConfig()
 
@@ -193,11 +180,7 @@ def check_options(cfg: FeedbackConfig) -> None:
 
 
 def decoder_options(cfg: FeedbackConfig) -> TransformerOptions:
-    """The stack's options, from fairseq's configuration.
-
-    Raises:
-        UserError: an option of fairseq's decoder that this one does not have, or one out of range.
-    """
+    """The stack's options, from fairseq's configuration."""
     check_options(cfg)
     values = dict(
         decoder_layers=cfg.decoder.layers,

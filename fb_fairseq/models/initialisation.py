@@ -91,9 +91,6 @@ def initialise_if_asked(model, cfg) -> None:
     Args:
         model: an ``InitialisedModel``.
         cfg: the model's configuration, with ``InitialisationOptions``.
-
-    Raises:
-        UserError: the options contradict each other.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -118,9 +115,6 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
         rule: which of these layers the shared projections are derived from: one of ``RULES``.
-
-    Raises:
-        UserError: the file and the model do not fit; the message says why. The model is unchanged.
     """
     source = read_checkpoint(path)
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
@@ -145,11 +139,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 
 
 def check_kind(source: VanillaCheckpoint, model) -> None:
-    """Check that both models are of the same kind.
-
-    Raises:
-        UserError: the file does not hold a Transformer; or only one of the two models is an encoder-decoder.
-    """
+    """Check that both models are of the same kind."""
     if not any(name.startswith("decoder.layers.") for name in source.parameters):
         raise source.error("does not hold a Transformer (it has no decoder.layers); give a checkpoint of one")
     kinds = {True: "an encoder-decoder", False: "a language model"}
@@ -160,11 +150,7 @@ def check_kind(source: VanillaCheckpoint, model) -> None:
 
 
 def check_options(source: VanillaCheckpoint, model) -> None:
-    """Check the options that change what a model computes, but not the names and shapes of its parameters.
-
-    Raises:
-        UserError: one of them differs; options that the file does not contain are assumed to agree.
-    """
+    """Check the options that change what a model computes, but not the names and shapes of its parameters."""
     options = model.decoder.options
     own = {
         "activation_fn": options.activation_fn,
@@ -188,9 +174,6 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int
     Args:
         text: the value of ``--init-layers``; empty: all.
         wanted: number of decoder layers of the new model.
-
-    Raises:
-        UserError: their number is not that of the new model's layers, or the file does not have them.
     """
     available = count_layers(source.parameters)
     if not text:
@@ -296,9 +279,6 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 
     Returns:
         The embeddings by their name; empty if both models multiply them, or neither.
-
-    Raises:
-        UserError: the embeddings cannot be changed, because an output layer or an encoder shares them.
     """
     decoder = model.decoder
     if source.option("relative_positions") is None:  # one of fairseq's own models
@@ -324,11 +304,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 
 
 def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """Check that the file has all parameters, in the right shapes.
-
-    Raises:
-        UserError: the file lacks parameters, or has them in other shapes.
-    """
+    """Check that the file has all parameters, in the right shapes."""
     values = plan.values
     missing = [name for name in own if name not in values and name not in plan.new]
     misfits = [
@@ -347,11 +323,7 @@ def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> 
 
 
 def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """Check that parameters which the model shares are equal.
-
-    Raises:
-        UserError: parameters that the model shares have different values in the file.
-    """
+    """Check that parameters which the model shares are equal."""
     first_names: Dict[int, str] = {}
     values = plan.values
     for name, value in values.items():
@@ -364,12 +336,7 @@ def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) ->
 
 
 def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int]) -> None:
-    """Check that no parameter of the file is lost.
-
-    Raises:
-        UserError: the file has parameters that the model does not use. Allowed are layers that were not taken, and the
-            absolute positions of a language model if the new one has relative ones.
-    """
+    """Check that no parameter of the file is lost."""
     relative = model.decoder.options.relative_positions != "none"
 
     def may_be_unused(name: str) -> bool:

@@ -202,11 +202,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build a model from a configuration.
-
-        Raises:
-            UserError: options contradict each other, or the task; the message names them.
-        """
+        """Build a model from a configuration."""
         cls.check_config(cfg, task)
         stack = cls.stack_class(make_options(cls.options_class, cls.stack_values(cfg)))
         arguments = cls.decoder_arguments(cfg)
@@ -214,11 +210,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """Check the configuration.
-
-        Raises:
-            UserError: see ``build_model``.
-        """
+        """Check the configuration."""
         if cfg.adaptive_softmax_cutoff:
             require_lm_loss(task, "--adaptive-softmax-cutoff")
 
@@ -272,11 +264,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         return hub
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a checkpoint's parameters.
-
-        Raises:
-            UserError: it was trained with a dictionary of another size, or lacks the layers to keep.
-        """
+        """Load a checkpoint's parameters."""
         check_dictionary(state_dict, "decoder", self.decoder.dictionary)
         prune(state_dict, model_cfg)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
@@ -301,11 +289,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """Check the configuration.
-
-        Raises:
-            UserError: see ``build_model``.
-        """
+        """Check the configuration."""
         super().check_config(cfg, task)
         if cls.absolute_positions(cfg)[1] and getattr(task, "endless_streams", False):
             raise UserError(
@@ -330,7 +314,6 @@ class AttentionLanguageModel(StreamingLanguageModel):
 
     @classmethod
     def decoder_arguments(cls, cfg) -> dict:
-        """See ``StreamingLanguageModel``."""
         absolute, learned = cls.absolute_positions(cfg)
         return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
 

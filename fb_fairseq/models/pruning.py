@@ -19,9 +19,6 @@ def parse_layers(option: str, text: str) -> List[int]:
 
     Args:
         option: the option's name, for the error.
-
-    Raises:
-        UserError: the text is not such a list.
     """
     try:
         layers = sorted(int(layer) for layer in text.split(","))
@@ -38,9 +35,6 @@ def kept_layers(cfg, side: str = "decoder") -> List[int]:
     Args:
         cfg: a model's configuration, or None; models without pruning do not have the option.
         side: ``decoder`` or ``encoder``.
-
-    Raises:
-        UserError: the option is not a list of layer numbers, or the model does not have these layers.
     """
     text = getattr(cfg, f"{side}_layers_to_keep", None)
     if not text:
@@ -74,9 +68,6 @@ def prune(state_dict: Dict[str, Tensor], cfg: Any) -> None:
 
     Args:
         cfg: the model's configuration; or None.
-
-    Raises:
-        UserError: the checkpoint does not have these layers.
     """
     for side in SIDES:
         kept = kept_layers(cfg, side)

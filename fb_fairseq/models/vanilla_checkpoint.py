@@ -24,7 +24,7 @@ NORMS = {
 
 
 class VanillaCheckpoint(NamedTuple):
-    """What a checkpoint holds of its model.
+    """The model of a checkpoint: parameters and options.
 
     Attributes:
         path: the file.
@@ -51,11 +51,7 @@ class VanillaCheckpoint(NamedTuple):
 
 
 def read_checkpoint(path: str) -> VanillaCheckpoint:
-    """Read a checkpoint.
-
-    Raises:
-        UserError: the file is not a checkpoint of fairseq, or is damaged.
-    """
+    """Read a checkpoint."""
     try:
         checkpoint = load_checkpoint(path)
     except OSError as error:

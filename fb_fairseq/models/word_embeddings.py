@@ -17,9 +17,6 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
     Args:
         cfg: a ``LanguageModelConfig``.
         output_dictionary: that of the targets; may be ``dictionary`` itself.
-
-    Raises:
-        UserError: options contradict each other, or do not fit the dictionaries; the message names them.
     """
     if output_dictionary is not dictionary:
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
@@ -47,9 +44,6 @@ def check_dictionary(state_dict: Dict[str, Tensor], side: str, dictionary: Dicti
     Args:
         side: ``encoder`` or ``decoder``.
         file: the dictionary's name, for the error.
-
-    Raises:
-        UserError: this side was trained with a dictionary of another size.
     """
     saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:

@@ -84,9 +84,6 @@ class AdaptiveEmbedding(nn.Module):
         """Embeddings [..., D] of tokens [...], in the parameters' type.
 
         Under autocast only the projections run in half precision. Bands without tokens get no gradients.
-
-        Raises:
-            UserError: ``torch.jit.trace`` or ``torch.export`` looks on.
         """
         if is_tracing():
             raise UserError(

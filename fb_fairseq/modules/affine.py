@@ -42,11 +42,7 @@ def affine(module: nn.Module) -> Union[Affine, Called]:
 
 
 def norm(module: nn.Module) -> Union[Affine, Called]:
-    """The weight and bias of a layer norm, or what is to be called in its place.
-
-    Raises:
-        UserError: the norm's epsilon is not ``LAYER_NORM_EPS``, which all arithmetic assumes.
-    """
+    """The weight and bias of a layer norm, or what is to be called in its place."""
     if not type(module).__name__.endswith("LayerNorm") or has_hooks(module):  # (apex has one of its own)
         return Called(module)
     if module.eps != LAYER_NORM_EPS:

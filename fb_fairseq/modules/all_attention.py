@@ -82,7 +82,6 @@ class AllAttentionLayer(AttentionLayer):
             self.self_attn.out_proj.weight.data.div_(math.sqrt(sublayers * options.decoder_layers))
 
     def weights(self, reach: int) -> AllAttentionWeights:
-        """See ``LayerWeights``."""
         warn_of_hooks(self, self.self_attn)
         return AllAttentionWeights(
             query=affine(self.self_attn.q_proj),
@@ -106,7 +105,6 @@ class AllAttention(RelativeTransformer):
     def run_layer(
         self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]
     ) -> Tensor:
-        """See ``RelativeTransformer.run_layer``."""
         o, weights = self.options, layer.weights(reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
@@ -163,14 +161,12 @@ class AllAttention(RelativeTransformer):
     plain_layers = False  # they have persistent vectors
 
     def largest_product(self, rows: int) -> int:
-        """See ``StepModel``."""
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
     def plain_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
-        """See ``StepModel.plain_step``."""
         weights = self.step_weights(ring, x_BD.device)
         inputs = []
         for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
@@ -206,9 +202,6 @@ class AllAttention(RelativeTransformer):
         Returns:
             Weights [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they
             are parts of one softmax over vectors and context, and sum to the vectors' share of it.
-
-        Raises:
-            UserError: the model has no persistent vectors.
         """
         if not self.options.persistent_memory_size:
             raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
@@ -220,9 +213,6 @@ class AllAttention(RelativeTransformer):
 
         Returns:
             Shares [L, H], and the state after the block.
-
-        Raises:
-            UserError: persistent and context vectors do not share a softmax.
         """
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":

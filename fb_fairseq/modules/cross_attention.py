@@ -46,7 +46,6 @@ class CrossAttentionLayer(TransformerLayer):
         self.encoder_attn_layer_norm = nn.LayerNorm(width)
 
     def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``."""
         return transformer_weights(self, cross=cross_attention(self))
 
 

@@ -36,11 +36,10 @@ class FeedbackTransformer(TransformerStack):
         self.convergence = Convergence(options.parallel_passes)
 
     def attention_parameters(self) -> List[nn.Parameter]:
-        """The parameters that a block of one step without a past does not use."""
+        """Parameters without a gradient if T = 1 and nothing is carried in."""
         return [*super().attention_parameters(), *self.memory.parameters()]
 
     def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
-        """See ``TransformerStack.loop_weights``."""
         memory = self.memory
         projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
         return FeedbackWeights(
@@ -53,7 +52,6 @@ class FeedbackTransformer(TransformerStack):
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
         arguments = (

@@ -78,9 +78,6 @@ class Stack(nn.Module, ABC):
     def watching(self) -> ContextManager[List[List[Tensor]]]:
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
         the last one are the features. They run by plain operations, and are differentiable.
-
-        Raises:
-            UserError: the stack has no layers to look at.
         """
         raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
@@ -90,7 +87,7 @@ class Stack(nn.Module, ABC):
     def forward(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
-        """See ``run_block``."""
+        """The same as ``run_block``."""
         return self.run_block(x_TBD, state, reach_TB)
 
     def draw(self, p: float, shape: Sequence[int], like: Tensor) -> Optional[Dropout]:

@@ -74,7 +74,6 @@ class AttentionLayer(nn.Module, LayerWeights):
         return attention_projection(self)
 
     def attention_parameters(self) -> List[nn.Parameter]:
-        """See ``LayerWeights``."""
         return [*self.self_attn.parameters(), *self.self_attn_layer_norm.parameters()]
 
 
@@ -96,7 +95,6 @@ class TransformerLayer(AttentionLayer):
                 module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
 
     def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``."""
         return transformer_weights(self, span_mask_HS=self.span_mask(reach))
 
 

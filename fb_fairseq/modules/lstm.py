@@ -16,11 +16,7 @@ from fb_fairseq.option_fields import option
 
 @dataclass(frozen=True)
 class LSTMOptions(CheckedOptions):
-    """Options of ``LSTM``; the names are the command line's.
-
-    Raises:
-        ValueError: an option is out of range; the message names it.
-    """
+    """Options of ``LSTM``; the names are the command line's."""
 
     decoder_layers: int = option(3, "number of layers")
     decoder_embed_dim: int = option(256, "model width")
@@ -48,7 +44,6 @@ class LSTM(Stack):
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
         after = None
@@ -73,17 +68,14 @@ class LSTM(Stack):
         return torch.cat(outputs), after
 
     def new_ring(self, storage: str = "keys-values") -> "LSTMMemory":
-        """See ``Stack.new_ring``."""
         return LSTMMemory()
 
     def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> "LSTMMemory":
-        """See ``Stack.ring_after``."""
         memory = LSTMMemory()
         memory.state = state
         return memory
 
     def run_step(self, x_BD: Tensor, memory: "LSTMMemory") -> Tensor:
-        """See ``Stack.run_step``."""
         y_TBD, memory.state = self.run_block(x_BD[None], memory.state, memory.age_1B)
         memory.position += 1
         if memory.age_1B is not None:
@@ -100,11 +92,9 @@ class LSTMMemory(StepMemory):
         self.age_1B: Optional[Tensor] = None  # steps of each stream's episode so far
 
     def reset(self, age_B: Tensor) -> None:
-        """See ``StepMemory.reset``."""
         self.age_1B = age_B.clone()[None]
 
     def reorder(self, order: Tensor) -> None:
-        """See ``StepMemory.reorder``."""
         if self.age_1B is not None:
             self.age_1B = self.age_1B[:, order]
         if self.state is not None:

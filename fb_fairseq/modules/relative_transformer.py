@@ -33,7 +33,6 @@ class RelativeTransformer(TransformerStack):
     def run_block(
         self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
     ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []

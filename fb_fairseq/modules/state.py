@@ -31,9 +31,6 @@ class StreamState:
         Args:
             state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
             memories: K of the model.
-
-        Raises:
-            UserError: the state belongs to another model, or to another number of streams.
         """
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:

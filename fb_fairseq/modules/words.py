@@ -14,11 +14,7 @@ from fb_fairseq.option_fields import option
 
 @dataclass(frozen=True)
 class WordOptions(CheckedOptions):
-    """Options of embeddings and output layer, as on the command line.
-
-    Raises:
-        UserError: options are out of range, or contradict each other; the message names them.
-    """
+    """Options of embeddings and output layer, as on the command line."""
 
     share_decoder_input_output_embed: bool = option(
         False,
@@ -65,11 +61,7 @@ class WordOptions(CheckedOptions):
             raise UserError("--tie-adaptive-proj needs --tie-adaptive-weights; give that too")
 
     def cutoffs(self, name: str) -> List[int]:
-        """The cut-offs of an option, given as ``20000,40000``; empty if it is not given.
-
-        Raises:
-            UserError: they are not numbers, or do not rise.
-        """
+        """The cut-offs of an option, given as ``20000,40000``; empty if it is not given."""
         text = getattr(self, name)
         if not text:
             return []
@@ -83,11 +75,7 @@ class WordOptions(CheckedOptions):
         return values
 
     def check_sizes(self, width: int, inputs: int, padding_idx: int, outputs: int) -> None:
-        """Check the clusters against the model's sizes; see ``build_word_layers``.
-
-        Raises:
-            UserError: a cluster would have no words, or embeddings of no width.
-        """
+        """Check the clusters against the model's sizes; see ``build_word_layers``."""
         for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
             self.check(
                 all(value < vocabulary for value in self.cutoffs(name)),
@@ -137,9 +125,6 @@ def build_word_layers(
         inputs: number of input symbols.
         padding_idx: the input symbol whose embedding is zero.
         outputs: number of output symbols; None: those of the input.
-
-    Raises:
-        UserError: the options do not fit these sizes; the message names them.
     """
     outputs = inputs if outputs is None else outputs
     options.check_sizes(width, inputs, padding_idx, outputs)

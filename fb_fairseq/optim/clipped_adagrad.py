@@ -72,9 +72,6 @@ class FairseqClippedAdagrad(FairseqOptimizer):
     """Adagrad that clips the gradient of each parameter separately (``ClippedAdagrad``).
 
     ``--clip-norm``, which limits the norm of all gradients together, is applied first.
-
-    Raises:
-        UserError: an option is negative.
     """
 
     def __init__(self, cfg: ClippedAdagradConfig, params):

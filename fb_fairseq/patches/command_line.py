@@ -124,7 +124,7 @@ def _prepare_half_precision(args) -> None:
 
 
 def _word_pieces(post_process: Optional[str]) -> Optional[str]:
-    """What fairseq-eval-lm understands: for ``subword_nmt``, which --remove-bpe gives, it finds no pieces of words."""
+    """The value that fairseq-eval-lm understands. (``subword_nmt``, which --remove-bpe gives, it does not.)"""
     if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
         return post_process and f"{BPE_MARK} "
     raise UserError(f"--post-process {post_process}: fairseq-eval-lm joins words of subword-nmt only; leave it out")

@@ -48,7 +48,7 @@ def _save_checkpoint(original, self, filename, extra_state):
 
 
 class _Resets(NamedTuple):
-    """What a trainer was told to leave out of a checkpoint: by options, or because it starts from another run's."""
+    """The parts of a checkpoint that a trainer leaves out: by options, or because it starts from another run's."""
 
     optimizer: bool = False
     scheduler: bool = False

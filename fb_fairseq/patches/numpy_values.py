@@ -88,7 +88,7 @@ def build_scalar(kind: PlainType, data: Any = b"") -> Any:
 
 
 def stand_ins() -> List[Any]:
-    """What ``torch.load`` may call in place of numpy's."""
+    """Functions that ``torch.load`` may call in place of numpy's."""
     functions = {"_reconstruct": build_array, "scalar": build_scalar}
     found: List[Any] = [PlainType, PlainArray]
     for module in MULTIARRAY:

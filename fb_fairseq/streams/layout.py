@@ -8,7 +8,7 @@ from fb_fairseq.streams.bptt_warmup import BlockLengths
 
 
 class Turn(NamedTuple):
-    """What one training iteration serves.
+    """The part of the corpus that one training iteration serves.
 
     Attributes:
         parts: the parts whose streams are read.
@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one batch serves: one group's share of a turn.
+    """One group's share of a turn, which one batch serves.
 
     Attributes:
         cohorts: the cohorts whose streams are read.
@@ -154,7 +154,7 @@ class StreamLayout:
         return [part * self.groups + group for part in range(self.parts) for group in groups]
 
     def batch(self, index: int) -> Batch:
-        """What the batch with this number serves."""
+        """The share of the batch with this number."""
         turn, group = divmod(index, self.groups)
         cohorts = self.cohorts(turn, group)
         streams = [stream for cohort in cohorts for stream in self.cohort(cohort)]

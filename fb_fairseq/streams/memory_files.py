@@ -28,7 +28,7 @@ NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
 
 
 class FileName(NamedTuple):
-    """What the name of a memory file says, in the order in which files of one rank were written."""
+    """The parts of a memory file's name, in the order in which files of one rank were written."""
 
     epoch: int
     turns: int
@@ -63,9 +63,6 @@ class MemoryFiles:
             folder: where the checkpoint is going to be saved.
             run: identifies the run, in its checkpoints too.
             states: pairs of B streams and their memory [K, C, B, D].
-
-        Raises:
-            OSError: the file cannot be written.
         """
         if self.storage == "none" or not states:
             return
@@ -101,9 +98,6 @@ class MemoryFiles:
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
-
-        Raises:
-            UserError: a file cannot be read.
         """
         self._previous = FileName(position.epoch, position.turns, rank)
         memory: Dict[int, torch.Tensor] = {}

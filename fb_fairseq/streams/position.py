@@ -23,11 +23,7 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def from_checkpoint(cls, saved: Any) -> "StreamPosition":
-        """A position as ``as_dict`` gives it.
-
-        Raises:
-            UserError: it is something else.
-        """
+        """A position as ``as_dict`` gives it."""
         is_whole = isinstance(saved, dict) and set(saved) == set(cls._fields)
         offsets = saved["offsets"] if is_whole else None
         numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
@@ -49,9 +45,6 @@ class StreamPosition(NamedTuple):
         Args:
             split: the name of the split, for the error message.
             fingerprint: the checksum of the split.
-
-        Raises:
-            UserError: the number of streams, the data or the blocks do not fit.
         """
         if self.streams != layout.streams:
             raise UserError(

@@ -74,11 +74,7 @@ class StreamingLMConfig(FairseqDataclass):
 
 
 def check_own_options(cfg: StreamingLMConfig) -> None:
-    """Check the task's own options, before anything is loaded.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
-    """
+    """Check the task's own options, before anything is loaded."""
     for name in ("tokens_per_sample", "valid_streams"):
         if getattr(cfg, name) < 1:
             raise UserError(f"{flag(name)} {getattr(cfg, name)}: must be at least 1")
@@ -110,9 +106,6 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     Args:
         args: the parsed command line; changed in place.
         given: whether an option stands on the command line.
-
-    Raises:
-        UserError: an option has no meaning on streams, or contradicts another one.
     """
     generation, training = hasattr(args, "beam"), hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
@@ -155,9 +148,6 @@ def check_architecture(cfg) -> None:
 
     Args:
         cfg: a model's configuration, or the parsed command line.
-
-    Raises:
-        UserError: the model is another one, as fairseq's own ``transformer_lm``.
     """
     name = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
     kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
@@ -169,11 +159,7 @@ def check_architecture(cfg) -> None:
 
 
 def check_batch_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options for batches, for datasets of streams.
-
-    Raises:
-        UserError: an option is given that would have no effect on streams, or would drop targets.
-    """
+    """Check fairseq's options for batches, for datasets of streams."""
     for name in ("max_tokens", "max_tokens_valid"):
         if getattr(cfg, name):
             streams = max(1, int(getattr(cfg, name)) // cfg.tokens_per_sample)  # (fairseq has some as text)
@@ -191,11 +177,7 @@ def counts_words(cfg: StreamingLMConfig) -> bool:
 
 
 def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
-    """Check that a shard of an evaluation has streams of its own, and whole words.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a shard of an evaluation has streams of its own, and whole words."""
     if not shard < shards <= cfg.valid_streams:
         raise UserError(
             f"--num-shards {shards}, --shard-id {shard}: shards have the numbers 0 to {shards - 1}, and each needs a "
@@ -209,11 +191,7 @@ def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options for batches, for training on streams.
-
-    Raises:
-        UserError: ``--batch-size`` is missing, or ``--batch-size-valid`` is given.
-    """
+    """Check fairseq's options for batches, for training on streams."""
     if cfg.batch_size_valid not in (None, cfg.batch_size):  # fairseq sets it to --batch-size by default
         raise UserError("--batch-size-valid: give the number of streams in evaluation with --valid-streams")
     if not (cfg.batch_size or 0) > 0:

@@ -11,12 +11,7 @@ VERSION = "#version:"
 
 
 def read_merges(path: str) -> List[Merge]:
-    """The merges of a file of codes, in their order.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: it has no codes of subword-nmt's version 0.2, or they have another result if applied one by one.
-    """
+    """The merges of a file of codes, in their order."""
     with open_text(path) as file:
         lines = file.read().rstrip("\n").split("\n")
     if not lines[0].startswith(VERSION) or lines[0].split()[-1] != "0.2":

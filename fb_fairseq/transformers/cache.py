@@ -19,7 +19,7 @@ BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
 
 class MemoryCache(Cache):
-    """What transformers asks of a cache.
+    """The methods that transformers asks of a cache.
 
     Attributes:
         position: number of tokens read, padding included.
@@ -138,7 +138,7 @@ class TextHash:
 
 
 class StreamCache(MemoryCache):
-    """What B streams remember of their past: the state after a block, or the ring of decoding step by step. Its size is
+    """The memory of B streams: the state after a block, or the ring of decoding step by step. Its size is
     constant, however long the text is.
 
     ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
@@ -175,11 +175,7 @@ class StreamCache(MemoryCache):
 
     @property
     def state(self) -> Optional[StreamState]:
-        """The state after the last block; None before the first one.
-
-        Raises:
-            UserError: decoding step by step came after it, which keeps no vectors that a block could read.
-        """
+        """The state after the last block; None before the first one."""
         if self._ring is not None:
             raise UserError("past_key_values: holds the memory of a decoding, which has no state; use it to decode on")
         return self._state
@@ -206,11 +202,7 @@ class StreamCache(MemoryCache):
         self._start_age_B = None if self.age_B is None else self.age_B.clone()
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
-        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it.
-
-        Raises:
-            UserError: the number of texts differs, some rows begin with it and others do not, or nothing follows it.
-        """
+        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it."""
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
         if self.get_seq_length() == 0:
@@ -286,7 +278,6 @@ class StreamCache(MemoryCache):
         self.age_B = ages
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """See ``MemoryCache``."""
         self.texts = len(beam_idx)
         self._read.reorder(beam_idx)
         for name in ("age_B", "_start_age_B", "_start_hash_B"):
@@ -300,7 +291,6 @@ class StreamCache(MemoryCache):
             self._state = StreamState(memory_KCBD.index_select(2, beam_idx.to(memory_KCBD.device)))
 
     def nbytes(self) -> int:
-        """See ``MemoryCache``."""
         if self._ring is not None:
             return self._ring.nbytes()
         memory = None if self._state is None else self._state.memory_KCBD
@@ -308,7 +298,7 @@ class StreamCache(MemoryCache):
 
 
 class DecoderCache(MemoryCache):
-    """What the decoder of a translation model remembers: its memory, and keys and values of the encoder's output.
+    """The memory of a translation model's decoder, and keys and values of the encoder's output.
 
     Args:
         state: the state of decoding, at its beginning.
@@ -324,7 +314,6 @@ class DecoderCache(MemoryCache):
         return self.state.ring.position
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """See ``MemoryCache``."""
         self.state.reorder(beam_idx)
 
     @property

@@ -36,7 +36,7 @@ READS = {
 
 
 class Kind(NamedTuple):
-    """What a card says about all models of a kind."""
+    """The texts of a card that all models of a kind share."""
 
     tag: str
     introduction: str
@@ -70,7 +70,7 @@ KINDS = {  # by the beginning of --arch
 
 @dataclass
 class CardFacts:
-    """What is known about a model. Everything but the name and the architecture may be None: it is left out.
+    """Facts about a model. Everything but the name and the architecture may be None: it is left out.
 
     Attributes:
         name: the model's, for the title, and for ``from_pretrained`` in the example.
@@ -184,7 +184,7 @@ def _task(facts: CardFacts) -> str:
 
 
 def _results(facts: CardFacts) -> List[EvalResult]:
-    """What the Hub shows as evaluation results; they need the name of the data."""
+    """Evaluation results as the Hub shows them; they need the name of the data."""
     figures = {
         "perplexity": None if facts.valid_bits is None or facts.reads == "bytes" else 2**facts.valid_bits,
         "bits_per_byte": facts.valid_bpb,

@@ -44,11 +44,7 @@ GONE = ("step_loop_kernel",)  # options that the files of earlier versions have;
 
 
 class OptionsConfig(DataclassConfig):
-    """Base of the configurations: the options of ``fairseq-train``, by their Python names.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
-    """
+    """Base of the configurations: the options of ``fairseq-train``, by their Python names."""
 
     keys_to_ignore_at_inference = ["past_key_values", "cache"]  # the memory's names in old and new releases
 
@@ -93,11 +89,7 @@ class OptionsConfig(DataclassConfig):
         raise NotImplementedError
 
     def check_options(self) -> None:
-        """Check all options.
-
-        Raises:
-            UserError: one is out of range, or contradicts another one.
-        """
+        """Check all options."""
         raise NotImplementedError
 
     def options_of(self, kind: Type[Options], **others) -> Options:
@@ -105,9 +97,6 @@ class OptionsConfig(DataclassConfig):
 
         Args:
             others: the other ones.
-
-        Raises:
-            UserError: one is out of range, or contradicts another one.
         """
         names = self.option_defaults()
         for name, default in names.items():
@@ -122,11 +111,7 @@ class OptionsConfig(DataclassConfig):
 
 
 def check_spelling(name: str, config: OptionsConfig) -> None:
-    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt.
-
-    Raises:
-        UserError: it is much like one.
-    """
+    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt."""
     own = [*config.option_defaults(), *config.attribute_map, "vocab_size", "memory_storage"]
     if name in own or hasattr(PreTrainedConfig, name) or name in vars(PreTrainedConfig()):
         return
@@ -144,9 +129,6 @@ class LanguageModelConfig(OptionsConfig):
     Args:
         vocab_size: number of symbols, fairseq's special ones included.
         memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
     """
 
     options_class: ClassVar[Type[CheckedOptions]] = TransformerOptions
@@ -165,12 +147,10 @@ class LanguageModelConfig(OptionsConfig):
         return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
 
     def check_options(self) -> None:
-        """See ``OptionsConfig``."""
         self.options_of(self.options_class)
         self.options_of(WordOptions)
 
     def has_tied_words(self) -> bool:
-        """See ``OptionsConfig``."""
         return bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
 
 

@@ -1,4 +1,4 @@
-"""What is between a language model's tokens and its logits: embeddings, layers with memory, and the output layer.
+"""The path from a language model's tokens to its logits: embeddings, layers with memory, output layer.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -215,10 +215,6 @@ class Decoder(OutputLayer):
 
 
 def check_loaded(part: nn.Module) -> None:
-    """Check that a part of a model is in memory.
-
-    Raises:
-        UserError: ``device_map`` has put it on disk.
-    """
+    """Check that a part of a model is in memory."""
     if next(part.parameters()).is_meta:
         raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")

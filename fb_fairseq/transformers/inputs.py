@@ -1,4 +1,4 @@
-"""What a call says about its tokens, and whether that fits the model and its memory; and what it gets back.
+"""Arguments and results of a call: checks that the arguments fit the model and its memory, and the outputs.
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
@@ -44,17 +44,17 @@ class BothNames:
 
 @dataclass
 class LanguageModelOutput(BothNames, CausalLMOutputWithPast):
-    """What a language model returns."""
+    """Results of a language model."""
 
 
 @dataclass
 class DecoderOutput(BothNames, BaseModelOutputWithPast):
-    """What a language model returns without its output layer."""
+    """Results of a language model without its output layer."""
 
 
 @dataclass
 class TranslationOutput(BothNames, Seq2SeqLMOutput):
-    """What a translation model returns."""
+    """Results of a translation model."""
 
 
 def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kind]) -> Optional[Kind]:
@@ -62,9 +62,6 @@ def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kin
 
     Args:
         kind: class of the model's memory.
-
-    Raises:
-        UserError: there are two, or it is not the model's kind.
     """
     if past_key_values is not None and cache is not None:
         raise UserError("cache: the same as past_key_values; give one of them")
@@ -79,9 +76,6 @@ def check_arguments(others: Dict[str, Any]) -> None:
 
     Args:
         others: the arguments of a call that the model does not know.
-
-    Raises:
-        UserError: one of them asks for something.
     """
     for name, value in others.items():
         if value is not None and value is not False:
@@ -99,9 +93,6 @@ def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> 
         mask_BT: of the new tokens, or of the past and the new tokens.
         tokens: number of new tokens, T.
         past: number of tokens in the memory.
-
-    Raises:
-        UserError: it has another length.
     """
     if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
         shape = "x".join(map(str, mask_BT.shape))
@@ -122,9 +113,6 @@ def check_positions(
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
         kept_BT: 0 where a token is padding, whose position does not matter.
-
-    Raises:
-        UserError: they are others.
     """
     if position_ids is None:
         return

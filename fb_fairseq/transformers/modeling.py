@@ -51,11 +51,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls: Type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
-        """As in transformers, but weights in a local folder are compared with the checksum that an export has.
-
-        Raises:
-            UserError: they are damaged, or in a format that cannot hold these models.
-        """
+        """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
         if kwargs.get("gguf_file") is not None:
             raise UserError(
                 "gguf_file: GGUF has no format for these models; export writes safetensors, load that folder"
@@ -76,19 +72,11 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
         return self.decoder.output_projection
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put another embedding of the same size in the place of ``get_input_embeddings()``.
-
-        Raises:
-            UserError: it has another size, or the model's embedding is adaptive or shared; nothing is changed.
-        """
+        """Put another embedding of the same size in the place of ``get_input_embeddings()``."""
         self._replace("set_input_embeddings", self.get_input_embeddings(), value)
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Put another output layer of the same size in the place of ``get_output_embeddings()``.
-
-        Raises:
-            UserError: it has another size, or the model's output layer is adaptive or shared; nothing is changed.
-        """
+        """Put another output layer of the same size in the place of ``get_output_embeddings()``."""
         self._replace("set_output_embeddings", self.get_output_embeddings(), new_embeddings)
 
     def _replace(self, method: str, old: Optional[nn.Module], new: nn.Module) -> None:
@@ -104,11 +92,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
                     setattr(part, name, new)
 
     def init_continuous_batching(self, *_: Any, **__: Any) -> Any:
-        """Not possible, nor is ``generate_batch``, which calls it: it gives out pages of keys and values.
-
-        Raises:
-            UserError: always.
-        """
+        """Not possible, nor is ``generate_batch``, which calls it: it gives out pages of keys and values."""
         raise UserError(
             "generate_batch: these models have a memory of their own, which continuous batching cannot page; call "
             "generate with a padded batch"
@@ -117,11 +101,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     def resize_token_embeddings(
         self, new_num_tokens: Optional[int] = None, pad_to_multiple_of: Optional[int] = None, *_, **__
     ) -> nn.Module:
-        """The embedding, of the size that it has: the dictionary is that of the training data.
-
-        Raises:
-            UserError: another size is asked for; nothing is changed.
-        """
+        """The embedding, of the size that it has: the dictionary is that of the training data."""
         size = getattr(self.config, "source_vocab_size", self.config.vocab_size)
         if new_num_tokens in (None, size) and size % (pad_to_multiple_of or 1) == 0:
             return self.get_input_embeddings()
@@ -168,9 +148,6 @@ class LanguageModel(MemoryModel):
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
         after those that the memory holds (see ``StreamCache.forget_text``); then so is the result.
-
-        Raises:
-            UserError: the input and the memory do not fit; see ``StreamCache.begin_generation``.
         """
         cache = options.get("past_key_values", options.get("cache"))
         tokens = options.get("input_ids") if inputs is None else inputs
@@ -237,10 +214,6 @@ class LanguageModel(MemoryModel):
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
             there are none, because they are large.
-
-        Raises:
-            UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, an
-                argument is unknown, or what is asked for cannot be returned.
         """
         shift_labels = others.pop("shift_labels", None)
         check_arguments(others)

@@ -26,9 +26,6 @@ class Padding:
     Attributes:
         left_B: number of padding tokens at the beginning.
         right: whether there is padding at an end.
-
-    Raises:
-        UserError: there is padding between tokens, or at the beginning of streams that have begun already.
     """
 
     def __init__(self, mask_BT: Tensor, age_B: Optional[Tensor], begun: bool):

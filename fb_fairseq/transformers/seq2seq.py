@@ -58,9 +58,6 @@ class Encoder(TransformerEncoder):
         Args:
             attention_mask: 0 for padding; None: for pads.
             return_dict: has no effect: an output is also a tuple. (``generate`` gives it.)
-
-        Raises:
-            UserError: an argument is unknown.
         """
         check_arguments(others)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
@@ -70,7 +67,7 @@ class Encoder(TransformerEncoder):
 
 @dataclass
 class EncoderOutput(BaseModelOutput):
-    """What the encoder returns: ``last_hidden_state`` [B, C, D].
+    """Results of the encoder: ``last_hidden_state`` [B, C, D].
 
     Attributes:
         attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
@@ -127,7 +124,7 @@ class TranslationDecoder(Embedder, OutputLayer):
         return self.stack.finish(y_TBD).transpose(0, 1)
 
     def new_cache(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> DecoderCache:
-        """What the decoder remembers, at the beginning of targets."""
+        """An empty cache of the decoder, for the beginning of targets."""
         return DecoderCache(DecoderState(self.stack.new_ring(self.memory_storage), out_CBD, padding_BC, self.contexts))
 
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
@@ -216,11 +213,6 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             ``loss`` (nats per token), ``logits`` [B, T, V], ``past_key_values`` and ``encoder_last_hidden_state``
             [B, C, D]. With an adaptive softmax, logits are log-probabilities, and in training with labels there are
             none, because they are large.
-
-        Raises:
-            UserError: there are no sources; targets are not padded at the end, do not begin with ``</s>``, or do not
-                continue the memory; an argument is unknown; a text is longer than the learned positions; decoding step
-                by step with gradients; or parameters are on disk.
         """
         check_arguments(others)
         cache = given_cache(DecoderCache, past_key_values, cache)
@@ -269,9 +261,6 @@ def check_targets(tokens_BT: Tensor, mask: Optional[Tensor], cache_position: Opt
         mask: of the new tokens, or of all.
         cache_position: positions of the new tokens [T].
         past: number of tokens in the memory.
-
-    Raises:
-        UserError: one of them does not.
     """
     T = tokens_BT.shape[1]
     check_mask("decoder_attention_mask", mask, T, past)

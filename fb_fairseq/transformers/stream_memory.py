@@ -1,8 +1,8 @@
-"""Who owns the memory of streams in training: one object of one process, which batches name and never hold.
+"""The owner of the streams' memory in training: one object of one process. Batches carry only its key.
 
 Batches may be made in other processes (``dataloader_num_workers``), ahead of time, or for training and evaluation in
 turns. So a batch has a ``StreamHandle``, which says where it belongs, and the model finds the memory when it reads the
-batch. What does not follow the block before it is an error.
+batch. A block that does not follow the one before it is an error.
 """
 
 import itertools
@@ -49,11 +49,7 @@ class StreamMemory:
         return self._last
 
     def open(self, text: int, start: int, training: bool) -> StreamCache:
-        """The memory before a block. At the beginning of a text it is empty.
-
-        Raises:
-            UserError: it is that of another place of the text, or there is none.
-        """
+        """The memory before a block. At the beginning of a text it is empty."""
         key = text, training
         if start == 0:
             self.caches[key] = StreamCache()
@@ -89,11 +85,7 @@ class StreamHandle:
     streams: int
 
     def open(self, rows: int, training: bool) -> StreamCache:
-        """The memory before the block.
-
-        Raises:
-            UserError: another process has it, it is gone, there are several processes, or these are not all streams.
-        """
+        """The memory before the block."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
                 raise UserError("streams: Trainer trains them in one process; for several, use fairseq's streaming_lm")
@@ -106,11 +98,7 @@ class StreamHandle:
 
 
 def find_memory(key: Tuple[int, int]) -> StreamMemory:
-    """The memory of a key.
-
-    Raises:
-        UserError: it is not in this process.
-    """
+    """The memory of a key."""
     memory = _memories.get(key)
     if memory is None or key[0] != os.getpid():
         raise UserError("streams: their memory is in another process, or gone; keep the StreamCollator that made it")

@@ -45,9 +45,6 @@ class StreamBlocks(IterableDataset):
         tokens: the text [N], without ``</s>`` before it.
         streams: number of streams, B.
         steps: length of a block, T.
-
-    Raises:
-        UserError: the text is too short.
     """
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
@@ -94,11 +91,7 @@ class StreamCollator:
         self.memory = find_memory(self.key) if self.key[0] == os.getpid() else None
 
     def __call__(self, blocks: List[dict]) -> dict:
-        """The batch of one block.
-
-        Raises:
-            UserError: there are several blocks, or ``Trainer`` has removed their position.
-        """
+        """The batch of one block."""
         if "start" not in blocks[0]:
             raise UserError("remove_unused_columns=True: would remove the position of blocks; give False")
         if len(blocks) != 1:
@@ -144,11 +137,7 @@ class StreamMemoryCallback(TrainerCallback):
         )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Restore the memory, if training resumes.
-
-        Raises:
-            UserError: the checkpoint has none.
-        """
+        """Restore the memory, if training resumes."""
         if not state.global_step or args.ignore_data_skip:  # (then the text begins anew)
             return
         given = [self.resume_from, args.resume_from_checkpoint]

@@ -45,10 +45,6 @@ def build_tokenizer(
         bpe_codes: file of subword-nmt's codes, if the model reads them.
         after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
             are at the beginning.
-
-    Raises:
-        OSError: the codes cannot be read.
-        UserError: the tokenizer would not give fairseq's indices for every text.
     """
     symbols = list(symbols)
     _check(symbols)
@@ -73,9 +69,6 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
     """Save a tokenizer of ``build_tokenizer`` so that ``AutoTokenizer`` of transformers 4 and 5 loads it.
 
     ``save_pretrained`` of version 5 writes a name of the class that version 4 does not know; both know the older name.
-
-    Raises:
-        OSError: the folder cannot be written to.
     """
     tokenizer.save_pretrained(folder)
     path = os.path.join(folder, "tokenizer_config.json")
@@ -91,9 +84,6 @@ def dictionary_symbols(tokenizer: Any) -> List[str]:
 
     Args:
         tokenizer: of transformers, also one that was saved and loaded.
-
-    Raises:
-        UserError: it is another tokenizer, or one to which tokens were added.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     symbols, rebuilt = _rebuild(backend) if isinstance(backend, Tokenizer) else ([], None)
@@ -132,7 +122,7 @@ def _check(symbols: List[str]) -> None:
 
 
 def _contents(backend: Tokenizer) -> Dict:
-    """What is in tokenizer.json, without the settings of its user; earlier ones had ``<unk>`` as a special token."""
+    """The content of tokenizer.json without its user's settings; earlier files had ``<unk>`` as a special token."""
     found = {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
     found["added_tokens"] = [token for token in found["added_tokens"] if token["content"] != UNK]
     return found

@@ -1,4 +1,4 @@
-"""What a model attends to, as transformers' ``attentions``.
+"""Attention weights as transformers' ``attentions``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
@@ -19,9 +19,6 @@ class WatchedAttention:
 
     Attributes:
         found: each layer's weights [B, H, T, C + T].
-
-    Raises:
-        UserError: the stack has no attention, or the memory is that of decoding, which keeps no vectors.
     """
 
     def __init__(self, stack: Stack, cache: Optional[StreamCache]):
@@ -34,11 +31,7 @@ class WatchedAttention:
         self.found: Tuple[Tensor, ...] = ()
 
     def look(self, x_BTD: Tensor, positions_TB: Optional[Tensor]) -> None:
-        """Compute the attention of a block of embeddings.
-
-        Raises:
-            UserError: there is padding, or texts are packed.
-        """
+        """Compute the attention of a block of embeddings."""
         if positions_TB is not None:
             raise UserError("output_attentions: not with padding or packed texts; give texts of one length")
         weights_LBHTS, _ = self._stack.memory_attention(x_BTD.transpose(0, 1), self._state)

@@ -49,7 +49,7 @@ class ExploredModel:
 
     @property
     def kind(self) -> str:
-        """What the papers call such a model."""
+        """The papers' name of such a model."""
         return ARCHITECTURES[type(self.stack).__name__]
 
     def log_probs(self, features_TD: "Tensor") -> "Tensor":
@@ -66,9 +66,6 @@ def load(path: str, data: Optional[str] = None, cpu: bool = False) -> ExploredMo
         path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
-
-    Raises:
-        UserError: there is no model, or one that cannot be explored.
     """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")

@@ -51,7 +51,7 @@ def facts(model: ExploredModel) -> str:
 
 
 class Explorer:
-    """What the buttons of the page do.
+    """The actions of the page's buttons.
 
     Args:
         most: steps that a text may have.
@@ -194,11 +194,7 @@ def build_page(model: ExploredModel, most: int, text: Optional[str] = None) -> g
 
 
 def serve(page: gr.Blocks, host: str, port: int) -> None:
-    """Serve the page from threads of this process; nothing is asked of the network or shared with it.
-
-    Raises:
-        OSError: the port has been taken meanwhile.
-    """
+    """Serve the page from threads of this process; nothing is asked of the network or shared with it."""
     for name in ("no_proxy", "NO_PROXY"):  # gradio asks its own page for an answer
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), host, "localhost"]))
     sans, mono = SYSTEM_FONTS

@@ -99,7 +99,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
 
 
 def layer_weights(model: ExploredModel) -> str:
-    """What the memory is made of: the weights of Eq. 1, or of another composition."""
+    """The weights of Eq. 1, or of another composition of the memory."""
     weights_KA = mixture(model)
     names = ["embedding", *(f"layer {l}" for l in range(1, len(weights_KA[0])))]
     if len(weights_KA) == 1:
@@ -189,7 +189,7 @@ def memory_column(vector: Sequence[float], x: float, y: float, width: float, mos
 
 
 def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: int = 1) -> str:
-    """What a step attends to, above the memory that it finds and the vector that it adds.
+    """Attention of a step, above the memory that it finds and the vector that it adds.
 
     Args:
         each_head: a row for each head, instead of one for each layer.
@@ -244,7 +244,7 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
 
 
 def explanation(reading: Reading, step: int, columns: Columns, largest: float) -> str:
-    """What the picture of attention and memory shows (HTML)."""
+    """A caption of the picture of attention and memory (HTML)."""
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
     seen = len(columns.steps) + columns.hidden
     does = f"and attends to the {seen} before it" if seen > 1 else "and attends to step 0" if seen else "first"

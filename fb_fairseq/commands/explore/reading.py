@@ -1,4 +1,4 @@
-"""What a model computes while it reads a text, step by step.
+"""Read a text step by step, and keep what the model computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
 before it, predicts the next token, and adds itself to the memory. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
@@ -131,7 +131,7 @@ class Reading:
         return range(max(0, step - max(self.model.stack.reaches())), step)
 
     def attention(self, step: int) -> "Tensor":
-        """What a step's layers and heads attend to: weights [L, H, C] of the steps ``seen``.
+        """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
         A head's weights sum to 1, but where persistent vectors take a part of its attention.
         """

@@ -44,7 +44,7 @@ class Vocabulary:
         return [self._indices.get(word, UNK) for word in text.split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. What is no UTF-8 is replaced."""
+        """The text of tokens. Bytes that are no UTF-8 are replaced."""
         symbols = [self.symbols[token] for token in tokens]
         if self.of_bytes:
             return byte_codec.decode(symbols).decode("utf-8", "replace")
@@ -87,10 +87,6 @@ class Vocabulary:
 
 
 def check_length(tokens: Sequence[int], most: int, unit: str) -> None:
-    """Check that a text is not too long.
-
-    Raises:
-        UserError: it is.
-    """
+    """Check that a text is not too long."""
     if len(tokens) > most:
         raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {most:,} at most (--max-steps)")

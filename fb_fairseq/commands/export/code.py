@@ -37,18 +37,14 @@ def source_file(module: str) -> Optional[str]:
 
 
 def imports(node: ast.ImportFrom) -> Iterator[Tuple[str, Optional[str]]]:
-    """What a line takes from this package: modules, each with the name that it takes of it; None: the module itself."""
+    """The modules of this package that a line imports, each with the name that it takes (None: the module itself)."""
     for alias in node.names:
         module = f"{node.module}.{alias.name}"
         yield (module, None) if source_file(module) else (str(node.module), alias.name)
 
 
 def rewritten(source: str) -> Tuple[str, List[str]]:
-    """A module's source with relative imports, and the modules of this package that it imports.
-
-    Raises:
-        UserError: it imports them in a way that this function does not know.
-    """
+    """A module's source with relative imports, and the modules of this package that it imports."""
     lines, needed = source.splitlines(), []
     for node in [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]

@@ -45,9 +45,6 @@ def export(
 
     Returns:
         The names of its files, without those of the code.
-
-    Raises:
-        UserError: the checkpoint cannot be exported, or the folder has other files; nothing is written then.
     """
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
@@ -97,11 +94,7 @@ def save_model(model, folder: str) -> None:
 
 
 def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
-    """The figures that a training's log has of a checkpoint, under ``CardFacts``' names.
-
-    Raises:
-        UserError: it has none, or the checkpoint is an average.
-    """
+    """The figures that a training's log has of a checkpoint, under ``CardFacts``' names."""
     from fb_fairseq.transformers.card import figures_of_checkpoint, figures_of_log
 
     if checkpoint.get(WRITER) == AVERAGE:

@@ -11,9 +11,6 @@ def build(source: Source, card: Dict[str, Any]):
 
     Args:
         card: what is known of the model already, as arguments of ``CardFacts``.
-
-    Raises:
-        UserError: the model has no counterpart in transformers, or its dictionary none.
     """
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.transformers import CONFIGS

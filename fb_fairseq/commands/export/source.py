@@ -1,4 +1,4 @@
-"""What is exported: a checkpoint of fairseq, its options and its dictionaries."""
+"""The source of an export: a checkpoint of fairseq, its options and its dictionaries."""
 
 import os
 from typing import Any, Dict, NamedTuple, Optional, Tuple
@@ -53,9 +53,6 @@ class Source(NamedTuple):
         Args:
             name: of the file, ``dict.txt``.
             side: ``encoder`` or ``decoder``.
-
-        Raises:
-            UserError: there is none, or it does not fit the model.
         """
         from fairseq.data import Dictionary
 
@@ -98,11 +95,7 @@ def as_dictionary(options: Any) -> Dict[str, Any]:
 
 
 def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages: Languages) -> Source:
-    """Read a checkpoint.
-
-    Raises:
-        UserError: it is not one of fairseq-train, or predicts labels.
-    """
+    """Read a checkpoint."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     import fb_fairseq.models  # noqa: F401  registers the architectures
@@ -123,11 +116,7 @@ def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages
 
 
 def load_parameters(source: Source, model) -> None:
-    """Give a model the checkpoint's parameters.
-
-    Raises:
-        UserError: names or shapes are not those of the model.
-    """
+    """Give a model the checkpoint's parameters."""
     from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
 
     expected, found = (

@@ -11,11 +11,7 @@ LONGEST_TARGET = 1024  # fairseq's --max-target-positions
 
 
 def check(source: Source) -> None:
-    """Check that the model has a counterpart in transformers.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Check that the model has a counterpart in transformers."""
     options = source.options
     width = options.get("decoder_output_dim")
     if options.get("no_cross_attention"):
@@ -25,11 +21,7 @@ def check(source: Source) -> None:
 
 
 def read_languages(source: Source) -> Tuple[str, str]:
-    """Names of source and target language: as given, as fairseq-train was told, or as it found them in the data folder.
-
-    Raises:
-        UserError: none of these says.
-    """
+    """Source and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
     from fairseq.data.data_utils import infer_language_pair
 
     saved = source.task.get("source_lang"), source.task.get("target_lang")
@@ -49,9 +41,6 @@ def build(source: Source, card: Dict[str, Any]):
 
     Args:
         card: what is known of the model already, as arguments of ``CardFacts``.
-
-    Raises:
-        UserError: the model has no counterpart in transformers, or its dictionaries none.
     """
     from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
     from fb_fairseq.transformers.configuration import PAD

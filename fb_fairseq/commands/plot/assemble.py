@@ -22,11 +22,7 @@ from fb_fairseq.errors import UserError, flag
 
 
 def make_panels(args) -> List[Panel]:
-    """Read the logs and checkpoints that the options name, and run the models.
-
-    Raises:
-        UserError: a log or checkpoint lacks what is to be drawn.
-    """
+    """Read the logs and checkpoints that the options name, and run the models."""
     if args.data is not None and measured_on_data(args):
         check_split(args.data, args.split)
     return [*panels_of_files(args), *panels_of_models(args)]
@@ -63,11 +59,7 @@ def panels_of_files(args) -> Iterator[Panel]:
 
 
 def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
-    """The curves of a log, by tag.
-
-    Raises:
-        UserError: the metric is not logged, or not its time.
-    """
+    """The curves of a log, by tag."""
     curves = read_log(path, metric, x)
     if not curves and os.path.isfile(path) and not read_log(path, UPDATES):
         raise UserError(
@@ -79,11 +71,7 @@ def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
 
 
 def read_weight_curves(path: str) -> List[Curve]:
-    """The curves of Eq. 1's weights in a log, by layer.
-
-    Raises:
-        UserError: they are not logged.
-    """
+    """The curves of Eq. 1's weights in a log, by layer."""
     layers = read_layer_weights(path)
     if not layers:
         raise UserError(

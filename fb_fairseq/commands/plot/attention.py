@@ -89,11 +89,7 @@ def mean_over_steps(
 
 
 def check_attention(loaded: LoadedModel) -> None:
-    """Check that a model attends to earlier steps.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that a model attends to earlier steps."""
     if not hasattr(loaded.stack, "memory_attention"):
         raise UserError(f"{loaded.source}: attends to nothing (an LSTM); give a checkpoint of {CHOICE}")
 
@@ -103,9 +99,6 @@ def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> At
 
     Args:
         tokens_BT, context: see ``mean_over_steps``.
-
-    Raises:
-        UserError: the model has no attention.
     """
     check_attention(loaded)
 
@@ -126,9 +119,6 @@ def attention_map(loaded: LoadedModel, tokens: List[int], layer: Optional[int]) 
 
     Args:
         layer: counted from 1; None: the mean of all layers.
-
-    Raises:
-        UserError: the model has no attention or no such layer, or the text is too long for a figure.
     """
     import torch
 
@@ -159,11 +149,7 @@ def has_persistent_vectors(loaded: LoadedModel) -> bool:
 
 
 def check_persistent(loaded: LoadedModel) -> None:
-    """Check that a model has persistent vectors.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a model has persistent vectors."""
     if not has_persistent_vectors(loaded):
         raise UserError(f"{loaded.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
 
@@ -175,9 +161,6 @@ def persistent_shares(
 
     Args:
         tokens_BT, context, block: see ``mean_over_steps``.
-
-    Raises:
-        UserError: the model has no persistent vectors, or they do not share a softmax with the context.
     """
     check_persistent(loaded)
     return mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block).tolist()
@@ -191,9 +174,6 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> Li
 
     Returns:
         For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads.
-
-    Raises:
-        UserError: the model has no persistent vectors.
     """
     check_persistent(loaded)
     use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)

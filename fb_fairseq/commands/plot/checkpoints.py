@@ -9,7 +9,7 @@ from fb_fairseq.errors import UserError
 
 
 def load_checkpoint(path: str) -> dict:
-    """See ``fb_fairseq.tensor_files.load_checkpoint``."""
+    """The content of a checkpoint, with fairseq's patches applied before (see ``tensor_files``)."""
     from fb_fairseq import patches, tensor_files  # noqa: F401  patches: the safe globals
 
     return tensor_files.load_checkpoint(path)
@@ -22,11 +22,7 @@ def model_options(saved: dict) -> dict:
 
 
 def layer_weights(path: str) -> List[float]:
-    """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1).
-
-    Raises:
-        UserError: the model has no learned weights, or separate ones for each layer.
-    """
+    """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1)."""
     import torch
 
     logits = load_checkpoint(path)["model"].get("decoder.memory.layer_weights")
@@ -39,11 +35,7 @@ def layer_weights(path: str) -> List[float]:
 
 
 def adaptive_spans(path: str) -> List[List[float]]:
-    """How many steps back each head reaches, ramp included, by layer and head.
-
-    Raises:
-        UserError: the model was trained without ``--adaptive-span``.
-    """
+    """How many steps back each head reaches, ramp included, by layer and head."""
     from fb_fairseq.checkpoint_contents import using
 
     saved = load_checkpoint(path)

@@ -36,9 +36,6 @@ def longest_context(asked: Optional[int], length: int) -> int:
     Args:
         asked: ``--context``; None: as much as is reasonable.
         length: of the text.
-
-    Raises:
-        UserError: it is no power of two, or the text is too short.
     """
     possible = 2 ** int(math.log2(max(1, length // 2)))
     if asked is None:
@@ -57,7 +54,7 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     the text is predicted once with a context of the bin. So the means differ by the context only.
 
     Args:
-        corpus: a ``Corpus``. What is predicted begins ``longest`` tokens after its beginning.
+        corpus: a ``Corpus``. Predicted are the tokens from ``longest`` on.
         tokens: how many tokens are predicted for each bin; at least, half of ``longest``.
         longest: see ``longest_context``.
     """

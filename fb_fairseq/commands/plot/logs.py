@@ -35,9 +35,6 @@ def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
         path: what fairseq printed, or a folder of TensorBoard logs.
         metric: its name without the tag, for example ``loss``.
         x: one of ``X_AXES``.
-
-    Raises:
-        UserError: hours of training are asked of TensorBoard's logs, which do not have them.
     """
     if not os.path.isdir(path):
         return read_log_file(path, metric, x)

@@ -51,9 +51,6 @@ def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -
         option: the option that names the checkpoint; empty if none does.
         data: folder with its dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
-
-    Raises:
-        UserError: the checkpoint holds another model, or its dictionary is not found.
     """
     import torch
 
@@ -77,11 +74,7 @@ def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -
 
 
 def check_split(data: str, split: str) -> None:
-    """Check that a folder has a split, of text or of labelled sequences.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a folder has a split, of text or of labelled sequences."""
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
     if not any(os.path.exists(os.path.join(data, f"{name}.idx")) for name in (split, file_prefix(split, INPUT))):
@@ -89,11 +82,7 @@ def check_split(data: str, split: str) -> None:
 
 
 def load_corpus(loaded: LoadedModel, data: str, split: str):
-    """The ``Corpus`` of a split; of labelled sequences, that of their inputs.
-
-    Raises:
-        UserError: the split is empty, or of another kind than the model's.
-    """
+    """The ``Corpus`` of a split; of labelled sequences, that of their inputs."""
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
@@ -106,12 +95,7 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
 
 
 def text_of(args, loaded: LoadedModel) -> List[int]:
-    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the text is empty, or a token is not in the dictionary.
-    """
+    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
     from fb_fairseq.commands.generate import encode
 
     option, text = "--prompt", args.prompt

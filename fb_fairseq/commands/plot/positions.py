@@ -27,9 +27,6 @@ def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> Positi
     Args:
         split: of the data that the model was loaded with.
         tokens: about how many tokens are read: whole sequences from the beginning of the split, at least one.
-
-    Raises:
-        UserError: the model was not trained on labels, or none of the labels count.
     """
     from fb_fairseq.commands.evaluate_labels import judged_blocks
 

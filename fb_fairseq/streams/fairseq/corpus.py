@@ -103,11 +103,7 @@ class Documents:
 
 
 def check_ends(path: str, dataset, eos: int) -> None:
-    """Check that items end in ``</s>``, and have more tokens than that: those of ``--omit-eos``. (Some items are read.)
-
-    Raises:
-        UserError: they do not.
-    """
+    """Check that items end in ``</s>`` and have more tokens, for ``--omit-eos``. (Some items are read.)"""
     n = len(dataset)
     inner = set(inner_pieces(dataset, eos))
     if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1} - inner):
@@ -123,9 +119,6 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
         path: the files of the split without ``.bin`` and ``.idx``.
         impl: ``--dataset-impl``; None to infer it from the files.
         combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
-
-    Raises:
-        UserError: the split is missing or empty, or all of it is padding.
     """
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     if not os.path.basename(path):

@@ -33,9 +33,6 @@ class StreamDataset(FairseqDataset):
 
         Args:
             option: the options that set the number of streams, for the error message.
-
-        Raises:
-            UserError: there are more streams than tokens (or sequences, if they must stay whole).
         """
         if layout.streams > layout.max_streams:
             raise UserError(

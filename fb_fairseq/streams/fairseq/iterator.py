@@ -107,11 +107,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         return state
 
     def load_state_dict(self, state_dict):
-        """Resume where a checkpoint was saved, with the memory saved there.
-
-        Raises:
-            UserError: streams or data differ, see ``StreamPosition.check``; or a memory file cannot be read.
-        """
+        """Resume where a checkpoint was saved, with the memory saved there."""
         if state_dict.get("iterations_in_epoch", 0) == 0:
             super().load_state_dict(state_dict)
             return

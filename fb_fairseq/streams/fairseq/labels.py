@@ -24,11 +24,7 @@ def file_prefix(split: str, side: str) -> str:
 
 
 def load_dictionary(folder: str, side: str) -> Dictionary:
-    """Load the dictionary of inputs or labels.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
         raise UserError(
@@ -47,9 +43,6 @@ class LabelledCorpus:
         path: names the split in error messages.
         inputs, labels: each sequence ends with ``</s>``.
         dictionary: the dictionary of labels.
-
-    Raises:
-        UserError: a sequence has more or fewer labels than inputs, or none of them counts.
     """
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
@@ -95,9 +88,6 @@ class LabelledCorpus:
 
         In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
         to the right: position p holds token p - 1 and its own label.
-
-        Raises:
-            UserError: a label is not in the dictionary.
         """
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
