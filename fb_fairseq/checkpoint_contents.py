@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from numbers import Number
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -42,7 +42,7 @@ def check_plain(path: str, content: Any, limit: int = MAX_VALUES) -> None:
         raise unusable(path, f"its content has more than {limit:,} values, or is nested within itself")
 
 
-def fault_of_tensor(value: Any) -> Optional[str]:
+def fault_of_tensor(value: Any) -> str | None:
     """Why a value is no ordinary tensor; None if it is one."""
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"

@@ -8,8 +8,9 @@ of their own.)
 import json
 import os
 import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, BinaryIO
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, atomic_write, check_regular
@@ -38,7 +39,7 @@ def checksum_of(path: str) -> str:
         return checksum(file)
 
 
-def dictionary_checksums(dictionaries: Mapping[str, Any]) -> Dict[str, str]:
+def dictionary_checksums(dictionaries: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
     differs between data.) What has no symbols is left out."""
     found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
@@ -51,7 +52,7 @@ def trained_dictionaries(checkpoint: Mapping[str, Any]) -> Any:
     return (checkpoint.get("extra_state") or {}).get(DICTIONARIES)
 
 
-def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
+def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     """Compare the dictionaries of the data with those of a checkpoint's training.
 
     Args:
@@ -97,7 +98,7 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
             json.dump({**({} if clean else known), **new}, out, indent=4)
 
 
-def read_checksums(folder: str) -> Dict[str, str]:
+def read_checksums(folder: str) -> dict[str, str]:
     """The checksums of the files in a folder by name; empty if it has none."""
     path = os.path.join(folder, FILE)
     check_regular(path)
@@ -151,12 +152,12 @@ def check_weights(folder: str) -> None:
             raise UserError(f"{path}: is damaged: its checksum is another; give an intact copy, or export it again")
 
 
-def weights_in(folder: str) -> List[str]:
+def weights_in(folder: str) -> list[str]:
     """The paths of the ``.safetensors`` files in a folder."""
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")]
 
 
-def _read_header(path: str) -> Tuple[Dict[str, Any], int]:
+def _read_header(path: str) -> tuple[dict[str, Any], int]:
     """The header of a ``.safetensors`` file, and where the tensors begin."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -165,7 +166,7 @@ def _read_header(path: str) -> Tuple[Dict[str, Any], int]:
         return json.loads(file.read(length)), 8 + length
 
 
-def _checksum_of_weights(path: str, header: Dict[str, Any], data_at: int) -> str:
+def _checksum_of_weights(path: str, header: dict[str, Any], data_at: int) -> str:
     """The checksum of the tensors and of what the header says of them."""
     described = {name: value for name, value in header.items() if name != "__metadata__"}
     with open(path, "rb") as file:

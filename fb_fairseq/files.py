@@ -9,8 +9,9 @@ import socket
 import stat
 import tempfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Dict, Iterator, Tuple
+from typing import IO
 
 from fb_fairseq.errors import UserError, no_space
 
@@ -87,7 +88,7 @@ def atomic_write(path: str) -> Iterator[str]:
             os.close(descriptor)
 
 
-def _create(start: str) -> Tuple[int, str]:
+def _create(start: str) -> tuple[int, str]:
     """Create and lock a file whose name begins in this way: its descriptor, which holds the lock, and its name."""
     while True:
         path = start + secrets.token_hex(8)
@@ -148,7 +149,7 @@ def _name_full_disk(error: BaseException, path: str) -> None:
         raise OSError(number, os.strerror(number), path) from None
 
 
-_locks: Dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
+_locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
 
 
 def lock_folder(option: str, path: str) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from typing import Mapping, Optional
+from collections.abc import Mapping
 
 import torch
 
@@ -42,7 +42,7 @@ def machine_memory() -> float:
         return float("inf")
 
 
-def check_layers_fit(sizes: Mapping[str, Optional[int]]) -> None:
+def check_layers_fit(sizes: Mapping[str, int | None]) -> None:
     """Check that a model's layers fit into the machine's memory; of each, only the feed-forward sublayer is counted.
 
     Otherwise the kernel ends the process when the memory is full, which may take minutes and hit other processes.

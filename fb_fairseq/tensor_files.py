@@ -7,7 +7,7 @@ plain data, and the few classes that ``fb_fairseq.patches.safe_globals`` names.
 import os
 import re
 import zipfile
-from typing import Any, Dict
+from typing import Any
 
 import torch
 
@@ -44,7 +44,7 @@ def load_file(path: str, mapped: bool = False) -> Any:
     return content
 
 
-def load_checkpoint(path: str, mapped: bool = False) -> Dict[str, Any]:
+def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
     """Load a checkpoint as fairseq saved it.
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.

@@ -5,7 +5,8 @@ import functools
 import re
 import subprocess
 import sys
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -133,8 +134,8 @@ class Module(NamedTuple):
         return subfolder if subfolder in SUBFOLDERS else parts[0]
 
 
-@functools.lru_cache(maxsize=None)
-def package() -> Dict[str, Module]:
+@functools.cache
+def package() -> dict[str, Module]:
     """All modules of fb_fairseq by name."""
     found = {}
     for path in sorted((REPOSITORY / "fb_fairseq").rglob("*.py")):
@@ -145,7 +146,7 @@ def package() -> Dict[str, Module]:
     return found
 
 
-def imported_names(module: Module) -> Iterator[Tuple[str, int]]:
+def imported_names(module: Module) -> Iterator[tuple[str, int]]:
     """The modules that a module imports, at its top or inside functions, each with its line."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
@@ -161,7 +162,7 @@ def imported_names(module: Module) -> Iterator[Tuple[str, int]]:
                 yield (name if name in package() else base), node.lineno
 
 
-def imports_between_rooms(room: str) -> Iterator[Tuple[str, str]]:
+def imports_between_rooms(room: str) -> Iterator[tuple[str, str]]:
     """The imports of other rooms in a room: a description of where, and the imported room."""
     for module in package().values():
         for name, line in imported_names(module) if module.room == room else ():
@@ -175,7 +176,7 @@ def test_every_room_has_a_place_in_the_order():
 
 
 def test_the_order_has_no_circle():
-    above: Set[str] = set(MAY_IMPORT)
+    above: set[str] = set(MAY_IMPORT)
     while above:
         lowest = {room for room in above if not MAY_IMPORT[room] & above}
         assert lowest, f"these rooms may import each other: {sorted(above)}"
@@ -202,9 +203,9 @@ def test_reproduction_stays_apart():
 
 def test_no_module_imports_itself_through_others():
     edges = {name: {target for target, _ in imported_names(module)} for name, module in package().items()}
-    finished: Set[str] = set()
+    finished: set[str] = set()
 
-    def circle_from(name: str, path: List[str]) -> Optional[List[str]]:
+    def circle_from(name: str, path: list[str]) -> list[str] | None:
         if name in path:
             return path[path.index(name) :] + [name]
         if name in finished:
@@ -281,10 +282,10 @@ def name_of(base: ast.expr) -> str:
     return getattr(base, "attr", getattr(base, "id", ""))
 
 
-@functools.lru_cache(maxsize=None)
-def documented_methods(name: str) -> FrozenSet[str]:
+@functools.cache
+def documented_methods(name: str) -> frozenset[str]:
     """The methods that classes of this name in the package document, and their bases: overrides inherit that."""
-    found: Set[str] = set()
+    found: set[str] = set()
     for module in package().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef) and node.name == name:

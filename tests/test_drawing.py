@@ -159,7 +159,7 @@ DRAWN = {
 DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def trees():
     """The syntax of all modules that may draw."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.stem != "drawing"}

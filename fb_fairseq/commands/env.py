@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 from importlib import metadata
-from typing import Dict
 
 import torch
 
@@ -47,7 +46,7 @@ def step_loops() -> str:
     return ", ".join(lines)
 
 
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     """The facts to print, by name."""
     gpus = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []

@@ -10,7 +10,8 @@ counting its labels.
 """
 
 import json
-from typing import Iterator, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class Judged(NamedTuple):
     positions: Tensor
 
 
-def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: Optional[int] = None) -> LabelledStreams:
+def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: int | None = None) -> LabelledStreams:
     """Cut a corpus into streams with equal numbers of sequences.
 
     Args:
@@ -107,7 +108,7 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
 
 
 def judged_blocks(
-    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: Optional[int] = None
+    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: int | None = None
 ) -> Iterator[Judged]:
     """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
 

@@ -12,7 +12,7 @@ import codecs
 import contextlib
 import logging
 import sys
-from typing import Callable, Iterator, List, Optional
+from collections.abc import Callable, Iterator
 
 from fb_fairseq import byte_codec
 from fb_fairseq.command_line import CommandParser
@@ -57,7 +57,7 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def load(path: str, data: Optional[str]):
+def load(path: str, data: str | None):
     """A checkpoint's model in evaluation mode, and its task."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -77,7 +77,7 @@ def load(path: str, data: Optional[str]):
     return models[0].eval(), task
 
 
-def encode(prompt: str, dictionary, option: str = "--prompt") -> List[int]:
+def encode(prompt: str, dictionary, option: str = "--prompt") -> list[int]:
     """The symbols of a prompt.
 
     Args:
@@ -107,7 +107,7 @@ def decoder(dictionary) -> Callable[[int], str]:
     return lambda index: characters.decode(byte_codec.decode([dictionary[index]]))
 
 
-def choices(lprobs, never: List[int], temperature: float, topk: int):
+def choices(lprobs, never: list[int], temperature: float, topk: int):
     """The distribution that the next symbol is drawn from.
 
     Args:
@@ -126,7 +126,7 @@ def choices(lprobs, never: List[int], temperature: float, topk: int):
     return torch.softmax(best / (1 if greedy else temperature), 0), symbols
 
 
-def sample(model, dictionary, prompt: List[int], length: int, temperature: float, topk: int) -> Iterator[int]:
+def sample(model, dictionary, prompt: list[int], length: int, temperature: float, topk: int) -> Iterator[int]:
     """Generate symbols one by one. Ends after ``length`` of them, and with byte models at ``</s>``, a document's end.
 
     Args:

@@ -9,8 +9,9 @@ beside it.
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
@@ -33,7 +34,7 @@ def reading(path: str) -> Iterator[None]:
         raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
 
 
-def read_tokenizer(folder: str, symbols_of_model: int) -> Tuple[Any, List[str]]:
+def read_tokenizer(folder: str, symbols_of_model: int) -> tuple[Any, list[str]]:
     """The tokenizer in a folder, and its symbols in the order of their indices."""
     from transformers import AutoTokenizer
 
@@ -92,7 +93,7 @@ def read_model(folder: str):
     return model
 
 
-def missing_files(folder: str) -> List[str]:
+def missing_files(folder: str) -> list[str]:
     """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index."""
     names = ["model.safetensors"]
     index = os.path.join(folder, "model.safetensors.index.json")
@@ -102,7 +103,7 @@ def missing_files(folder: str) -> List[str]:
     return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
 
 
-def read_dictionaries(folder: str, config) -> Dict[str, Any]:
+def read_dictionaries(folder: str, config) -> dict[str, Any]:
     """The dictionaries of a model by the names of their files."""
     from fb_fairseq.transformers.card import TARGET_FOLDER
 

@@ -2,8 +2,8 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Sequence
 
 import torch
 from torch import Tensor
@@ -24,8 +24,8 @@ class Imported:
         parameters: tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``).
     """
 
-    options: Dict[str, object]
-    parameters: Dict[str, Tensor]
+    options: dict[str, object]
+    parameters: dict[str, Tensor]
 
     def update(self, other: "Imported") -> None:
         """Add another part's options and parameters."""
@@ -33,7 +33,7 @@ class Imported:
         self.parameters.update(other.parameters)
 
 
-def command_line(options: Dict[str, object]) -> List[str]:
+def command_line(options: dict[str, object]) -> list[str]:
     """A model's options as arguments of fairseq-train."""
     line = []
     for name, value in options.items():
@@ -76,7 +76,7 @@ def build_checkpoint(
     *,
     remedy: str,
     training: Sequence[str] = LANGUAGE_MODEL,
-) -> Dict[str, object]:
+) -> dict[str, object]:
     """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
 
     Args:

@@ -7,7 +7,7 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 """
 
 import os
-from typing import Dict, List, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
 
 
 def binarise(
-    splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
+    splits: dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
 ) -> None:
     """Write ``dict.txt``, the splits and their checksums to a folder: all files, or none if there is an error.
 
@@ -84,7 +84,7 @@ def binarise(
         dictionary.save(os.path.join(temporary, "dict.txt"))
 
 
-def read_files(option: str, paths: List[str]) -> List[bytes]:
+def read_files(option: str, paths: list[str]) -> list[bytes]:
     """The contents of the files that an option names."""
     contents = []
     for path in paths:
@@ -98,7 +98,7 @@ def read_files(option: str, paths: List[str]) -> List[bytes]:
     return contents
 
 
-def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
+def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
     """Split one text into train, valid and test, in that order.
 
     Args:
@@ -137,7 +137,7 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def read_splits(args) -> Dict[str, List[bytes]]:
+def read_splits(args) -> dict[str, list[bytes]]:
     """The documents that the options name, by split."""
     if args.text:
         (text,) = read_files("--text", [args.text])

@@ -4,7 +4,8 @@ Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parame
 """
 
 from argparse import SUPPRESS, Namespace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -177,7 +178,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             x_BTD = self.layernorm_embedding(x_BTD)
         return self.dropout_module(x_BTD)
 
-    def _loop_options(self, alignment_layer: Optional[int], alignment_heads: Optional[int]) -> FeedbackOptions:
+    def _loop_options(self, alignment_layer: int | None, alignment_heads: int | None) -> FeedbackOptions:
         """The loop's settings; with the attention to the encoder, by default of the last layer, where it is wanted."""
         if alignment_layer is None and (self.align_in_training or not self.training):
             alignment_layer = self.options.decoder_layers - 1
@@ -192,7 +193,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             self.set_incremental_state(incremental_state, "feedback", state)
         return state
 
-    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
+    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
         contexts = [layer.encoder_context(out_CBD, padding_BC) for layer in self.stack.layers]
         return [context for context in contexts if context is not None]
@@ -255,10 +256,10 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         src_tokens,
         src_lengths,
         prev_output_tokens,
-        return_all_hiddens: Optional[bool] = None,
+        return_all_hiddens: bool | None = None,
         features_only: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
     ):
         """Predict the next token of each target; see fairseq's ``TransformerModel.forward``.
 
@@ -291,7 +292,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-def encoder_output(encoder_out: Optional[Dict[str, List[Tensor]]]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+def encoder_output(encoder_out: dict[str, list[Tensor]] | None) -> tuple[Tensor | None, Tensor | None]:
     """Output [C, B, D] and padding [B, C] in the dictionary that fairseq's encoder returns; None for what it lacks."""
     if encoder_out is None or not encoder_out["encoder_out"]:
         return None, None

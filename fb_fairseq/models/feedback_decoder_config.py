@@ -5,10 +5,11 @@ checkpoint has them flat, wherever they came from.
 """
 
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -98,7 +99,7 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
     return resolve
 
 
-def flat_options(cfg: DictConfig) -> Dict[str, Any]:
+def flat_options(cfg: DictConfig) -> dict[str, Any]:
     """The options that a configuration gives, by their names on the command line."""
     schema, found = OmegaConf.structured(FeedbackDecoderConfig), {}
     for path, value in leaves(cfg):
@@ -113,7 +114,7 @@ def flat_options(cfg: DictConfig) -> Dict[str, Any]:
     return found
 
 
-def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[Tuple[str, Any]]:
+def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[tuple[str, Any]]:
     """The options of a configuration: ``decoder.layers`` or ``decoder_layers``, and their values."""
     for key, value in OmegaConf.to_container(cfg, resolve=resolve, enum_to_str=True).items():
         if key in GROUPS and isinstance(value, dict):

@@ -14,7 +14,7 @@ import logging
 import math
 import re
 from dataclasses import dataclass
-from typing import Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
@@ -69,13 +69,13 @@ class Plan(NamedTuple):
         unused: names of the file's parameters that the model does not use.
     """
 
-    loaded: Dict[str, Tensor]
-    derived: Dict[str, Tensor]
-    new: List[str]
-    unused: List[str]
+    loaded: dict[str, Tensor]
+    derived: dict[str, Tensor]
+    new: list[str]
+    unused: list[str]
 
     @property
-    def values(self) -> Dict[str, Tensor]:
+    def values(self) -> dict[str, Tensor]:
         """The values to be copied, loaded and derived."""
         return {**self.loaded, **self.derived}
 
@@ -168,7 +168,7 @@ def check_options(source: VanillaCheckpoint, model) -> None:
             raise source.error(f"was trained with {flag(name)} {theirs}, not {value}; give the same")
 
 
-def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int]:
+def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int]:
     """The numbers of the file's decoder layers to take.
 
     Args:
@@ -195,7 +195,7 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int
 # Where the parameters come from.
 
 
-def make_plan(source: VanillaCheckpoint, model, own: Dict[str, Tensor], taken: List[int], rule: str) -> Plan:
+def make_plan(source: VanillaCheckpoint, model, own: dict[str, Tensor], taken: list[int], rule: str) -> Plan:
     """Decide where each of the model's parameters ``own`` comes from; see the top of this module."""
     source_names = {name: name_in_file(name, taken) for name in own}
     found = {name: source.parameters[theirs] for name, theirs in source_names.items() if theirs in source.parameters}
@@ -215,7 +215,7 @@ def make_plan(source: VanillaCheckpoint, model, own: Dict[str, Tensor], taken: L
     )
 
 
-def name_in_file(name: str, taken: List[int]) -> str:
+def name_in_file(name: str, taken: list[int]) -> str:
     """The file's name of one of the model's parameters: the same, but for the numbers of the layers taken."""
     layer = re.match(r"(decoder\.layers\.)(\d+)(\..*)", name)
     return f"{layer[1]}{taken[int(layer[2])]}{layer[3]}" if layer else name
@@ -226,7 +226,7 @@ def is_key_or_value_projection(name: str, layer: int) -> bool:
     return name.startswith((f"decoder.layers.{layer}.self_attn.k_proj", f"decoder.layers.{layer}.self_attn.v_proj"))
 
 
-def shared_projections(parameters: Dict[str, Tensor], layers: List[int], normalised: bool) -> Dict[str, Tensor]:
+def shared_projections(parameters: dict[str, Tensor], layers: list[int], normalised: bool) -> dict[str, Tensor]:
     """The memory's key and value projections: the mean of these layers' own (v1 §3.2).
 
     Args:
@@ -251,7 +251,7 @@ def shared_projections(parameters: Dict[str, Tensor], layers: List[int], normali
     return derived
 
 
-def projection(parameters: Dict[str, Tensor], l: int, kind: str, normalised: bool) -> Tuple[Tensor, Tensor]:
+def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: bool) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer's key or value projection; with pre-norm including the scale and shift of its norm.
 
     With n the normalised input, γ and β the norm's scale and shift, W and b the projection's weight and bias, pre-norm
@@ -271,7 +271,7 @@ def projection(parameters: Dict[str, Tensor], l: int, kind: str, normalised: boo
     return weight * scale, bias + weight @ shift
 
 
-def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], model) -> Dict[str, Tensor]:
+def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], model) -> dict[str, Tensor]:
     """The embeddings, if only one of the two models multiplies them by sqrt(D): the factor moves into them.
 
     fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
@@ -303,7 +303,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 # What must hold before parameters are copied.
 
 
-def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
+def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
     """Check that the file has all parameters, in the right shapes."""
     values = plan.values
     missing = [name for name in own if name not in values and name not in plan.new]
@@ -322,9 +322,9 @@ def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> 
         raise source.error(f"{'; and '.join(problems)}; give a checkpoint of the same sizes and options")
 
 
-def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
+def check_ties(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
     """Check that parameters which the model shares are equal."""
-    first_names: Dict[int, str] = {}
+    first_names: dict[int, str] = {}
     values = plan.values
     for name, value in values.items():
         other = first_names.setdefault(own[name].data_ptr(), name)
@@ -335,7 +335,7 @@ def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) ->
             )
 
 
-def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int]) -> None:
+def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: list[int]) -> None:
     """Check that no parameter of the file is lost."""
     relative = model.decoder.options.relative_positions != "none"
 
@@ -353,7 +353,7 @@ def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int])
 # Reporting.
 
 
-def summary(names: List[str]) -> str:
+def summary(names: list[str]) -> str:
     """The modules of parameters, the first few of them: ``decoder.layers.0.fc1, decoder.memory.k_proj, … (2 more)``."""
     modules = list(dict.fromkeys(re.sub(r"\.(weight|bias)$", "", name) for name in names))
     more = len(modules) - NAMES_SHOWN

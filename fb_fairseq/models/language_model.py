@@ -3,7 +3,7 @@
 import os
 from argparse import SUPPRESS
 from dataclasses import fields
-from typing import Optional, Tuple, Type
+from typing import Optional
 
 import torch
 import torch.nn as nn
@@ -67,7 +67,7 @@ class AttentionLMConfig(LanguageModelConfig):
         "what decoding stores for each step: keys and values, or only the vectors that they are projected from (less "
         "memory, more time)",
     )
-    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")
+    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")  # noqa: UP045
 
 
 @with_options(
@@ -195,9 +195,9 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         stack_class, options_class: its stack of layers, and that stack's options.
     """
 
-    config_class: Type[LanguageModelConfig]
-    stack_class: Type[Stack]
-    options_class: Type
+    config_class: type[LanguageModelConfig]
+    stack_class: type[Stack]
+    options_class: type
     _threads_chosen = False
 
     @classmethod
@@ -307,7 +307,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
         return {**values, "decoder_layers": len(kept)} if kept else values
 
     @staticmethod
-    def absolute_positions(cfg) -> Tuple[bool, int]:
+    def absolute_positions(cfg) -> tuple[bool, int]:
         """Whether positions are absolute, and how many of them are learned."""
         absolute = str(cfg.relative_positions) == "none"
         return absolute, cfg.tokens_per_sample if absolute and cfg.decoder_learned_pos else 0

@@ -1,7 +1,6 @@
 """Input and output layers of the language models, and a checkpoint's dictionary."""
 
 from dataclasses import fields
-from typing import Dict
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -26,7 +25,7 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
     return build_word_layers(options, cfg.decoder_embed_dim, len(dictionary), dictionary.pad(), len(output_dictionary))
 
 
-def vocabulary_size(state_dict: Dict[str, Tensor], prefix: str) -> int:
+def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
     """Number of symbols of a checkpoint's embeddings, plain or adaptive; 0 if there are none of this prefix."""
     plain = state_dict.get(f"{prefix}weight")
     if plain is not None:
@@ -38,7 +37,7 @@ def vocabulary_size(state_dict: Dict[str, Tensor], prefix: str) -> int:
     )
 
 
-def check_dictionary(state_dict: Dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
+def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
     """Check a checkpoint's embeddings against the dictionary of the data.
 
     Args:

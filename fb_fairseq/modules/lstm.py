@@ -1,7 +1,6 @@
 """The LSTM that the papers compare with, on streams: its state is carried from block to block."""
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -42,8 +41,8 @@ class LSTM(Stack):
         self.lstm = nn.LSTM(width, width, layers, dropout=options.dropout if layers > 1 else 0.0)
 
     def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
         after = None
@@ -70,7 +69,7 @@ class LSTM(Stack):
     def new_ring(self, storage: str = "keys-values") -> "LSTMMemory":
         return LSTMMemory()
 
-    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> "LSTMMemory":
+    def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> "LSTMMemory":
         memory = LSTMMemory()
         memory.state = state
         return memory
@@ -87,9 +86,9 @@ class LSTMMemory(StepMemory):
     """An LSTM's state while it decodes step by step."""
 
     def __init__(self):
-        self.state: Optional[StreamState] = None
+        self.state: StreamState | None = None
         self.position = 0
-        self.age_1B: Optional[Tensor] = None  # steps of each stream's episode so far
+        self.age_1B: Tensor | None = None  # steps of each stream's episode so far
 
     def reset(self, age_B: Tensor) -> None:
         self.age_1B = age_B.clone()[None]

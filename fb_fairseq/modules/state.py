@@ -3,8 +3,9 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ class StreamState:
         # A copy, because the slice would keep all of the block alive.
         return StreamState(memory.clone())
 
-    def split(self, parts: int) -> List["StreamState"]:
+    def split(self, parts: int) -> list["StreamState"]:
         """The states of B / ``parts`` streams each, in order. They are views."""
         return [StreamState(memory) for memory in self.memory_KCBD.chunk(parts, 2)]
 

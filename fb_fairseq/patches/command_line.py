@@ -4,10 +4,11 @@ import math
 import re
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from types import MethodType
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any
 
 import torch
 
@@ -109,7 +110,7 @@ def _show_help(original, parser, words, **kwargs):
     show()
 
 
-def _task_hook(args) -> Optional[Callable]:
+def _task_hook(args) -> Callable | None:
     from fairseq.tasks import TASK_REGISTRY
 
     return getattr(TASK_REGISTRY.get(getattr(args, "task", None)), "prepare_arguments", None)
@@ -123,7 +124,7 @@ def _prepare_half_precision(args) -> None:
         args.fp16_no_flatten_grads = True
 
 
-def _word_pieces(post_process: Optional[str]) -> Optional[str]:
+def _word_pieces(post_process: str | None) -> str | None:
     """The value that fairseq-eval-lm understands. (``subword_nmt``, which --remove-bpe gives, it does not.)"""
     if post_process in (None, "subword_nmt", BPE_MARK, f"{BPE_MARK} "):
         return post_process and f"{BPE_MARK} "

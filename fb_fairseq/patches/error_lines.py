@@ -3,8 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Optional
 
 from fb_fairseq.errors import (
     OUTPUT_CLOSED_STATUS,
@@ -54,7 +54,7 @@ def report(original: Callable, kind, error, traceback) -> None:
     raise SystemExit(STATUS)  # Python exits with this status
 
 
-def one_line(error: BaseException) -> Optional[str]:
+def one_line(error: BaseException) -> str | None:
     """The line of ``explain``, also for an error in a process that ``torch.multiprocessing`` has started; that of
     ``remedy``; or fairseq's own message if it is one line that names an option. None: show the traceback."""
     from_process = FROM_SPAWNED_PROCESS.findall(str(error))

@@ -1,7 +1,6 @@
 """Errors of fairseq and PyTorch that new users meet, and what to do about them."""
 
 import re
-from typing import Optional
 
 import numpy as np
 
@@ -30,7 +29,7 @@ REMEDIES = {
 }
 
 
-def remedy(error: BaseException) -> Optional[str]:
+def remedy(error: BaseException) -> str | None:
     """The line for an error, or for one in whose handling it was raised. (After NaN gradients, fairseq repeats the
     update to log where they come from, and may fail in that.)"""
     for pattern, line in REMEDIES.items():

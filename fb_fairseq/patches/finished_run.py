@@ -4,7 +4,7 @@ import inspect
 import logging
 import sys
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import flag
 from fb_fairseq.patches.interruption import TRAINING_MODULES
@@ -112,7 +112,7 @@ def _plateau(trainer) -> Any:
     return getattr(trainer.lr_scheduler, "lr_scheduler", None)
 
 
-def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, lr: float) -> Optional[str]:
+def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, lr: float) -> str | None:
     """The option that ends training here, and how far training has come; None if it goes on.
 
     Args:

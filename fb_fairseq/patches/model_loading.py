@@ -2,7 +2,7 @@
 
 import logging
 import os
-from typing import Mapping
+from collections.abc import Mapping
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.errors import UserError, flag, single_line

@@ -10,7 +10,8 @@ import glob
 import logging
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,7 +47,7 @@ class MemoryFiles:
     def __init__(self, resume: ResumeInfo, storage: str):
         self.resume = resume
         self.storage = storage
-        self._previous: Optional[FileName] = None
+        self._previous: FileName | None = None
 
     def save(
         self,
@@ -55,7 +56,7 @@ class MemoryFiles:
         run: str,
         rank: int,
         processes: int,
-        states: Sequence[Tuple[List[int], torch.Tensor]],
+        states: Sequence[tuple[list[int], torch.Tensor]],
     ) -> None:
         """Save the memory of a process's streams, and remove the files that no checkpoint needs any more.
 
@@ -88,9 +89,7 @@ class MemoryFiles:
             os.remove(files[name])
         self._previous = written
 
-    def load(
-        self, position: StreamPosition, run: Optional[str], rank: int, streams: List[int]
-    ) -> Dict[int, torch.Tensor]:
+    def load(self, position: StreamPosition, run: str | None, rank: int, streams: list[int]) -> dict[int, torch.Tensor]:
         """Load the memory of streams at a position, whichever processes saved it.
 
         Args:
@@ -100,7 +99,7 @@ class MemoryFiles:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
         """
         self._previous = FileName(position.epoch, position.turns, rank)
-        memory: Dict[int, torch.Tensor] = {}
+        memory: dict[int, torch.Tensor] = {}
         files = _memory_files(self.resume.folder)
         # Our own file first: it suffices, unless the streams are divided differently among processes now.
         for name in sorted(files, key=lambda name: name.rank != rank):
@@ -122,7 +121,7 @@ class MemoryFiles:
         return {}
 
 
-def _read(path: str) -> Dict[str, Any]:
+def _read(path: str) -> dict[str, Any]:
     """The content of a memory file."""
     try:
         content = load_file(path)
@@ -141,7 +140,7 @@ def _read(path: str) -> Dict[str, Any]:
         ) from None
 
 
-def _memory_files(folder: str) -> Dict[FileName, str]:
+def _memory_files(folder: str) -> dict[FileName, str]:
     """The paths of a folder's memory files."""
     paths = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*"))
     found = ((NAME.fullmatch(os.path.basename(path)), path) for path in paths)

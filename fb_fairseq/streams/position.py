@@ -1,6 +1,6 @@
 """How far a run has come within an epoch, as checkpoints record it."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
@@ -16,7 +16,7 @@ class StreamPosition(NamedTuple):
 
     epoch: int
     turns: int  # finished turns
-    offsets: List[int]  # steps of each part that were read
+    offsets: list[int]  # steps of each part that were read
     streams: int  # number of streams
     tokens: int  # number of targets in the split
     fingerprint: int  # checksum of the split
@@ -33,7 +33,7 @@ class StreamPosition(NamedTuple):
             )
         return cls(**saved)
 
-    def as_dict(self) -> Dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The form in which checkpoints and memory files hold it."""
         return self._asdict()
 

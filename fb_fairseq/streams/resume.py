@@ -9,7 +9,7 @@ not import fairseq, so that the patches can import it first.)
 import logging
 import os
 import uuid
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
@@ -27,7 +27,7 @@ class ResumeInfo:
     """
 
     def __init__(self):
-        self.restored_from: Optional[str] = None
+        self.restored_from: str | None = None
 
     @property
     def folder(self) -> str:
@@ -51,7 +51,7 @@ class SavesMemory:
         run: identifies the run in checkpoints and memory files; None until its first checkpoint.
     """
 
-    run: Optional[str] = None
+    run: str | None = None
 
     def save_memory(self, folder: str) -> None:
         """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
@@ -67,7 +67,7 @@ class InitialisedModel:
             built.
     """
 
-    initialisation_problem: Optional[str] = None
+    initialisation_problem: str | None = None
 
 
 def before_load(trainer: Any, filename: str) -> None:
@@ -81,7 +81,7 @@ def before_load(trainer: Any, filename: str) -> None:
         trainer.task.resume.restored_from = filename
 
 
-def after_load(trainer: Any, filename: str, restored: Optional[dict]) -> None:
+def after_load(trainer: Any, filename: str, restored: dict | None) -> None:
     """Log where the run resumes; without a checkpoint, raise what went wrong with ``--init-from-transformer``.
 
     To be called after ``Trainer.load_checkpoint``.

@@ -1,7 +1,8 @@
 """The options of ``--task streaming_lm``, and the checks that need nothing but the options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -18,7 +19,7 @@ from fb_fairseq.streams.state import CarriesMemory
 class StreamingLMConfig(FairseqDataclass):
     """Options of ``StreamingLMTask``; the last ones are fairseq's own, which streams depend on or cannot use."""
 
-    data: Optional[str] = option(
+    data: Optional[str] = option(  # noqa: UP045
         None, "folder with dict.txt and the binarised data; with shards a:b:…, each epoch reads the next folder"
     )
     tokens_per_sample: int = option(

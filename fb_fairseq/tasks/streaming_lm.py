@@ -3,7 +3,6 @@
 import logging
 import math
 import os
-from typing import Optional, Union
 
 from fairseq import utils
 from fairseq.data import Dictionary
@@ -54,7 +53,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
 
     endless_streams = True
 
-    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Optional[Dictionary] = None):
+    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         self.byte_data = is_byte_dictionary(dictionary)
         self.resume = ResumeInfo()
@@ -99,7 +98,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if split != self.args.train_subset:  # fail now rather than after an epoch of training
             self._arrange_for_evaluation(dataset, num_shards=1)
 
-    def _load_corpus(self, split: str, epoch: int, combine: bool) -> Union[Corpus, LabelledCorpus]:
+    def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
         def load(name, dictionary=self.dictionary, **options):
             path = self._path(name, epoch)
             dataset = load_indexed_dataset(path, dictionary, self.args.dataset_impl, **options)

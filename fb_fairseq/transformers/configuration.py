@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Type, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 
 from transformers import PreTrainedConfig
 
@@ -80,7 +80,7 @@ class OptionsConfig(DataclassConfig):
     tying: ClassVar[str]  # the options by which words are tied
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
+    def option_defaults(cls) -> dict[str, Any]:
         """The options that are named in this package, with their defaults."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class OptionsConfig(DataclassConfig):
         """Check all options."""
         raise NotImplementedError
 
-    def options_of(self, kind: Type[Options], **others) -> Options:
+    def options_of(self, kind: type[Options], **others) -> Options:
         """The options of a class, as far as they are arguments.
 
         Args:
@@ -131,8 +131,8 @@ class LanguageModelConfig(OptionsConfig):
         memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
     """
 
-    options_class: ClassVar[Type[CheckedOptions]] = TransformerOptions
-    stack_class: ClassVar[Type[Stack]]
+    options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
+    stack_class: ClassVar[type[Stack]]
     tying = "share_decoder_input_output_embed or tie_adaptive_weights"
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
@@ -142,7 +142,7 @@ class LanguageModelConfig(OptionsConfig):
     }
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
+    def option_defaults(cls) -> dict[str, Any]:
         """See ``OptionsConfig``: those of the stack, and of embeddings and output layer."""
         return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
 

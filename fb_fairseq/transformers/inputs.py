@@ -8,7 +8,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Dict, Optional, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -30,14 +30,14 @@ class BothNames:
     if CACHE_FIELD == "cache":
 
         @property
-        def past_key_values(self) -> Optional[MemoryCache]:
+        def past_key_values(self) -> MemoryCache | None:
             """The memory, by its old name."""
             return self.__dict__[CACHE_FIELD]
 
     else:
 
         @property
-        def cache(self) -> Optional[MemoryCache]:
+        def cache(self) -> MemoryCache | None:
             """The memory, by its new name."""
             return self.__dict__[CACHE_FIELD]
 
@@ -57,7 +57,7 @@ class TranslationOutput(BothNames, Seq2SeqLMOutput):
     """Results of a translation model."""
 
 
-def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kind]) -> Optional[Kind]:
+def given_cache(kind: type, past_key_values: Kind | None, cache: Kind | None) -> Kind | None:
     """The memory that a call gives, by either name.
 
     Args:
@@ -71,7 +71,7 @@ def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kin
     return found
 
 
-def check_arguments(others: Dict[str, Any]) -> None:
+def check_arguments(others: dict[str, Any]) -> None:
     """Check that no argument is ignored.
 
     Args:
@@ -85,7 +85,7 @@ def check_arguments(others: Dict[str, Any]) -> None:
             )
 
 
-def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> None:
+def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> None:
     """Check the length of a mask.
 
     Args:
@@ -103,7 +103,7 @@ def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> 
 
 
 def check_positions(
-    name: str, position_ids: Optional[Tensor], expected_BT: Tensor, past: int, kept_BT: Optional[Tensor]
+    name: str, position_ids: Tensor | None, expected_BT: Tensor, past: int, kept_BT: Tensor | None
 ) -> None:
     """Check the positions of the new tokens.
 

@@ -5,7 +5,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import os
 from dataclasses import replace
-from typing import Any, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, TypeVar
 
 import torch
 import torch.nn as nn
@@ -50,7 +50,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     decoder: OutputLayer
 
     @classmethod
-    def from_pretrained(cls: Type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
+    def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
         """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
         if kwargs.get("gguf_file") is not None:
             raise UserError(
@@ -67,7 +67,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # ``forward`` makes the cache
 
-    def get_output_embeddings(self) -> Optional[nn.Module]:
+    def get_output_embeddings(self) -> nn.Module | None:
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
 
@@ -79,7 +79,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
         """Put another output layer of the same size in the place of ``get_output_embeddings()``."""
         self._replace("set_output_embeddings", self.get_output_embeddings(), new_embeddings)
 
-    def _replace(self, method: str, old: Optional[nn.Module], new: nn.Module) -> None:
+    def _replace(self, method: str, old: nn.Module | None, new: nn.Module) -> None:
         """Put a module in the place of another one."""
         shape = getattr(getattr(old, "weight", None), "shape", None)
         if shape is None or self.config.has_tied_words():
@@ -99,7 +99,7 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
         )
 
     def resize_token_embeddings(
-        self, new_num_tokens: Optional[int] = None, pad_to_multiple_of: Optional[int] = None, *_, **__
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_, **__
     ) -> nn.Module:
         """The embedding, of the size that it has: the dictionary is that of the training data."""
         size = getattr(self.config, "source_vocab_size", self.config.vocab_size)
@@ -143,7 +143,7 @@ class LanguageModel(MemoryModel):
         self.gradient_checkpointing = enable
 
     @torch.no_grad()
-    def generate(self, inputs: Optional[Tensor] = None, *arguments: Any, **options: Any) -> Any:
+    def generate(self, inputs: Tensor | None = None, *arguments: Any, **options: Any) -> Any:
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
@@ -165,22 +165,22 @@ class LanguageModel(MemoryModel):
 
     def forward(
         self,
-        input_ids: Optional[Tensor] = None,
-        attention_mask: Optional[Tensor] = None,
-        past_key_values: Optional[StreamCache] = None,
-        labels: Optional[Tensor] = None,
-        use_cache: Optional[bool] = None,
-        logits_to_keep: Union[int, Tensor] = 0,
-        num_items_in_batch: Optional[Union[int, Tensor]] = None,
-        return_dict: Optional[bool] = None,
-        position_ids: Optional[Tensor] = None,
-        cache_position: Optional[Tensor] = None,
-        cache: Optional[StreamCache] = None,
-        output_hidden_states: Optional[bool] = None,
-        output_attentions: Optional[bool] = None,
-        inputs_embeds: Optional[Tensor] = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: StreamCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: int | Tensor | None = None,
+        return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        cache: StreamCache | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        inputs_embeds: Tensor | None = None,
         **others,
-    ) -> Union[LanguageModelOutput, Tuple]:
+    ) -> LanguageModelOutput | tuple:
         """Predict the next token at each position.
 
         Args:

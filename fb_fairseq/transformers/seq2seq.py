@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positi
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -49,8 +49,8 @@ class Encoder(TransformerEncoder):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Optional[Tensor] = None,
-        return_dict: Optional[bool] = None,
+        attention_mask: Tensor | None = None,
+        return_dict: bool | None = None,
         **others,
     ) -> "EncoderOutput":
         """Read sources [B, C].
@@ -74,7 +74,7 @@ class EncoderOutput(BaseModelOutput):
             none.)
     """
 
-    attention_mask: Optional[Tensor] = None
+    attention_mask: Tensor | None = None
 
 
 class TranslationDecoder(Embedder, OutputLayer):
@@ -109,11 +109,11 @@ class TranslationDecoder(Embedder, OutputLayer):
             if config.has_tied_words():
                 self.output_projection.weight = embed_tokens.weight
 
-    def contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
+    def contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
         return [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
 
-    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Tensor:
+    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
         """Features [B, T, D] of whole targets."""
         x_TBD = self._embed(tokens_BT, 0)
         encoder = self.contexts(out_CBD, padding_BC)
@@ -123,7 +123,7 @@ class TranslationDecoder(Embedder, OutputLayer):
         y_TBD, _, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
         return self.stack.finish(y_TBD).transpose(0, 1)
 
-    def new_cache(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> DecoderCache:
+    def new_cache(self, out_CBD: Tensor, padding_BC: Tensor | None) -> DecoderCache:
         """An empty cache of the decoder, for the beginning of targets."""
         return DecoderCache(DecoderState(self.stack.new_ring(self.memory_storage), out_CBD, padding_BC, self.contexts))
 
@@ -179,20 +179,20 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
 
     def forward(
         self,
-        input_ids: Optional[Tensor] = None,
-        attention_mask: Optional[Tensor] = None,
-        decoder_input_ids: Optional[Tensor] = None,
-        decoder_attention_mask: Optional[Tensor] = None,
-        encoder_outputs: Optional[BaseModelOutput] = None,
-        past_key_values: Optional[DecoderCache] = None,
-        labels: Optional[Tensor] = None,
-        use_cache: Optional[bool] = None,
-        num_items_in_batch: Optional[Union[int, Tensor]] = None,
-        return_dict: Optional[bool] = None,
-        cache_position: Optional[Tensor] = None,
-        cache: Optional[DecoderCache] = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
+        past_key_values: DecoderCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        return_dict: bool | None = None,
+        cache_position: Tensor | None = None,
+        cache: DecoderCache | None = None,
         **others,
-    ) -> Union[TranslationOutput, Tuple]:
+    ) -> TranslationOutput | tuple:
         """Predict the next token of each target.
 
         Args:
@@ -254,7 +254,7 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         return output if return_dict in (None, True) else output.to_tuple()
 
 
-def check_targets(tokens_BT: Tensor, mask: Optional[Tensor], cache_position: Optional[Tensor], past: int) -> None:
+def check_targets(tokens_BT: Tensor, mask: Tensor | None, cache_position: Tensor | None, past: int) -> None:
     """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
 
     Args:

@@ -1,7 +1,7 @@
 """The configuration of the translation model in Hugging Face transformers."""
 
 from dataclasses import fields
-from typing import Any, Dict
+from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.encoder import EncoderOptions
@@ -61,7 +61,7 @@ class FeedbackDecoderConfig(OptionsConfig):
     decoder_start_token_id: int = EOS
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
+    def option_defaults(cls) -> dict[str, Any]:
         defaults = {field.name: field.default for field in fields(EncoderOptions)}
         for kind, names in ((TransformerOptions, STACK_OPTIONS), (WordOptions, WORD_OPTIONS)):
             defaults.update({field.name: field.default for field in fields(kind) if field.name in names})

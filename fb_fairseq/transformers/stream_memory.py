@@ -8,7 +8,6 @@ batch. A block that does not follow the one before it is an error.
 import itertools
 import os
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import torch
@@ -18,7 +17,7 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.transformers.cache import StreamCache
 
 _counter = itertools.count()
-_memories: "WeakValueDictionary[Tuple[int, int], StreamMemory]" = WeakValueDictionary()
+_memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
 
 
 class StreamMemory:
@@ -31,9 +30,9 @@ class StreamMemory:
 
     def __init__(self):
         self.key = os.getpid(), next(_counter)
-        self.caches: Dict[Tuple[int, bool], StreamCache] = {}
-        self._saved: Optional[Tuple[StreamState, int]] = None
-        self._last: Optional[StreamCache] = None
+        self.caches: dict[tuple[int, bool], StreamCache] = {}
+        self._saved: tuple[StreamState, int] | None = None
+        self._last: StreamCache | None = None
         _memories[self.key] = self
 
     def __reduce__(self):
@@ -44,7 +43,7 @@ class StreamMemory:
         self._saved = state, position
 
     @property
-    def training(self) -> Optional[StreamCache]:
+    def training(self) -> StreamCache | None:
         """The memory of the text that was trained on last; None before the first block."""
         return self._last
 
@@ -79,7 +78,7 @@ class StreamHandle:
         streams: number of streams.
     """
 
-    memory: Tuple[int, int]
+    memory: tuple[int, int]
     text: int
     start: int
     streams: int
@@ -97,7 +96,7 @@ class StreamHandle:
         return find_memory(self.memory).open(self.text, self.start, training)
 
 
-def find_memory(key: Tuple[int, int]) -> StreamMemory:
+def find_memory(key: tuple[int, int]) -> StreamMemory:
     """The memory of a key."""
     memory = _memories.get(key)
     if memory is None or key[0] != os.getpid():

@@ -17,7 +17,8 @@ A batch of the ``Trainer`` is one block of all streams. One process only: for se
 
 import itertools
 import os
-from typing import Any, Dict, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -58,7 +59,7 @@ class StreamBlocks(IterableDataset):
     def __len__(self) -> int:
         return len(self.layout.turns)
 
-    def __iter__(self) -> Iterator[Dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()  # of several, each makes every n-th block; DataLoader takes them in turns
         first, number = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for index in range(first, len(self), number):
@@ -80,7 +81,7 @@ class StreamCollator:
     """
 
     def __init__(self):
-        self.memory: Optional[StreamMemory] = StreamMemory()
+        self.memory: StreamMemory | None = StreamMemory()
         self.key = self.memory.key
 
     def __getstate__(self):
@@ -90,7 +91,7 @@ class StreamCollator:
         self.key = state["key"]
         self.memory = find_memory(self.key) if self.key[0] == os.getpid() else None
 
-    def __call__(self, blocks: List[dict]) -> dict:
+    def __call__(self, blocks: list[dict]) -> dict:
         """The batch of one block."""
         if "start" not in blocks[0]:
             raise UserError("remove_unused_columns=True: would remove the position of blocks; give False")
@@ -116,7 +117,7 @@ class StreamMemoryCallback(TrainerCallback):
             training arguments, or the checkpoint in the output folder.
     """
 
-    def __init__(self, collator: StreamCollator, resume_from: Optional[str] = None):
+    def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from
 
     def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:

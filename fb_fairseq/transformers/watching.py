@@ -3,8 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Optional, Tuple
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,16 +19,16 @@ class WatchedAttention:
         found: each layer's weights [B, H, T, C + T].
     """
 
-    def __init__(self, stack: Stack, cache: Optional[StreamCache]):
+    def __init__(self, stack: Stack, cache: StreamCache | None):
         if not hasattr(stack, "memory_attention"):
             raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
         if cache is not None and cache.decoding:
             raise UserError("output_attentions: not token by token; call the model on the whole text")
         self._stack = stack
         self._state = None if cache is None else cache.state
-        self.found: Tuple[Tensor, ...] = ()
+        self.found: tuple[Tensor, ...] = ()
 
-    def look(self, x_BTD: Tensor, positions_TB: Optional[Tensor]) -> None:
+    def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
         """Compute the attention of a block of embeddings."""
         if positions_TB is not None:
             raise UserError("output_attentions: not with padding or packed texts; give texts of one length")

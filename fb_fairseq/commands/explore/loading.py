@@ -5,8 +5,9 @@ fairseq and transformers are imported only inside functions, so that either does
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any
 
 from fb_fairseq.commands.explore.text import Vocabulary
 from fb_fairseq.commands.plot.models import CHOICE
@@ -59,7 +60,7 @@ class ExploredModel:
         return self.decoder.output_projection(features_TD).float().log_softmax(-1)
 
 
-def load(path: str, data: Optional[str] = None, cpu: bool = False) -> ExploredModel:
+def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel:
     """Load a language model.
 
     Args:
@@ -75,7 +76,7 @@ def load(path: str, data: Optional[str] = None, cpu: bool = False) -> ExploredMo
     return model
 
 
-def load_checkpoint(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
+def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of a checkpoint; see ``load``."""
     from fb_fairseq.commands.plot.models import load_model
 
@@ -88,7 +89,7 @@ def load_checkpoint(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
     return ExploredModel(path, decoder, decoder.embed, vocabulary, loaded.device)
 
 
-def load_exported(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
+def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of transformers; see ``load``."""
     import torch
 

@@ -1,8 +1,9 @@
 """Draws what a model does at a step, as HTML and SVG. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
+from collections.abc import Sequence
 from html import escape
-from typing import List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from fb_fairseq.commands.explore.loading import ExploredModel
 from fb_fairseq.commands.explore.reading import Reading, mixture
@@ -70,7 +71,7 @@ def shown_in_text(label: str) -> str:
     return " " if label == "\u2423" else label
 
 
-def bar(name: str, share: float, mark: Optional[float] = None, follows: bool = False, tip: str = "") -> str:
+def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:
     """A row of a bar chart, with a mark at another share if there is one."""
     marked = "" if not mark else f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>'
     return (
@@ -129,7 +130,7 @@ class Columns(NamedTuple):
 
     steps: Sequence[int]
     hidden: int
-    extra: List[str]
+    extra: list[str]
 
 
 class Row(NamedTuple):
@@ -137,7 +138,7 @@ class Row(NamedTuple):
 
     layer: int
     name: str
-    shares: List[float]
+    shares: list[float]
 
 
 def columns_of(reading: Reading, step: int) -> Columns:
@@ -148,7 +149,7 @@ def columns_of(reading: Reading, step: int) -> Columns:
     return Columns(seen[hidden:], hidden, extra)
 
 
-def rows_of(reading: Reading, step: int, each_head: bool) -> List[Row]:
+def rows_of(reading: Reading, step: int, each_head: bool) -> list[Row]:
     """The attention of a step, the top layer first; of each head, or the mean of a layer's heads."""
     columns, weights_LHC, persistent_LH = columns_of(reading, step), reading.attention(step), reading.persistent(step)
     rows = []

@@ -1,12 +1,12 @@
 """Language models for transformers."""
 
-from typing import Any, Dict
+from typing import Any
 
 from fb_fairseq.commands.export.source import Source, load_parameters
 from fb_fairseq.errors import UserError
 
 
-def build(source: Source, card: Dict[str, Any]):
+def build(source: Source, card: dict[str, Any]):
     """A language model, its tokenizer, and what its card says.
 
     Args:

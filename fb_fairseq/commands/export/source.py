@@ -1,12 +1,12 @@
 """The source of an export: a checkpoint of fairseq, its options and its dictionaries."""
 
 import os
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError
 
-Languages = Tuple[Optional[str], Optional[str]]  # source and target
+Languages = tuple[str | None, str | None]  # source and target
 
 
 class Source(NamedTuple):
@@ -24,12 +24,12 @@ class Source(NamedTuple):
     """
 
     path: str
-    saved: Dict[str, Any]
-    options: Dict[str, Any]
-    task: Dict[str, Any]
+    saved: dict[str, Any]
+    options: dict[str, Any]
+    task: dict[str, Any]
     architecture: str
-    dictionaries: Optional[str]
-    codes: Optional[str]
+    dictionaries: str | None
+    codes: str | None
     languages: Languages
 
     @property
@@ -37,7 +37,7 @@ class Source(NamedTuple):
         """The first folder of the training data; empty if the checkpoint does not say."""
         return str(self.task.get("data") or "").split(":")[0]
 
-    def values(self, defaults: Dict[str, Any]) -> Dict[str, Any]:
+    def values(self, defaults: dict[str, Any]) -> dict[str, Any]:
         """The checkpoint's options among those that a configuration has, as plain values.
 
         Args:
@@ -89,12 +89,12 @@ def plain(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def as_dictionary(options: Any) -> Dict[str, Any]:
+def as_dictionary(options: Any) -> dict[str, Any]:
     """Options that fairseq may have saved as a ``Namespace``, or not at all."""
     return options if isinstance(options, dict) else vars(options) if options is not None else {}
 
 
-def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages: Languages) -> Source:
+def read(path: str, dictionaries: str | None, codes: str | None, languages: Languages) -> Source:
     """Read a checkpoint."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 

@@ -1,7 +1,7 @@
 """Translation models for transformers."""
 
 import os
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from fb_fairseq.commands.export.source import Source, load_parameters
 from fb_fairseq.errors import UserError
@@ -20,7 +20,7 @@ def check(source: Source) -> None:
         raise UserError(f"{source.path}: trained with --decoder-output-dim {width}, which cannot be exported")
 
 
-def read_languages(source: Source) -> Tuple[str, str]:
+def read_languages(source: Source) -> tuple[str, str]:
     """Source and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
     from fairseq.data.data_utils import infer_language_pair
 
@@ -36,7 +36,7 @@ def read_languages(source: Source) -> Tuple[str, str]:
     return languages[0], languages[1]
 
 
-def build(source: Source, card: Dict[str, Any]):
+def build(source: Source, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says.
 
     Args:

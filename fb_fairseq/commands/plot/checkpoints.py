@@ -3,8 +3,6 @@
 fairseq is imported only in the functions that need it, so that learning curves can be drawn without it.
 """
 
-from typing import List
-
 from fb_fairseq.errors import UserError
 
 
@@ -21,7 +19,7 @@ def model_options(saved: dict) -> dict:
     return options if isinstance(options, dict) else vars(options)  # a Namespace
 
 
-def layer_weights(path: str) -> List[float]:
+def layer_weights(path: str) -> list[float]:
     """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1)."""
     import torch
 
@@ -34,7 +32,7 @@ def layer_weights(path: str) -> List[float]:
     return torch.softmax(logits.float(), 0).tolist()
 
 
-def adaptive_spans(path: str) -> List[List[float]]:
+def adaptive_spans(path: str) -> list[list[float]]:
     """How many steps back each head reaches, ramp included, by layer and head."""
     from fb_fairseq.checkpoint_contents import using
 

@@ -1,7 +1,7 @@
 """Run a language model with more and more context, to see how much of it helps."""
 
 import math
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fb_fairseq.commands.plot.bins import doubling_bins
 from fb_fairseq.commands.plot.models import LoadedModel, progress
@@ -25,12 +25,12 @@ class ContextLosses(NamedTuple):
         bytes: whether the tokens are bytes.
     """
 
-    bins: List[Tuple[int, int]]
-    nats: List[float]
+    bins: list[tuple[int, int]]
+    nats: list[float]
     bytes: bool
 
 
-def longest_context(asked: Optional[int], length: int) -> int:
+def longest_context(asked: int | None, length: int) -> int:
     """The longest context that a text is read with, a power of two.
 
     Args:

@@ -4,7 +4,8 @@ fairseq is imported only inside functions, so that learning curves can be drawn 
 """
 
 import os
-from typing import Any, Iterable, List, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from fb_fairseq import byte_codec
 from fb_fairseq.drawing import plain
@@ -44,7 +45,7 @@ class LoadedModel(NamedTuple):
         return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
 
 
-def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -> LoadedModel:
+def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
     """Load a language model of this package.
 
     Args:
@@ -94,7 +95,7 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     return Corpus(dataset, eos, omit_eos)
 
 
-def text_of(args, loaded: LoadedModel) -> List[int]:
+def text_of(args, loaded: LoadedModel) -> list[int]:
     """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
     from fb_fairseq.commands.generate import encode
 
@@ -111,7 +112,7 @@ def text_of(args, loaded: LoadedModel) -> List[int]:
     return [loaded.dictionary.eos(), *tokens]
 
 
-def token_labels(tokens: Iterable[int], dictionary) -> List[str]:
+def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
     """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):

@@ -3,7 +3,6 @@
 import functools
 import os
 import zlib
-from typing import List, Tuple
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class Corpus:
         self.ends = np.cumsum(sizes, dtype=np.int64)
 
     @functools.cached_property
-    def _inner_pieces(self) -> List[int]:
+    def _inner_pieces(self) -> list[int]:
         return inner_pieces(self.dataset, self.eos)
 
     @functools.cached_property
@@ -63,7 +62,7 @@ class Corpus:
             item += 1
         return torch.cat(pieces).long() if pieces else torch.empty(0, dtype=torch.long)
 
-    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    def block(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and the targets of the positions ``first`` to ``last - 1``: each input precedes its target."""
         tokens = self[first - 1 : last]
         return tokens[:-1], tokens[1:]
@@ -76,7 +75,7 @@ class Corpus:
         return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
 
 
-def inner_pieces(dataset, eos: int) -> List[int]:
+def inner_pieces(dataset, eos: int) -> list[int]:
     """The items that are pieces of a document of bytes, but for its last one."""
     pieces = np.flatnonzero(dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
     return [i for i in pieces.tolist() if i + 1 < len(dataset.sizes) and int(dataset[i][-1]) != eos]

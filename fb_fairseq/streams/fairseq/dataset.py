@@ -1,7 +1,6 @@
 """fairseq's dataset of a split that is read as parallel streams."""
 
 import logging
-from typing import Optional
 
 import torch
 from fairseq.data import FairseqDataset
@@ -22,7 +21,7 @@ class StreamDataset(FairseqDataset):
         layout: None until ``arrange``.
     """
 
-    def __init__(self, split: str, corpus, pad: int, layout: Optional[StreamLayout] = None):
+    def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
         self.split = split
         self.corpus = corpus
         self.pad = pad

@@ -5,7 +5,6 @@ sequence; the same line of labels has as many symbols. The label ``_`` is ignore
 """
 
 import os
-from typing import Tuple
 
 import numpy as np
 import torch
@@ -83,7 +82,7 @@ class LabelledCorpus:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    def block(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and targets of the positions ``first`` to ``last - 1``; ignored labels become padding.
 
         In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
