@@ -110,10 +110,7 @@ DRAWN = {
         ),
         ("training (s)", "labels right (%)"),
     ),
-    "growth.draw_speed": (
-        partial(draw_speed, results=[SPEED], size="span"),
-        ("span S (steps)", "training (tokens/s)"),
-    ),
+    "growth.draw_speed": (partial(draw_speed, results=[SPEED], size="span"), ("span S (steps)", "training (tokens/s)")),
     "against.draw": (
         partial(against.draw, groups=grouped([RESULT]), field="layers", metric="accuracy"),
         ("number of layers", "labels right (%)"),

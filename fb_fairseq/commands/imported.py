@@ -69,13 +69,7 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
 
 
 def build_checkpoint(
-    path: str,
-    imported: Imported,
-    source,
-    target=None,
-    *,
-    remedy: str,
-    training: Sequence[str] = LANGUAGE_MODEL,
+    path: str, imported: Imported, source, target=None, *, remedy: str, training: Sequence[str] = LANGUAGE_MODEL
 ) -> dict[str, object]:
     """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
 

@@ -89,8 +89,7 @@ class TransformerOptions(CheckedOptions):
         1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
     step_loop_recompute: bool = option(
-        False,
-        "recompute a block's activations in the backward pass instead of storing them: less memory, more time",
+        False, "recompute a block's activations in the backward pass instead of storing them: less memory, more time"
     )
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(

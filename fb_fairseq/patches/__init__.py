@@ -38,11 +38,7 @@ For comfort:
 safe_globals.py).
 """
 
-from fb_fairseq.patches.checkpoint_loading import (
-    patch_checkpoint_reading,
-    patch_load_errors,
-    patch_resume_hooks,
-)
+from fb_fairseq.patches.checkpoint_loading import patch_checkpoint_reading, patch_load_errors, patch_resume_hooks
 from fb_fairseq.patches.checkpoint_saving import (
     patch_checkpoint_copy,
     patch_checkpoint_writing,

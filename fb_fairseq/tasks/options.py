@@ -88,7 +88,7 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
 
 # fairseq's options that would not do what they say, and why.
 NO_MEANING = {
-    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled"),
+    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled")
 }
 NO_SOURCE = "a language model has no source sentence"
 NO_MEANING_IN_GENERATION = {

@@ -31,10 +31,7 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
     steps,
 )
-from fb_fairseq.transformers.modeling import (
-    MemoryModel,
-    tied_names,
-)
+from fb_fairseq.transformers.modeling import MemoryModel, tied_names
 from fb_fairseq.transformers.padding import IGNORED
 from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
@@ -47,11 +44,7 @@ class Encoder(TransformerEncoder):
     main_input_name = "input_ids"
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        return_dict: bool | None = None,
-        **others,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = None, **others
     ) -> "EncoderOutput":
         """Read sources [B, C].
 

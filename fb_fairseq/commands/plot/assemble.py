@@ -8,14 +8,7 @@ from fb_fairseq.commands.plot import attention, heat_maps, panels, passes
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.context import longest_context, losses_by_context
 from fb_fairseq.commands.plot.logs import UPDATES, Curve, NamedCurves, continued, read_layer_weights, read_log
-from fb_fairseq.commands.plot.models import (
-    LoadedModel,
-    check_split,
-    load_corpus,
-    load_model,
-    text_of,
-    token_labels,
-)
+from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpus, load_model, text_of, token_labels
 from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.drawing import Panel
 from fb_fairseq.errors import UserError, flag
