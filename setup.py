@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 # pip looks at python_requires only after it has downloaded torch.
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("fb_fairseq does not run on Python {}.{}; use Python 3.10 or 3.12".format(*sys.version_info))
 
 from setuptools import find_packages, setup  # noqa: E402

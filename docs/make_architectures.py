@@ -6,7 +6,7 @@ python docs/make_architectures.py
 import argparse
 import pathlib
 import re
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -129,7 +129,7 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} KB"
 
 
-def last_cells(row: Row) -> List[str]:
+def last_cells(row: Row) -> list[str]:
     """Cells that both tables end with."""
     recipe = f"[{row.recipe}](../examples/{row.recipe})" if row.recipe else ""
     return [row.paper, recipe]
@@ -141,7 +141,7 @@ def parameters(model) -> str:
     return f"{sum(p.numel() for p in own) / 1e6:.3g} M"
 
 
-def language_model(row: Row) -> List[str]:
+def language_model(row: Row) -> list[str]:
     """The cells of a language model."""
     model, cfg = build(row, "streaming_lm", "--criterion", "lm_loss")
     sizes = [str(cfg.decoder_layers), str(cfg.decoder_embed_dim)]
@@ -159,7 +159,7 @@ def language_model(row: Row) -> List[str]:
     return [f"`{row.arch}`", *sizes, *cells, *last_cells(row)]
 
 
-def decoder(row: Row) -> List[str]:
+def decoder(row: Row) -> list[str]:
     """The cells of a translation model."""
     model, cfg = build(row, "translation", "--share-all-embeddings")
     layers, width = cfg.decoder_layers, cfg.decoder_embed_dim
@@ -169,7 +169,7 @@ def decoder(row: Row) -> List[str]:
     return [f"`{row.arch}`", *cells, *last_cells(row)]
 
 
-def table(columns: List[str], rows: List[List[str]]) -> str:
+def table(columns: list[str], rows: list[list[str]]) -> str:
     """A table; the last two columns, the paper's result and the recipe, are added to the names given."""
     rules = ["---", *["---:"] * (len(columns) - 1), "---", "---"]
     lines = [[*columns, "the paper's result", "recipe"], rules, *rows]

@@ -11,7 +11,6 @@ import pathlib
 import re
 import sys
 from functools import partial
-from typing import Dict, List
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
@@ -125,17 +124,17 @@ def draw_streams(axes) -> None:
     axes.set_ylim(bottom - 0.9, 3.0)
 
 
-def word_problem() -> List[Panel]:
+def word_problem() -> list[Panel]:
     """Accuracy by position on A5."""
     runs = json.loads((RESULTS / "state_tracking/A5/results.json").read_text())["all"]
     return [Panel(partial(state_tracking.draw_accuracy, results=state_tracking.best_results(runs)))]
 
 
-def char_ptb_depth() -> List[Panel]:
+def char_ptb_depth() -> list[Panel]:
     """Bits per character against depth, with each model's learning rate of the table; the one-layer all-attention
     network is far above."""
 
-    def of(folder: str, attention: bool) -> List[Group]:
+    def of(folder: str, attention: bool) -> list[Group]:
         groups = grouped(read_runs(str(RESULTS / folder)))
         return [group for group in groups if (group.identity["model"] == "all_attention_lm") == attention]
 
@@ -144,31 +143,31 @@ def char_ptb_depth() -> List[Panel]:
     return against.panels(groups, "layers", ["test_bits_per_token"])
 
 
-def multi30k_depth() -> List[Panel]:
+def multi30k_depth() -> list[Panel]:
     """BLEU and loss against the decoder's depth, of the models trained from scratch."""
     groups = grouped(read_runs(str(RESULTS / "multi30k")))
     trained = [group for group in groups if group.identity["model"] != "initialised"]
     return against.panels(trained, "layers", ["sacrebleu", "dev_nll"])
 
 
-def corridor() -> List[Panel]:
+def corridor() -> list[Panel]:
     """Success against span."""
     runs = json.loads((RESULTS / "corridor/results.json").read_text())["all"]
     results = reinforcement_learning.by_setting(runs)
     return [Panel(partial(reinforcement_learning.draw_memory, results=results))]
 
 
-def compositions() -> List[Panel]:
+def compositions() -> list[Panel]:
     """Accuracy and bits per character by memory composition."""
     layers = 2
-    walked: Dict[str, List[float]] = {}
+    walked: dict[str, list[float]] = {}
     for group in grouped(read_runs(str(RESULTS / "memory_composition_walk"))):
         walked[str(group.identity["model"])] = group.values("accuracy")
     runs = grouped(read_runs(str(RESULTS / "memory_composition_ptb")))
     return memory_composition.panels(walked, memory_composition.bits_per_character(runs, layers))
 
 
-def persistent_vectors() -> List[Panel]:
+def persistent_vectors() -> list[Panel]:
     """Best validation of each model, from the page's table."""
     page = (RESULTS / "all-attention.md").read_text(encoding="utf-8")
     best = {}

@@ -1,12 +1,12 @@
 """Write docs/options.md: the options of this package's task, models, criterion and optimizer.
 
-    python docs/make_options.py
-
-They come from the same place as the help of fairseq's commands, ``fb_fairseq.patches.help_text``.
+python docs/make_options.py
 """
 
 import argparse
 import pathlib
+from itertools import starmap
+from typing import Any, NamedTuple
 
 from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
@@ -14,7 +14,6 @@ from fb_fairseq import patches  # noqa: F401  before fairseq is used
 import fb_fairseq.models  # noqa: F401
 import fb_fairseq.tasks  # noqa: F401
 from fb_fairseq.ops.feedback.loops import CHOICES
-from fb_fairseq.patches.help_text import Component, components, text_of
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
 HEAD = """# Options
@@ -25,8 +24,9 @@ Written by `python docs/make_options.py`; do not edit. The same texts, with fair
 fairseq-train --help --user-dir fb_fairseq --task streaming_lm --arch feedback_transformer_lm --criterion lm_loss
 ```
 
-The defaults of named architectures, such as `feedback_transformer_lm_enwik8`, are printed with `--arch` and their name.
+[Architectures](architectures.md) has the options of named ones, such as `feedback_transformer_lm_enwik8`.
 """
+SILENT_DEFAULTS = ("None", "False", "", argparse.SUPPRESS)  # options that are off unless they are given
 PARTS = [
     {"task": "streaming_lm"},
     {"arch": "feedback_transformer_lm"},
@@ -37,6 +37,62 @@ PARTS = [
     {"criterion": "lm_loss"},
     {"optimizer": "clipped_adagrad"},
 ]
+
+
+class Component(NamedTuple):
+    """A part of a run that brings options of its own.
+
+    Attributes:
+        option: the option that chooses it, as ``--task``.
+        name: the chosen one, as ``streaming_lm``.
+        summary: the first sentence about it.
+        actions: its options, as argparse knows them.
+        defaults: their defaults, by name.
+    """
+
+    option: str
+    name: str
+    summary: str
+    actions: list[argparse.Action]
+    defaults: dict[str, Any]
+
+
+def component(option: str, name: str) -> Component:
+    """The options of a task, a model, …"""
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+    from fairseq.models import (
+        ARCH_CONFIG_REGISTRY,
+        ARCH_MODEL_NAME_REGISTRY,
+        ARCH_MODEL_REGISTRY,
+        MODEL_DATACLASS_REGISTRY,
+    )
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    registries = {"task": TASK_REGISTRY, "arch": ARCH_MODEL_REGISTRY}
+    kind = registries[option][name] if option in registries else REGISTRIES[option]["registry"][name]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    if hasattr(kind, "add_args"):
+        kind.add_args(parser)
+    else:
+        gen_parser_from_dataclass(parser, getattr(kind, "__dataclass")())
+    defaults = {action.dest: action.default for action in parser._actions}
+    if option == "arch":
+        dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name))
+        values = argparse.Namespace()
+        ARCH_CONFIG_REGISTRY.get(name, lambda args: None)(values)
+        defaults.update({**(vars(dataclass()) if dataclass is not None else {}), **vars(values)})
+    summary = " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].replace("``", "").split())
+    return Component(f"--{option}", name, summary, parser._actions, defaults)
+
+
+def text_of(action: argparse.Action, defaults: dict[str, Any]) -> str:
+    """An option's help text with its default."""
+    text, default = action.help or "", defaults.get(action.dest, action.default)
+    default = getattr(default, "value", default)  # an enumeration's
+    if str(default) in SILENT_DEFAULTS or "efault" in text or str(default).startswith("${"):  # that of another option
+        return text
+    return f"{text} (default: {default})".strip()
 
 
 CHOOSING = PAGE.with_name("choosing-options.md")
@@ -76,7 +132,12 @@ def section(part: Component, seen: set) -> str:
 def page() -> str:
     """The whole page."""
     seen: set = set()
-    return "\n".join([HEAD, *(section(part, seen) for chosen in PARTS for part in components(chosen))])
+    return "\n".join(
+        [
+            HEAD,
+            *(section(part, seen) for chosen in PARTS for part in starmap(component, chosen.items()) if part.actions),
+        ]
+    )
 
 
 if __name__ == "__main__":

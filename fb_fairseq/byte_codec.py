@@ -9,7 +9,7 @@ Prompts are typed on one line, and bytes that cannot be typed are written as ``\
 """
 
 import re
-from typing import Iterable, List
+from collections.abc import Iterable
 
 SYMBOLS = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
 # Tokens of an item of fairseq's indexed dataset: a longer document is stored as several. Small ones, because fairseq
@@ -19,7 +19,7 @@ _BYTES = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
 _ESCAPES = {"n": b"\n", "t": b"\t", "\\": b"\\"}
 
 
-def encode(data: bytes) -> List[str]:
+def encode(data: bytes) -> list[str]:
     """The symbol of each byte."""
     return [SYMBOLS[byte] for byte in data]
 

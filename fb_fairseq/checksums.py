@@ -8,8 +8,9 @@ of their own.)
 import json
 import os
 import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, BinaryIO
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_folder, atomic_write, check_regular
@@ -33,16 +34,12 @@ def checksum(file: BinaryIO, start: int = 0) -> str:
 
 
 def checksum_of(path: str) -> str:
-    """The checksum of a whole file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The checksum of a whole file."""
     with open(path, "rb") as file:
         return checksum(file)
 
 
-def dictionary_checksums(dictionaries: Mapping[str, Any]) -> Dict[str, str]:
+def dictionary_checksums(dictionaries: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of fairseq's dictionaries, by name: of the symbols in their order. (How often each one occurs
     differs between data.) What has no symbols is left out."""
     found = {str(name): one.symbols for name, one in dictionaries.items() if hasattr(one, "symbols")}
@@ -55,16 +52,13 @@ def trained_dictionaries(checkpoint: Mapping[str, Any]) -> Any:
     return (checkpoint.get("extra_state") or {}).get(DICTIONARIES)
 
 
-def check_dictionaries(path: str, trained: Any, own: Dict[str, str]) -> None:
+def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     """Compare the dictionaries of the data with those of a checkpoint's training.
 
     Args:
         path: the checkpoint, and perhaps its option.
         trained: see ``trained_dictionaries``.
         own: those of the data.
-
-    Raises:
-        UserError: one of them is another.
     """
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
@@ -82,10 +76,6 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
     Args:
         overwrite: replace any file.
         clean: remove what earlier calls wrote and this one does not.
-
-    Raises:
-        OSError: the folder cannot be written to.
-        UserError: a file is the user's, or was changed; nothing is written then.
     """
     with atomic_folder(path) as temporary:
         yield temporary
@@ -108,12 +98,8 @@ def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = Fa
             json.dump({**({} if clean else known), **new}, out, indent=4)
 
 
-def read_checksums(folder: str) -> Dict[str, str]:
-    """The checksums of the files in a folder by name; empty if it has none.
-
-    Raises:
-        UserError: the file with checksums is damaged.
-    """
+def read_checksums(folder: str) -> dict[str, str]:
+    """The checksums of the files in a folder by name; empty if it has none."""
     path = os.path.join(folder, FILE)
     check_regular(path)
     try:
@@ -129,12 +115,7 @@ def read_checksums(folder: str) -> Dict[str, str]:
 
 
 def check_files(*paths: str) -> None:
-    """Compare files with the checksums in their folder, where it has any.
-
-    Raises:
-        OSError: a file cannot be read.
-        UserError: one of them is another.
-    """
+    """Compare files with the checksums in their folder, where it has any."""
     for path in paths:
         folder, name = os.path.split(path)
         known = read_checksums(folder).get(name)
@@ -146,11 +127,7 @@ def check_files(*paths: str) -> None:
 
 
 def add_to_weights(path: str) -> None:
-    """Add a checksum to the header of a ``.safetensors`` file.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
+    """Add a checksum to the header of a ``.safetensors`` file."""
     header, data_at = _read_header(path)
     header.setdefault("__metadata__", {})[ENTRY] = _checksum_of_weights(path, header, data_at)
     text = json.dumps(header).encode()
@@ -163,12 +140,7 @@ def add_to_weights(path: str) -> None:
 
 
 def check_weights(folder: str) -> None:
-    """Compare the ``.safetensors`` files in a folder with their checksums, where they have one.
-
-    Raises:
-        OSError: a file cannot be read.
-        UserError: one of them is damaged.
-    """
+    """Compare the ``.safetensors`` files in a folder with their checksums, where they have one."""
     for path in weights_in(folder):
         check_regular(path)
         try:
@@ -180,12 +152,12 @@ def check_weights(folder: str) -> None:
             raise UserError(f"{path}: is damaged: its checksum is another; give an intact copy, or export it again")
 
 
-def weights_in(folder: str) -> List[str]:
+def weights_in(folder: str) -> list[str]:
     """The paths of the ``.safetensors`` files in a folder."""
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")]
 
 
-def _read_header(path: str) -> Tuple[Dict[str, Any], int]:
+def _read_header(path: str) -> tuple[dict[str, Any], int]:
     """The header of a ``.safetensors`` file, and where the tensors begin."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -194,7 +166,7 @@ def _read_header(path: str) -> Tuple[Dict[str, Any], int]:
         return json.loads(file.read(length)), 8 + length
 
 
-def _checksum_of_weights(path: str, header: Dict[str, Any], data_at: int) -> str:
+def _checksum_of_weights(path: str, header: dict[str, Any], data_at: int) -> str:
     """The checksum of the tensors and of what the header says of them."""
     described = {name: value for name, value in header.items() if name != "__metadata__"}
     with open(path, "rb") as file:

@@ -3,8 +3,8 @@
 import argparse
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator, Optional
 
 from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
 
@@ -23,7 +23,7 @@ class CommandParser(argparse.ArgumentParser):
     The help text shows the description as it is. A mistake on the command line prints one line, without the usage.
     """
 
-    def __init__(self, command: Optional[str] = None, **kwargs):
+    def __init__(self, command: str | None = None, **kwargs):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         if command is not None:
             kwargs["prog"] = f"python -m fb_fairseq {command}"

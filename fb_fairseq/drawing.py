@@ -8,8 +8,9 @@ no colour of text is legible on both light and dark pages. Legends stand outside
 
 import io
 import os
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
@@ -49,7 +50,7 @@ LIGHTEST = 0.55  # how much white is in the last of several colours of one model
 MARKERS, LINES = "os^Dv", ("-", "--", "-.", ":")
 ORDERED_COLORS = (0.0, 0.85)  # part of matplotlib's viridis that is dark enough for lines
 DARK_CELL = 0.6  # cells below this part of the scale are dark
-STYLE: Dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
+STYLE: dict[str, Any] = {  # of matplotlib: arguments of ``pyplot.style.use``
     "font.size": 10,
     "axes.labelsize": 10,
     "axes.titlesize": 10.5,
@@ -91,16 +92,12 @@ class Panel(NamedTuple):
 
     draw: Callable
     wide: bool = False
-    size: Tuple[float, float] = (0, 0)
+    size: tuple[float, float] = (0, 0)
     values: Sequence[str] = ()
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
-    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Draw panels in rows, and write the figure to a file: .png, .pdf or .svg."""
     from matplotlib import style
 
     with style.context(["default", STYLE]):
@@ -117,7 +114,7 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     """The matplotlib figure of ``draw_figure``, in whatever style is set."""
     from matplotlib.figure import Figure
 
-    rows: List[List[Panel]] = []
+    rows: list[list[Panel]] = []
     for panel in panels:
         if panel.wide or not rows or len(rows[-1]) == COLUMNS or rows[-1][0].wide:
             rows.append([])
@@ -143,7 +140,7 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
     return figure
 
 
-def _place_legends(figure, all_axes: list, alone: List[bool], width: float) -> List[float]:
+def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> list[float]:
     """Place the legends: one for the figure if all panels have the same, else one beside or above each panel.
 
     Returns:
@@ -174,7 +171,7 @@ def _place_legends(figure, all_axes: list, alone: List[bool], width: float) -> L
     return above
 
 
-def _legend_columns(labels: List[str], width: float) -> int:
+def _legend_columns(labels: list[str], width: float) -> int:
     """How many columns of a legend fit into a panel or figure of this width; the axis takes some of it."""
     return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
 
@@ -209,17 +206,17 @@ def model_color(name: str) -> str:
     return next((color for word, color in MODEL_COLORS.items() if word in text), "")
 
 
-def colors(names: Iterable[str]) -> Dict[str, Shade]:
+def colors(names: Iterable[str]) -> dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
     Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
     dashed or dotted. Other names get the colours that are left.
     """
-    bases: Dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
+    bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
     bases.update({name: free[i % len(free)] for i, name in enumerate(others)})
-    alike: Dict[str, List[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
+    alike: dict[str, list[str]] = {color: [name for name in bases if bases[name] == color] for color in bases.values()}
     shades = {}
     for name, base in bases.items():
         place, last = alike[base].index(name), len(alike[base]) - 1
@@ -246,7 +243,7 @@ def ordered_color(i: int, number: int):
     return colormaps["viridis"](first + (last - first) * i / max(1, number - 1))
 
 
-def draw_band(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
+def draw_band(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
     """Draw a line through the mean at each x, on a band from the lowest to the highest value.
 
     Args:
@@ -260,14 +257,14 @@ def draw_band(axes, xs: List[float], values: List[List[float]], label: str, colo
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
 
-def draw_points(axes, xs: List[float], values: List[List[float]], label: str, color: str) -> None:
+def draw_points(axes, xs: list[float], values: list[list[float]], label: str, color: str) -> None:
     """Draw the mean at each x as a point, with a bar from the lowest to the highest value; see ``draw_band``."""
     means, around = mean_and_range(values)
     marker = MARKERS[len(axes.containers) % len(MARKERS)]
     axes.errorbar(xs, means, around, label=label, color=color, marker=marker, linestyle=_line(color))
 
 
-def draw_names(axes, values: Dict[str, List[float]], colors: Sequence[str]) -> None:
+def draw_names(axes, values: dict[str, list[float]], colors: Sequence[str]) -> None:
     """Draw a row for each name, from the top to the bottom: the mean as a point, and a bar as ``draw_points``."""
     for row, (found, color) in enumerate(zip(values.values(), colors)):
         means, around = mean_and_range([found])
@@ -277,17 +274,17 @@ def draw_names(axes, values: Dict[str, List[float]], colors: Sequence[str]) -> N
     axes.set_ylim(len(values) - 0.5, -0.5)
 
 
-def draw_curve(axes, curve: Sequence[Tuple[float, float]], color: str, training: bool, continues: bool) -> None:
+def draw_curve(axes, curve: Sequence[tuple[float, float]], color: str, training: bool, continues: bool) -> None:
     """Draw a learning curve: of training thin, of validation with points; what continues another one is dashed."""
     axes.plot(*zip(*sorted(curve)), color=color, **_curve_style(training, continues))
 
 
-def _curve_style(training: bool, continues: bool) -> Dict[str, Any]:
+def _curve_style(training: bool, continues: bool) -> dict[str, Any]:
     style = {"alpha": 0.5, "linewidth": 1.0} if training else {"marker": "o"}
     return {**style, "linestyle": "dashed" if continues else "solid"}
 
 
-def explain_curves(axes, colors: Dict[str, str], kinds: Dict[str, Tuple[bool, bool]]) -> None:
+def explain_curves(axes, colors: dict[str, str], kinds: dict[str, tuple[bool, bool]]) -> None:
     """Have the legend say whose colours these are, and what is thin, has points, or is dashed.
 
     Args:
@@ -321,7 +318,7 @@ def write_out(axis) -> None:
     axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.7)))
 
 
-def write_cells(axes, rows: List[List[float]], top: float) -> None:
+def write_cells(axes, rows: list[list[float]], top: float) -> None:
     """Write the numbers into the cells of a heat map whose colours end at ``top``."""
     for y, row in enumerate(rows):
         for x, value in enumerate(row):
@@ -329,7 +326,7 @@ def write_cells(axes, rows: List[List[float]], top: float) -> None:
             axes.text(x, y, f"{value:.0f}", ha="center", va="center", color=color, fontsize=SMALL)
 
 
-def mean_and_range(values: List[List[float]]) -> Tuple[List[float], List[List[float]]]:
+def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[float]]]:
     """Means of groups of values, and error bars that reach from the lowest to the highest value of each group.
 
     Returns:
@@ -348,12 +345,7 @@ def plain(text: str) -> str:
 
 
 def check_figure(option: str, path: str, overwrite: bool = False) -> None:
-    """Check that a figure can be written to a file, before the work of drawing it.
-
-    Raises:
-        UserError: see ``check_output_file``; there is a file that is no picture; or matplotlib does not know its
-            extension.
-    """
+    """Check that a figure can be written to a file, before the work of drawing it."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     check_output_file(option, path, *PICTURES, overwrite=overwrite)

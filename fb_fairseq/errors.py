@@ -5,7 +5,6 @@ import importlib.util
 import os
 import re
 import sys
-from typing import Optional
 
 STATUS = 2  # the exit status after a user's mistake, as argparse's
 OUTPUT_CLOSED_STATUS = 141  # as shells report a program whose output nobody reads any more (``| head``)
@@ -78,7 +77,7 @@ def names_an_option(error: BaseException) -> bool:
 
 
 def without_fairseq() -> str:
-    """What to do where fairseq is not installed."""
+    """The line for a missing fairseq, with the remedy."""
     version = sys.version_info[:2]
     if version not in FAIRSEQ_VERSIONS:
         return "needs fairseq, which does not run on Python {}.{}; use Python 3.10 or 3.12".format(*version)
@@ -86,10 +85,10 @@ def without_fairseq() -> str:
     return f"needs fairseq, which is not installed; pip install {package}"
 
 
-def missing_package(error: ImportError) -> Optional[str]:
-    """What to install; None if the package is there, so that something else is wrong with it.
+def missing_package(error: ImportError) -> str | None:
+    """The line for a missing package; None if it is there, so that something else is wrong with it.
 
-    fairseq raises errors without the package's name, which say to install it, but not always how.
+    Some of fairseq's errors have no package's name: they say to install it, but not always how.
     """
     if error.name is None:
         text = " ".join(str(error).split())
@@ -109,7 +108,7 @@ def missing_package(error: ImportError) -> Optional[str]:
     return f"{package} is not installed; {HOW_TO_INSTALL.get(package, f'pip install {package}')}"
 
 
-def no_space(error: BaseException) -> Optional[int]:
+def no_space(error: BaseException) -> int | None:
     """The operating system's number of an error that a full disk, a quota or a limit has caused; None of others."""
     from_rust = RUST_ERROR.search(str(error))
     number = int(from_rust[1]) if from_rust else getattr(error, "errno", None)
@@ -121,7 +120,7 @@ def forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def explain(error: BaseException) -> Optional[str]:
+def explain(error: BaseException) -> str | None:
     """One line about an error that input, options or the machine have caused; None if it is a fault in the program."""
     if isinstance(error, UserError):
         return single_line(str(error))

@@ -9,8 +9,9 @@ import socket
 import stat
 import tempfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Dict, Iterator, Tuple
+from typing import IO
 
 from fb_fairseq.errors import UserError, no_space
 
@@ -31,9 +32,6 @@ def check_regular(path: str, or_pipe: bool = False) -> None:
 
     Args:
         or_pipe: whether standard input and the pipes of a shell will do: ``<(command)``.
-
-    Raises:
-        UserError: it is one.
     """
     try:
         mode = os.stat(path).st_mode
@@ -45,12 +43,7 @@ def check_regular(path: str, or_pipe: bool = False) -> None:
 
 @contextmanager
 def open_text(path: str) -> Iterator[IO[str]]:
-    """Open a UTF-8 text file for reading.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: it is not UTF-8, or a device.
-    """
+    """Open a UTF-8 text file for reading."""
     check_regular(path, or_pipe=True)
     try:
         with open(path, encoding="utf-8") as file:
@@ -63,16 +56,13 @@ def open_text(path: str) -> Iterator[IO[str]]:
 def atomic_write(path: str) -> Iterator[str]:
     """Write a file atomically: yield the name of a new file beside ``path``, and rename it to ``path`` at the end.
 
-    Its name is a random one. What a killed process has left of an earlier attempt is removed.
+    Its name is a random one. Files that a killed process has left of an earlier attempt are removed. If writing fails,
+    what stood at ``path`` is still there.
 
     Use::
 
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
             file.write(results)
-
-    Raises:
-        OSError: the file cannot be written. What stood at ``path`` before is still there, the temporary file is gone.
-        UserError: ``path`` is a device or a pipe.
     """
     check_regular(path)
     folder, name = os.path.split(path)
@@ -98,7 +88,7 @@ def atomic_write(path: str) -> Iterator[str]:
             os.close(descriptor)
 
 
-def _create(start: str) -> Tuple[int, str]:
+def _create(start: str) -> tuple[int, str]:
     """Create and lock a file whose name begins in this way: its descriptor, which holds the lock, and its name."""
     while True:
         path = start + secrets.token_hex(8)
@@ -135,9 +125,6 @@ def atomic_folder(path: str) -> Iterator[str]:
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
     ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay.
-
-    Raises:
-        OSError: the folder cannot be written to.
     """
     os.makedirs(path, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
@@ -156,17 +143,13 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 
 def _name_full_disk(error: BaseException, path: str) -> None:
-    """Raise an error that a full disk has caused with the name that the user knows: most come without any.
-
-    Raises:
-        OSError: it is such an error.
-    """
+    """Raise an error that a full disk has caused with the name that the user knows: most come without any."""
     number = no_space(error)
     if number:
         raise OSError(number, os.strerror(number), path) from None
 
 
-_locks: Dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
+_locks: dict[str, IO[str]] = {}  # open files of the folders that this process has locked, by path
 
 
 def lock_folder(option: str, path: str) -> None:
@@ -174,10 +157,6 @@ def lock_folder(option: str, path: str) -> None:
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
     system has no locks, or on Windows, nothing is locked. A file of this name that is no lock is left as it is.
-
-    Raises:
-        OSError: the folder cannot be written to.
-        UserError: the path is no folder, another process has locked it, or its ``.lock`` is something else.
     """
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
@@ -229,9 +208,6 @@ def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = F
     Args:
         signs: a file that is there already may be replaced if it has one of these near its beginning.
         overwrite: any file may be replaced.
-
-    Raises:
-        UserError: the path is a folder or a device, its folder is missing or read-only, or the file is another's.
     """
     try:
         check_regular(path)
@@ -252,11 +228,7 @@ def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = F
 
 
 def check_output_folder(option: str, path: str) -> None:
-    """Check that files can be written to a folder, which may not exist yet.
-
-    Raises:
-        UserError: the path, or a part of it, is a file; or the folder is read-only.
-    """
+    """Check that files can be written to a folder, which may not exist yet."""
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -274,9 +246,6 @@ def check_own_folder(option: str, path: str, mark: str, more: str = "") -> None:
     Args:
         mark: the file's name.
         more: the end of the error's message.
-
-    Raises:
-        UserError: it is not, or see ``check_output_folder``.
     """
     check_output_folder(option, path)
     names = os.listdir(path) if os.path.isdir(path) else []

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from typing import Mapping, Optional
+from collections.abc import Mapping
 
 import torch
 
@@ -26,7 +26,7 @@ def hardware(device: str) -> str:
 
 
 def training_hardware() -> str:
-    """What a recipe trains on here: all GPUs or, without any, the CPU and torch's number of threads."""
+    """The hardware that a recipe trains on here: all GPUs or, without any, the CPU and torch's number of threads."""
     gpus = torch.cuda.device_count()
     if gpus:
         return f"{gpus} x {hardware('cuda')}" if gpus > 1 else hardware("cuda")
@@ -42,7 +42,7 @@ def machine_memory() -> float:
         return float("inf")
 
 
-def check_layers_fit(sizes: Mapping[str, Optional[int]]) -> None:
+def check_layers_fit(sizes: Mapping[str, int | None]) -> None:
     """Check that a model's layers fit into the machine's memory; of each, only the feed-forward sublayer is counted.
 
     Otherwise the kernel ends the process when the memory is full, which may take minutes and hit other processes.
@@ -51,9 +51,6 @@ def check_layers_fit(sizes: Mapping[str, Optional[int]]) -> None:
     Args:
         sizes: the number of layers, their width and the units of the feed-forward sublayer, by the names of their
             options.
-
-    Raises:
-        UserError: they do not fit.
     """
     layers, width, units = (size or 0 for size in sizes.values())
     needed, memory = layers * (LAYER + 2 * NUMBER * width * units), machine_memory()

@@ -1,11 +1,12 @@
 """How options are declared: as dataclass fields with a help text."""
 
 import dataclasses
-from typing import Any, Collection, Mapping, Optional
+from collections.abc import Collection, Mapping
+from typing import Any
 
 
 def option(
-    default: Any, help: str, choices: Optional[Collection[str]] = None, former: Optional[Mapping[str, str]] = None
+    default: Any, help: str, choices: Collection[str] | None = None, former: Mapping[str, str] | None = None
 ) -> Any:
     """A field of a configuration dataclass, which becomes a command-line option.
 

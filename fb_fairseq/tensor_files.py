@@ -7,7 +7,7 @@ plain data, and the few classes that ``fb_fairseq.patches.safe_globals`` names.
 import os
 import re
 import zipfile
-from typing import Any, Dict
+from typing import Any
 
 import torch
 
@@ -30,10 +30,6 @@ def load_file(path: str, mapped: bool = False) -> Any:
 
     Args:
         mapped: leave the values of tensors in the file until they are used, where its format allows that.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: it is damaged, not a file of ``torch.save``, or contains objects that are not plain data.
     """
     is_archive = check_intact(path)
     try:
@@ -48,17 +44,13 @@ def load_file(path: str, mapped: bool = False) -> Any:
     return content
 
 
-def load_checkpoint(path: str, mapped: bool = False) -> Dict[str, Any]:
+def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
     """Load a checkpoint as fairseq saved it.
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
 
     Args:
         mapped: see ``load_file``.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: see ``load_file``; or the file holds no model of fairseq, or parts that are not what they should be.
     """
     content = load_file(path, mapped)
     check_checkpoint(path, content)
@@ -72,10 +64,6 @@ def check_intact(path: str) -> bool:
 
     Returns:
         Whether the file is an archive, as torch writes it since 1.6.
-
-    Raises:
-        OSError: the file cannot be read, or is a folder.
-        UserError: it is damaged, or no file.
     """
     check_regular(path)
     with open(path, "rb") as file:
@@ -105,11 +93,7 @@ def refusal(path: str, error: Exception) -> UserError:
 
 
 def save_file(content: Any, path: str) -> None:
-    """Save tensors and plain data.
-
-    Raises:
-        OSError: the file cannot be written. What stood at ``path`` before is still there.
-    """
+    """Save tensors and plain data, or fail and leave what stood at ``path`` before."""
     with atomic_write(path) as temporary:
         try:
             with open(temporary, "wb") as file:

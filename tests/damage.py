@@ -6,7 +6,8 @@ import os
 import pathlib
 import random
 import struct
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ def expanding(depth: int = 40) -> list:
 
 
 # Each call gives a new value.
-ODD_VALUES: Dict[str, Callable[[], Any]] = {
+ODD_VALUES: dict[str, Callable[[], Any]] = {
     "deleted": lambda: DELETED,
     "None": lambda: None,
     "empty list": list,
@@ -61,7 +62,7 @@ ODD_VALUES: Dict[str, Callable[[], Any]] = {
 }
 
 
-def places(content: Any, prefix: Tuple = (), depth: int = 5) -> List[Tuple]:
+def places(content: Any, prefix: tuple = (), depth: int = 5) -> list[tuple]:
     """The keys of all parts of a checkpoint, but for what lies within tensors."""
     if isinstance(content, dict):
         parts = list(content.items())
@@ -79,7 +80,7 @@ def places(content: Any, prefix: Tuple = (), depth: int = 5) -> List[Tuple]:
     return found
 
 
-def with_value(content: Any, keys: Tuple, value: Any) -> Any:
+def with_value(content: Any, keys: tuple, value: Any) -> Any:
     """A copy of a checkpoint with another value at a place."""
     content = copy.deepcopy(content)
     owner = content
@@ -93,7 +94,7 @@ def with_value(content: Any, keys: Tuple, value: Any) -> Any:
     return content
 
 
-def odd_checkpoint(draw: random.Random, content: Any, marker: pathlib.Path) -> Tuple[str, Any]:
+def odd_checkpoint(draw: random.Random, content: Any, marker: pathlib.Path) -> tuple[str, Any]:
     """A checkpoint with an odd value, and what was done. Places near the top are as likely as all below them.
 
     Args:

@@ -5,7 +5,7 @@ import os
 import pathlib
 import pickle
 import zipfile
-from typing import Callable, Dict
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ def code(marker: pathlib.Path) -> str:
     return f"__import__('pathlib').Path({str(marker)!r}).touch() or [5]"
 
 
-def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict) -> Dict[str, pathlib.Path]:
+def malicious_files(folder: pathlib.Path, marker: pathlib.Path, checkpoint: dict) -> dict[str, pathlib.Path]:
     """Writes files that create ``marker`` if their code runs; by a name for the kind.
 
     Args:

@@ -5,7 +5,8 @@ import functools
 import re
 import subprocess
 import sys
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -135,8 +136,8 @@ class Module(NamedTuple):
         return subfolder if subfolder in SUBFOLDERS else parts[0]
 
 
-@functools.lru_cache(maxsize=None)
-def package() -> Dict[str, Module]:
+@functools.cache
+def package() -> dict[str, Module]:
     """All modules of fb_fairseq by name."""
     found = {}
     for path in sorted((REPOSITORY / "fb_fairseq").rglob("*.py")):
@@ -147,7 +148,7 @@ def package() -> Dict[str, Module]:
     return found
 
 
-def imported_names(module: Module) -> Iterator[Tuple[str, int]]:
+def imported_names(module: Module) -> Iterator[tuple[str, int]]:
     """The modules that a module imports, at its top or inside functions, each with its line."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
@@ -163,7 +164,7 @@ def imported_names(module: Module) -> Iterator[Tuple[str, int]]:
                 yield (name if name in package() else base), node.lineno
 
 
-def imports_between_rooms(room: str) -> Iterator[Tuple[str, str]]:
+def imports_between_rooms(room: str) -> Iterator[tuple[str, str]]:
     """The imports of other rooms in a room: a description of where, and the imported room."""
     for module in package().values():
         for name, line in imported_names(module) if module.room == room else ():
@@ -177,7 +178,7 @@ def test_every_room_has_a_place_in_the_order():
 
 
 def test_the_order_has_no_circle():
-    above: Set[str] = set(MAY_IMPORT)
+    above: set[str] = set(MAY_IMPORT)
     while above:
         lowest = {room for room in above if not MAY_IMPORT[room] & above}
         assert lowest, f"these rooms may import each other: {sorted(above)}"
@@ -204,9 +205,9 @@ def test_papers_stay_apart():
 
 def test_no_module_imports_itself_through_others():
     edges = {name: {target for target, _ in imported_names(module)} for name, module in package().items()}
-    finished: Set[str] = set()
+    finished: set[str] = set()
 
-    def circle_from(name: str, path: List[str]) -> Optional[List[str]]:
+    def circle_from(name: str, path: list[str]) -> list[str] | None:
         if name in path:
             return path[path.index(name) :] + [name]
         if name in finished:
@@ -283,10 +284,10 @@ def name_of(base: ast.expr) -> str:
     return getattr(base, "attr", getattr(base, "id", ""))
 
 
-@functools.lru_cache(maxsize=None)
-def documented_methods(name: str) -> FrozenSet[str]:
+@functools.cache
+def documented_methods(name: str) -> frozenset[str]:
     """The methods that classes of this name in the package document, and their bases: overrides inherit that."""
-    found: Set[str] = set()
+    found: set[str] = set()
     for module in package().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef) and node.name == name:
@@ -321,7 +322,7 @@ def test_docstrings(room):
     assert not missing, f"{len(missing)} without a docstring:\n" + "\n".join(missing)
 
 
-@pytest.mark.parametrize("room", sorted(MATHEMATICS))
+@pytest.mark.parametrize("room", [room for room in MAY_IMPORT if room.partition(".")[0] != "papers"])
 def test_sentences_of_docstrings(room):
     """None begins with "what", "who" or "that of": the first word is a noun or an imperative."""
     wrong = []
@@ -330,7 +331,7 @@ def test_sentences_of_docstrings(room):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 text = " ".join((ast.get_docstring(node) or "").split())
                 for sentence in re.split(r"(?<=[.!?]) (?=[A-Z(])", text):
-                    if re.match(r"\(?(What|Who|That of)\b", sentence):
+                    if re.match(r"\(?(What|Who|That of)\b|Whether [^.]*: ", sentence):
                         wrong.append(f"{module.name}:{getattr(node, 'lineno', 1)} {sentence}")
     assert not wrong, "\n".join(wrong)
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from fb_fairseq import drawing
-from fb_fairseq.commands.plot import heat_maps, panels
+from fb_fairseq.commands.plot import heat_maps, panels, passes
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import NamedCurves
@@ -98,6 +98,10 @@ DRAWN = {
         partial(draw_times, blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
         ("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
     ),
+    "passes.draw_passes": (
+        partial(passes.draw_passes, models=[passes.PassErrors("A", [0.5, 0.1])]),
+        ("passes over all steps at once", "error of the memory, relative to its norm"),
+    ),
     "growth.draw_speed": (
         partial(draw_speed, results=[SPEED], size="span"),
         ("span S (steps)", "training (tokens/s)"),
@@ -151,7 +155,7 @@ DRAWN = {
 DIAGRAMS = {"make_figures.draw_transformer", "make_figures.draw_feedback", "make_figures.draw_streams"}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def trees():
     """The syntax of all modules that may draw."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in CODE if path.stem != "drawing"}

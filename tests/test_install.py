@@ -188,9 +188,7 @@ print(fb_fairseq.__file__, "streaming_lm" in TASK_REGISTRY, "feedback_decoder" i
 
 @pytest.mark.not_fast
 @pytest.mark.parametrize(
-    "imported",
-    [pytest.param([], marks=pytest.mark.slow), JUST_THE_PACKAGE, ["fb_fairseq.ops", "fairseq"]],
-    ids=str,
+    "imported", [pytest.param([], marks=pytest.mark.slow), JUST_THE_PACKAGE, ["fb_fairseq.ops", "fairseq"]], ids=str
 )
 def test_the_plugin_may_be_imported_before(parent, imported):
     """fairseq imports no tasks and models of a --user-dir that is imported already."""

@@ -145,11 +145,7 @@ def test_python_3_9_is_refused_at_once():
 
 @pytest.mark.parametrize(
     "version,package",
-    [
-        ("3.10", "fairseq"),
-        ("3.12", "fairseq-fixed"),
-        *((f"3.{minor}", None) for minor in (11, 13, 14)),
-    ],
+    [("3.10", "fairseq"), ("3.12", "fairseq-fixed"), *((f"3.{minor}", None) for minor in (11, 13, 14))],
 )
 def test_fairseq_is_required_where_it_runs(version, package):
     """Elsewhere the package installs without it; ``errors.py`` knows where."""

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from statistics import median_high
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     length: int  # tokens of a hypothesis
     generator: SequenceGenerator
     state_bytes: int  # per hypothesis
-    seconds: List[float]  # one per run; the first warms up
+    seconds: list[float]  # one per run; the first warms up
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def build_cases(args: argparse.Namespace, words: Dictionary) -> List[Case]:
+def build_cases(args: argparse.Namespace, words: Dictionary) -> list[Case]:
     """Build all models and their generators, sorted by the length of the hypotheses."""
     cases = []
     for layers in args.layers:
@@ -111,7 +111,7 @@ def build_cases(args: argparse.Namespace, words: Dictionary) -> List[Case]:
     return sorted(cases, key=lambda case: case.length)
 
 
-def time_case(case: Case, sample: Dict[str, dict], device: str) -> None:
+def time_case(case: Case, sample: dict[str, dict], device: str) -> None:
     """Decode the batch once and note the time.
 
     Raises:
@@ -125,7 +125,7 @@ def time_case(case: Case, sample: Dict[str, dict], device: str) -> None:
     assert all(len(sentence[0]["tokens"]) == case.length + 1 for sentence in found)
 
 
-def results_of_runs(args: argparse.Namespace, speeds: Dict[str, float], cases: List[Case]) -> Dict[str, dict]:
+def results_of_runs(args: argparse.Namespace, speeds: dict[str, float], cases: list[Case]) -> dict[str, dict]:
     """The results as the recipe of WMT'14 writes them, for ``python -m fb_fairseq compare``."""
     small = any(getattr(args, name) != size for name, size in PAPERS.items())
     found = {}

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from typing import Callable, Dict
+from collections.abc import Callable
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
@@ -76,7 +76,7 @@ def main() -> None:
         times = interleaved_medians(
             [training_step(kind, layers, args, words) for kind in ALL_MODELS.values()], args.device, args.repeats
         )
-        speeds: Dict[str, float] = {
+        speeds: dict[str, float] = {
             name: args.sentences * args.words / seconds for name, seconds in zip(ALL_MODELS, times)
         }
         for name, speed in speeds.items():

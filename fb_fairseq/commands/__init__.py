@@ -22,7 +22,7 @@ The other commands are in ``papers``.
 import difflib
 import importlib
 import sys
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
 
@@ -96,7 +96,7 @@ def usage() -> str:
     )
 
 
-def main(argv: Optional[List[str]] = None) -> Optional[int]:
+def main(argv: list[str] | None = None) -> int | None:
     """Run a command. Underscores in its name are read as hyphens.
 
     Args:
@@ -131,7 +131,7 @@ def main(argv: Optional[List[str]] = None) -> Optional[int]:
         return STATUS
 
 
-def run(argv: List[str]) -> Optional[int]:
+def run(argv: list[str]) -> int | None:
     """Run a command; see ``main``."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
@@ -149,7 +149,7 @@ def run(argv: List[str]) -> Optional[int]:
         return without_package(name, error)
 
 
-def run_fairseq(name: str, argv: List[str]) -> Optional[int]:
+def run_fairseq(name: str, argv: list[str]) -> int | None:
     """Run one of fairseq's commands; see ``main``."""
     try:
         from fb_fairseq.commands import fairseq_commands

@@ -10,7 +10,7 @@ fairseq's own script is not part of its package.
 
 import os
 import re
-from typing import Dict, List, Pattern
+from re import Pattern
 
 from torch import Tensor
 
@@ -26,14 +26,11 @@ BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
-def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> List[str]:
+def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> list[str]:
     """The paths of the last ``number`` checkpoints in a folder, oldest first.
 
     Args:
         pattern: ``BY_EPOCH`` or ``BY_UPDATE``.
-
-    Raises:
-        UserError: the folder has fewer.
     """
     found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
     if len(found) < number:
@@ -42,14 +39,11 @@ def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> List[st
     return [os.path.join(folder, found[key]) for key in sorted(found)[-number:]]
 
 
-def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
+def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Average state dicts.
 
     Floating-point tensors are summed in double precision, and keep their own type; other tensors are those of the last
     state. Tensors that share memory in the last state (tied weights) share memory in the result.
-
-    Raises:
-        UserError: names or shapes differ between the states.
     """
     names = states[-1].keys()
     for state in states[:-1]:
@@ -58,7 +52,7 @@ def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
                 "--inputs: the names or shapes of parameters differ between the checkpoints; "
                 "give checkpoints of one model"
             )
-    averaged: Dict[object, Tensor] = {}  # by where the tensor lies in memory
+    averaged: dict[object, Tensor] = {}  # by where the tensor lies in memory
     result = {}
     for name, last in states[-1].items():
         place = (last.data_ptr(), last.shape, last.stride()) if last.numel() else name
@@ -72,14 +66,11 @@ def average(states: List[Dict[str, Tensor]]) -> Dict[str, Tensor]:
     return result
 
 
-def write_average(paths: List[str], output: str) -> None:
+def write_average(paths: list[str], output: str) -> None:
     """Write the average of checkpoints to ``output``, with the options of the last one.
 
     The figures of a checkpoint (its validation, the best one, the optimizer's state) are not those of the average, and
     are left out: training that starts from it begins anew.
-
-    Raises:
-        UserError: a file cannot be read, is not a checkpoint, or is of another model.
     """
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 

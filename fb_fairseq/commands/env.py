@@ -1,4 +1,4 @@
-"""What runs here, and why: versions, devices, threads and the step loop that ``--step-loop auto`` takes.
+"""Print versions, devices, threads and the step loop that ``--step-loop auto`` takes.
 
     python -m fb_fairseq env
 
@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 from importlib import metadata
-from typing import Dict
 
 import torch
 
@@ -32,7 +31,7 @@ def version_of(*packages: str) -> str:
 
 
 def step_loop() -> str:
-    """What ``--step-loop auto`` takes here."""
+    """The step loop that ``--step-loop auto`` takes here, and why."""
     fixed = os.environ.get(STEP_LOOP_VARIABLE)
     return f"{fixed}, as {STEP_LOOP_VARIABLE} says" if fixed else details()
 
@@ -47,8 +46,8 @@ def step_loops() -> str:
     return ", ".join(lines)
 
 
-def environment() -> Dict[str, str]:
-    """What there is, by name."""
+def environment() -> dict[str, str]:
+    """The facts to print, by name."""
     gpus = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     )

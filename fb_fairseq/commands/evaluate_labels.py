@@ -10,7 +10,8 @@ counting its labels.
 """
 
 import json
-from typing import Iterator, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class Judged(NamedTuple):
     positions: Tensor
 
 
-def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: Optional[int] = None) -> LabelledStreams:
+def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: int | None = None) -> LabelledStreams:
     """Cut a corpus into streams with equal numbers of sequences.
 
     Args:
@@ -107,7 +108,7 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
 
 
 def judged_blocks(
-    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: Optional[int] = None
+    model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: int | None = None
 ) -> Iterator[Judged]:
     """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
 
@@ -134,9 +135,6 @@ def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, de
 
     Args:
         streams, context, block: see ``judged_blocks``.
-
-    Raises:
-        UserError: the corpus has no labels that count.
     """
     sequences = len(corpus.inputs.ends)
     counted = correct = 0
@@ -184,11 +182,7 @@ def build_parser() -> CommandParser:
 
 
 def load_and_evaluate(args) -> Accuracy:
-    """Evaluate the checkpoint on the data that the options name.
-
-    Raises:
-        UserError: the checkpoint was not trained on labels, or the data or --model-overrides do not fit.
-    """
+    """Evaluate the checkpoint on the data that the options name."""
     from fairseq import checkpoint_utils
 
     import fb_fairseq.models  # noqa: F401  --user-dir does this in fairseq's commands

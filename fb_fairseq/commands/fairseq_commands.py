@@ -6,7 +6,7 @@ From any folder, however the package is installed.
 import importlib
 import os
 import sys
-from typing import Callable, List
+from collections.abc import Callable
 
 import fb_fairseq
 
@@ -15,7 +15,7 @@ NAME = fb_fairseq.__name__
 PACKAGE = os.path.abspath(fb_fairseq.__path__[0])
 
 
-def with_user_dir(argv: List[str]) -> List[str]:
+def with_user_dir(argv: list[str]) -> list[str]:
     """The arguments with this package as ``--user-dir``, which processes that fairseq starts need. Another one stays;
     this package's name stands for its path."""
     if not any(word == USER_DIR or word.startswith(f"{USER_DIR}=") for word in argv):
@@ -24,7 +24,7 @@ def with_user_dir(argv: List[str]) -> List[str]:
     return [PACKAGE if (before, word) == (USER_DIR, NAME) else word for before, word in zip(["", *argv], argv)]
 
 
-def with_hydra_user_dir(argv: List[str]) -> List[str]:
+def with_hydra_user_dir(argv: list[str]) -> list[str]:
     """The same for ``fairseq-hydra-train``, among its overrides."""
     ours = f"{HYDRA_USER_DIR}{PACKAGE}"
     if any(word.startswith(HYDRA_USER_DIR) for word in argv):
@@ -34,7 +34,7 @@ def with_hydra_user_dir(argv: List[str]) -> List[str]:
     return [*argv[:place], ours, *argv[place:]]
 
 
-def command(name: str, argv: List[str]) -> Callable[[], None]:
+def command(name: str, argv: list[str]) -> Callable[[], None]:
     """One of fairseq's commands, to be called as the main program: its usage, log and error messages have its own name.
 
     Args:

@@ -12,7 +12,7 @@ import codecs
 import contextlib
 import logging
 import sys
-from typing import Callable, Iterator, List, Optional
+from collections.abc import Callable, Iterator
 
 from fb_fairseq import byte_codec
 from fb_fairseq.command_line import CommandParser
@@ -57,12 +57,8 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def load(path: str, data: Optional[str]):
-    """A checkpoint's model in evaluation mode, and its task.
-
-    Raises:
-        UserError: the file is no checkpoint of a language model, or its dictionary is not found.
-    """
+def load(path: str, data: str | None):
+    """A checkpoint's model in evaluation mode, and its task."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split
@@ -81,14 +77,11 @@ def load(path: str, data: Optional[str]):
     return models[0].eval(), task
 
 
-def encode(prompt: str, dictionary, option: str = "--prompt") -> List[int]:
+def encode(prompt: str, dictionary, option: str = "--prompt") -> list[int]:
     """The symbols of a prompt.
 
     Args:
         option: the option that gives the prompt.
-
-    Raises:
-        UserError: an escape is unknown, or a word is not in the dictionary.
     """
     if byte_codec.is_byte_dictionary(dictionary):
         try:
@@ -114,8 +107,8 @@ def decoder(dictionary) -> Callable[[int], str]:
     return lambda index: characters.decode(byte_codec.decode([dictionary[index]]))
 
 
-def choices(lprobs, never: List[int], temperature: float, topk: int):
-    """What the next symbol is drawn from.
+def choices(lprobs, never: list[int], temperature: float, topk: int):
+    """The distribution that the next symbol is drawn from.
 
     Args:
         lprobs: the model's log-probabilities [V].
@@ -133,7 +126,7 @@ def choices(lprobs, never: List[int], temperature: float, topk: int):
     return torch.softmax(best / (1 if greedy else temperature), 0), symbols
 
 
-def sample(model, dictionary, prompt: List[int], length: int, temperature: float, topk: int) -> Iterator[int]:
+def sample(model, dictionary, prompt: list[int], length: int, temperature: float, topk: int) -> Iterator[int]:
     """Generate symbols one by one. Ends after ``length`` of them, and with byte models at ``</s>``, a document's end.
 
     Args:
@@ -160,11 +153,7 @@ def sample(model, dictionary, prompt: List[int], length: int, temperature: float
 
 
 def check(args) -> None:
-    """Check the numbers.
-
-    Raises:
-        UserError: one of them is out of range.
-    """
+    """Check the numbers."""
     for name, lowest in (("length", 1), ("sampling_topk", 0), ("temperature", 0)):
         value = getattr(args, name)
         if not lowest <= value < float("inf"):

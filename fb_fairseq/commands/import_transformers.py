@@ -9,8 +9,9 @@ beside it.
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.quiet_transformers import quiet_transformers
@@ -23,11 +24,7 @@ COMPLETE = "the folder of a model that python -m fb_fairseq export or save_pretr
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Context of reading a file with transformers: whatever it raises becomes one line about this file.
-
-    Raises:
-        UserError: reading failed.
-    """
+    """Context of reading a file with transformers: whatever it raises becomes one line about this file."""
     try:
         yield
     except UserError as error:
@@ -37,12 +34,8 @@ def reading(path: str) -> Iterator[None]:
         raise UserError(f"{path}: cannot be read ({lines[0]}); give {COMPLETE}") from None
 
 
-def read_tokenizer(folder: str, symbols_of_model: int) -> Tuple[Any, List[str]]:
-    """The tokenizer in a folder, and its symbols in the order of their indices.
-
-    Raises:
-        UserError: there is no tokenizer, or it is not the model's.
-    """
+def read_tokenizer(folder: str, symbols_of_model: int) -> tuple[Any, list[str]]:
+    """The tokenizer in a folder, and its symbols in the order of their indices."""
     from transformers import AutoTokenizer
 
     from fb_fairseq.transformers.tokenizers import dictionary_symbols
@@ -61,11 +54,7 @@ def read_tokenizer(folder: str, symbols_of_model: int) -> Tuple[Any, List[str]]:
 
 
 def read_dictionary(folder: str, symbols_of_model: int):
-    """fairseq's dictionary, of the tokenizer in a folder.
-
-    Raises:
-        UserError: see ``read_tokenizer``.
-    """
+    """fairseq's dictionary, of the tokenizer in a folder."""
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -75,11 +64,7 @@ def read_dictionary(folder: str, symbols_of_model: int):
 
 
 def read_model(folder: str):
-    """The model in a folder.
-
-    Raises:
-        UserError: there is none of this package, or it is not complete.
-    """
+    """The model in a folder."""
     from fb_fairseq.transformers import FeedbackDecoderConfig, FeedbackDecoderForConditionalGeneration
     from fb_fairseq.transformers.modeling import MODELS
 
@@ -108,12 +93,8 @@ def read_model(folder: str):
     return model
 
 
-def missing_files(folder: str) -> List[str]:
-    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index.
-
-    Raises:
-        UserError: the index cannot be read.
-    """
+def missing_files(folder: str) -> list[str]:
+    """The files of weights that a folder should have, and has not: ``model.safetensors``, or those of its index."""
     names = ["model.safetensors"]
     index = os.path.join(folder, "model.safetensors.index.json")
     if os.path.isfile(index):
@@ -122,12 +103,8 @@ def missing_files(folder: str) -> List[str]:
     return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
 
 
-def read_dictionaries(folder: str, config) -> Dict[str, Any]:
-    """The dictionaries of a model by the names of their files.
-
-    Raises:
-        UserError: see ``read_dictionary``; or the languages have no names.
-    """
+def read_dictionaries(folder: str, config) -> dict[str, Any]:
+    """The dictionaries of a model by the names of their files."""
     from fb_fairseq.transformers.card import TARGET_FOLDER
 
     if not config.is_encoder_decoder:
@@ -147,11 +124,7 @@ def read_dictionaries(folder: str, config) -> Dict[str, Any]:
 
 
 def convert(folder: str, out: str, overwrite: bool = False) -> None:
-    """Write the checkpoint and its dictionaries, and print what was written.
-
-    Raises:
-        UserError: the folder holds no model of this package, or ``out`` is a file of another program.
-    """
+    """Write the checkpoint and its dictionaries, and print what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
 
     # isort: split

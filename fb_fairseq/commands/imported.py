@@ -2,8 +2,8 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Sequence
 
 import torch
 from torch import Tensor
@@ -24,8 +24,8 @@ class Imported:
         parameters: tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``).
     """
 
-    options: Dict[str, object]
-    parameters: Dict[str, Tensor]
+    options: dict[str, object]
+    parameters: dict[str, Tensor]
 
     def update(self, other: "Imported") -> None:
         """Add another part's options and parameters."""
@@ -33,7 +33,7 @@ class Imported:
         self.parameters.update(other.parameters)
 
 
-def command_line(options: Dict[str, object]) -> List[str]:
+def command_line(options: dict[str, object]) -> list[str]:
     """A model's options as arguments of fairseq-train."""
     line = []
     for name, value in options.items():
@@ -48,9 +48,6 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
     Args:
         source, target: the dictionaries; those of a language model are the same.
         remedy: what to give, if the parameters are not those of this model.
-
-    Raises:
-        UserError: the parameters' names or shapes are not the model's.
     """
     from fairseq import models
 
@@ -72,14 +69,8 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
 
 
 def build_checkpoint(
-    path: str,
-    imported: Imported,
-    source,
-    target=None,
-    *,
-    remedy: str,
-    training: Sequence[str] = LANGUAGE_MODEL,
-) -> Dict[str, object]:
+    path: str, imported: Imported, source, target=None, *, remedy: str, training: Sequence[str] = LANGUAGE_MODEL
+) -> dict[str, object]:
     """A fairseq checkpoint of the model that was imported from ``path``, as fairseq's trainer would save it.
 
     Args:
@@ -87,9 +78,6 @@ def build_checkpoint(
         target: that of a translation model's target language.
         remedy: what to give, if the parameters contradict each other.
         training: task and criterion, as arguments of fairseq-train.
-
-    Raises:
-        UserError: the parameters' sizes contradict each other.
     """
     from fairseq import options
     from fairseq.criterions import CRITERION_REGISTRY
@@ -121,11 +109,7 @@ def build_checkpoint(
 
 
 def check_dictionary_file(dictionary, path: str) -> bool:
-    """Check that a dictionary's file can be written. Returns whether it is there already.
-
-    Raises:
-        UserError: the file is there, with other symbols; or a symbol has a line break in it.
-    """
+    """Check that a dictionary's file can be written. Returns whether it is there already."""
     broken = [symbol for symbol in dictionary.symbols if "\n" in symbol or "\r" in symbol]
     if broken:
         raise UserError(
@@ -142,11 +126,7 @@ def check_dictionary_file(dictionary, path: str) -> bool:
 
 
 def write_dictionary(dictionary, path: str) -> None:
-    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``).
-
-    Raises:
-        UserError: the file is there, with other symbols.
-    """
+    """Write a dictionary, with which data can be prepared (``fairseq-preprocess --srcdict``)."""
     if check_dictionary_file(dictionary, path):
         return
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

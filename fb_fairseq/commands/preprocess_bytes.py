@@ -7,7 +7,7 @@ Each file is a document: its bytes, then </s>. With --text, one file is split in
 """
 
 import os
-from typing import Dict, List, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
 
 
 def binarise(
-    splits: Dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
+    splits: dict[str, Sequence[bytes]], destdir: str, append_eos: bool = True, overwrite: bool = False
 ) -> None:
     """Write ``dict.txt``, the splits and their checksums to a folder: all files, or none if there is an error.
 
@@ -84,12 +84,8 @@ def binarise(
         dictionary.save(os.path.join(temporary, "dict.txt"))
 
 
-def read_files(option: str, paths: List[str]) -> List[bytes]:
-    """The contents of the files that an option names.
-
-    Raises:
-        UserError: a file cannot be read, or is empty.
-    """
+def read_files(option: str, paths: list[str]) -> list[bytes]:
+    """The contents of the files that an option names."""
     contents = []
     for path in paths:
         try:
@@ -102,14 +98,11 @@ def read_files(option: str, paths: List[str]) -> List[bytes]:
     return contents
 
 
-def split_text(text: bytes, shares: str) -> Dict[str, List[bytes]]:
+def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
     """Split one text into train, valid and test, in that order.
 
     Args:
         shares: relative sizes of the splits, as in ``90,5,5``.
-
-    Raises:
-        UserError: ``shares`` is not three positive numbers, or a split would be empty.
     """
     try:
         sizes = [float(size) for size in shares.split(",")]
@@ -144,12 +137,8 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def read_splits(args) -> Dict[str, List[bytes]]:
-    """The documents that the options name, by split.
-
-    Raises:
-        UserError: a file cannot be read or is empty, or the text cannot be split.
-    """
+def read_splits(args) -> dict[str, list[bytes]]:
+    """The documents that the options name, by split."""
     if args.text:
         (text,) = read_files("--text", [args.text])
         return split_text(text, args.split)

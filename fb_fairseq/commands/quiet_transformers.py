@@ -1,7 +1,7 @@
 """transformers without its progress bars and tables."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 
 @contextmanager

@@ -21,7 +21,8 @@ All hypotheses are scored. The command refuses input in which sentences are miss
 import json
 import re
 import sys
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
@@ -46,19 +47,15 @@ class Texts(NamedTuple):
         raw_references: untokenised, for sacreBLEU; None: the references are detokenised for it.
     """
 
-    hypotheses: List[str]
-    references: List[str]
-    raw_references: Optional[List[str]] = None
+    hypotheses: list[str]
+    references: list[str]
+    raw_references: list[str] | None = None
 
 
-def read_generated(path: str) -> Tuple[List[str], List[str]]:
-    """The best hypotheses (``D-…``) and the references (``T-…``) in ``fairseq-generate``'s output, in the data's order.
-
-    Raises:
-        UserError: there are no hypotheses, or some are missing.
-    """
-    hypotheses: Dict[int, str] = {}
-    references: Dict[int, str] = {}
+def read_generated(path: str) -> tuple[list[str], list[str]]:
+    """The best hypotheses (``D-…``) and references (``T-…``) in ``fairseq-generate``'s output, in the data's order."""
+    hypotheses: dict[int, str] = {}
+    references: dict[int, str] = {}
     with open_text(path) as file:
         for line in file:
             found = re.match(r"([TD])-(\d+)\t(.*)", line.rstrip("\n"))
@@ -81,12 +78,8 @@ def read_generated(path: str) -> Tuple[List[str], List[str]]:
     return [hypotheses[n] for n in order], [references[n] for n in order if n in references]
 
 
-def read_lines(option: str, path: str) -> List[str]:
-    """The lines of the file that an option names.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+def read_lines(option: str, path: str) -> list[str]:
+    """The lines of the file that an option names."""
     try:
         with open_text(path) as file:
             return [line.rstrip("\n") for line in file]
@@ -94,12 +87,8 @@ def read_lines(option: str, path: str) -> List[str]:
         raise UserError(f"{option} {path}: {error.strerror}; give a file with one sentence per line") from error
 
 
-def refuse_subwords(lines: List[str]) -> None:
-    """Check that the subwords of BPE (``@@`` at their end) or SentencePiece (``▁`` at their start) have been joined.
-
-    Raises:
-        UserError: they have not.
-    """
+def refuse_subwords(lines: list[str]) -> None:
+    """Check that the subwords of BPE (``@@`` at their end) or SentencePiece (``▁`` at their start) have been joined."""
     words = [word for line in lines for word in line.split()]
     subwords = sum(word.endswith("@@") or word.startswith("\u2581") for word in words)
     if subwords > len(words) / WORDS_PER_SUBWORD:
@@ -108,7 +97,7 @@ def refuse_subwords(lines: List[str]) -> None:
         )
 
 
-def detokenize(lines: List[str], language: str) -> List[str]:
+def detokenize(lines: list[str], language: str) -> list[str]:
     """Undo the Moses tokenisation of a language (``en``, ``de``, …)."""
     from sacremoses import MosesDetokenizer
 
@@ -116,17 +105,13 @@ def detokenize(lines: List[str], language: str) -> List[str]:
     return [detokenizer.detokenize(line.split()) for line in lines]
 
 
-def split_compounds(lines: List[str]) -> List[str]:
+def split_compounds(lines: list[str]) -> list[str]:
     """Split compounds at hyphens: ``a-b`` becomes ``a ##AT##-##AT## b``, as in tensor2tensor's get_ende_bleu.sh."""
     return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in lines]
 
 
-def bleu(hypotheses: List[str], references: List[str], **options) -> Tuple[float, str]:
-    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``.
-
-    Raises:
-        UserError: sacreBLEU's tokeniser of the language is not installed.
-    """
+def bleu(hypotheses: list[str], references: list[str], **options) -> tuple[float, str]:
+    """BLEU and its signature. The options are those of ``sacrebleu.metrics.BLEU``."""
     from sacrebleu.metrics import BLEU
 
     try:
@@ -147,12 +132,12 @@ class RougeTokenizer:
     def __init__(self, language: str):
         self._word = re.compile(r"\w" if language in WITHOUT_SPACES else r"\w+")
 
-    def tokenize(self, text: str) -> List[str]:
+    def tokenize(self, text: str) -> list[str]:
         """Words or characters, in lower case."""
         return self._word.findall(text.lower())
 
 
-def rouge(hypotheses: List[str], references: List[str], language: str = "en") -> Dict[str, float]:
+def rouge(hypotheses: list[str], references: list[str], language: str = "en") -> dict[str, float]:
     """Mean F1 of each kind of ROUGE, in percent."""
     from rouge_score.rouge_scorer import RougeScorer
     from sacremoses import MosesDetokenizer
@@ -172,11 +157,7 @@ def rouge(hypotheses: List[str], references: List[str], language: str = "en") ->
 
 
 def check_texts(texts: Texts) -> None:
-    """Check that there are hypotheses, of whole words, and as many references.
-
-    Raises:
-        UserError: one of these does not hold.
-    """
+    """Check that there are hypotheses, of whole words, and as many references."""
     number = len(texts.hypotheses)
     if not number:
         raise UserError("no hypotheses: give a file with one sentence per line")
@@ -186,7 +167,7 @@ def check_texts(texts: Texts) -> None:
             raise UserError(f"{number} hypotheses and {len(lines)} {name}: give one of each per line")
 
 
-def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str = "en") -> Dict[str, object]:
+def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str = "en") -> dict[str, object]:
     """Score hypotheses.
 
     Args:
@@ -195,14 +176,11 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
 
     Returns:
         The number of sentences and the scores by name, as in the JSON line.
-
-    Raises:
-        UserError: the texts are unsuitable, see ``check_texts``.
     """
     check_texts(texts)
     language = re.split("[-_]", language.lower())[0]  # zh of zh_CN and zh-Hans
     hypotheses, references, raw_references = texts
-    results: Dict[str, object] = {"sentences": len(hypotheses)}
+    results: dict[str, object] = {"sentences": len(hypotheses)}
     if "sacrebleu" in metrics:
         if raw_references is None:
             known = [line.replace(UNKNOWN, UNKNOWN_CHARACTER) for line in references]
@@ -249,11 +227,7 @@ def build_parser() -> CommandParser:
 
 
 def read_texts(args) -> Texts:
-    """Read the files that the options name.
-
-    Raises:
-        UserError: a file cannot be read, or hypotheses are missing.
-    """
+    """Read the files that the options name."""
     hypotheses, references = read_generated(args.gen) if args.gen else (read_lines("--sys", args.sys), [])
     if args.ref:
         references = read_lines("--ref", args.ref)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,9 @@ def bits_per_byte(meters) -> float:
     return round(float(meters["total_bits"].sum / meters["total_bytes"].sum), 4)
 
 
-def summed(logging_outputs: List[Dict[str, Any]]) -> Dict[str, float]:
+def summed(logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
     """The entries' sums over all outputs, by name. The host waits for the device once, for all of them."""
-    sums: Dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     for output in logging_outputs:
         for name, value in output.items():
             sums[name] = sums.get(name, 0) + (value.double() if torch.is_tensor(value) else value)
@@ -72,7 +72,7 @@ class LanguageModelLoss(FairseqCriterion):
         self.byte_data = getattr(task, "byte_data", False)  # fairseq's own tasks do not have it
         self.eos = task.target_dictionary.eos()
 
-    def forward(self, model, sample, reduce=True) -> Tuple[Tensor, int, Dict[str, Any]]:
+    def forward(self, model, sample, reduce=True) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch.
 
         Returns:
@@ -103,7 +103,7 @@ class LanguageModelLoss(FairseqCriterion):
             logging_output["bytes"] = (counted_BT & target_BT.ne(self.eos)).sum()
         return loss, logging_output["sample_size"], logging_output
 
-    def _losses(self, model, net_output, target_BT: Tensor, counted_BT: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    def _losses(self, model, net_output, target_BT: Tensor, counted_BT: Tensor) -> tuple[Tensor, Tensor | None]:
         """The losses [B * T] in nats, zero for padding, and whether each target is predicted correctly [B, T]."""
         softmax = model.decoder.adaptive_softmax
         if softmax is not None:
@@ -115,7 +115,7 @@ class LanguageModelLoss(FairseqCriterion):
         return losses, log_probs_BTV.argmax(-1).eq(target_BT)
 
     @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the measures of all workers and batches together."""
 
         totals = summed(logging_outputs)

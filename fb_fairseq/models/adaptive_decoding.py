@@ -1,13 +1,13 @@
 """Decoders whose adaptive softmax obeys ``--temperature``."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
 
-Output = Tuple[Tensor, Dict[str, Any]]
+Output = tuple[Tensor, dict[str, Any]]
 
 
 class DecodesLogProbs:
@@ -17,7 +17,7 @@ class DecodesLogProbs:
     would change head and tail clusters each in its own way.
     """
 
-    def output(self, features: Tensor, extra: Dict[str, Any], incremental_state: Optional[Dict], only: bool) -> Output:
+    def output(self, features: Tensor, extra: dict[str, Any], incremental_state: dict | None, only: bool) -> Output:
         """A decoder's output.
 
         Args:
@@ -31,7 +31,7 @@ class DecodesLogProbs:
             return self.output_layer(features), extra
         return self.adaptive_softmax.get_log_prob(features, None), {**extra, LOG_PROBS: True}
 
-    def get_normalized_probs(self, net_output: Output, log_probs: bool, sample: Optional[Dict] = None) -> Tensor:
+    def get_normalized_probs(self, net_output: Output, log_probs: bool, sample: dict | None = None) -> Tensor:
         """Probabilities or their logarithms [B, T, V]; of log-probabilities divided by a temperature T, p^(1/T)."""
         if net_output[1] and net_output[1].get(LOG_PROBS):
             return (torch.log_softmax if log_probs else torch.softmax)(net_output[0].float(), -1)

@@ -1,17 +1,18 @@
 """Build fairseq's configurations from options that are described elsewhere, and options from configurations."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Callable, Dict, Tuple, Type
+from typing import Any
 
 from fairseq.dataclass.constants import StrEnum
 
 from fb_fairseq.option_fields import option
 
-Described = Dict[str, Tuple[Any, Any]]  # by name: the type of a field, and the field
+Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 
 
-def described(source: Type, *names: str, **defaults: Any) -> Described:
+def described(source: type, *names: str, **defaults: Any) -> Described:
     """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
 
     Args:
@@ -29,10 +30,10 @@ def described(source: Type, *names: str, **defaults: Any) -> Described:
     return result
 
 
-def with_options(*groups: Described) -> Callable[[Type], Type]:
+def with_options(*groups: Described) -> Callable[[type], type]:
     """Class decorator: make a dataclass that has these fields, and those of its own body."""
 
-    def decorate(cls: Type) -> Type:
+    def decorate(cls: type) -> type:
         annotations = {}
         for name, (kind, field) in (item for group in groups for item in group.items()):
             annotations[name] = kind
@@ -43,10 +44,6 @@ def with_options(*groups: Described) -> Callable[[Type], Type]:
     return decorate
 
 
-def make_options(kind: Type, values: Dict[str, Any]):
-    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text.
-
-    Raises:
-        UserError: an option is out of range; the message names it.
-    """
+def make_options(kind: type, values: dict[str, Any]):
+    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
     return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})

@@ -1,6 +1,6 @@
 """Adapter from fairseq's decoder layers to the interface of a stack's layers."""
 
-from typing import Iterator, List, Optional
+from collections.abc import Iterator
 
 import torch.nn as nn
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
@@ -23,17 +23,14 @@ class FairseqLayer(LayerWeights):
         return transformer_weights(self.layer, cross=cross_attention(self.layer))
 
     def projection(self) -> Projection:
-        """See ``LayerWeights``."""
         return attention_projection(self.layer)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """See ``LayerWeights``."""
         return self.layer.parameters()
 
-    def attention_parameters(self) -> List[nn.Parameter]:
-        """See ``LayerWeights``."""
+    def attention_parameters(self) -> list[nn.Parameter]:
         return [*self.layer.self_attn.parameters(), *self.layer.self_attn_layer_norm.parameters()]
 
-    def encoder_context(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Optional[EncoderContext]:
-        """See ``fb_fairseq.modules.cross_attention.encoder_context``."""
+    def encoder_context(self, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
+        """Keys and values of the encoder's output; None without cross attention."""
         return encoder_context(self.layer, out_CBD, padding_BC)

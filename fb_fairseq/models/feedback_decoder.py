@@ -4,7 +4,8 @@ Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parame
 """
 
 from argparse import SUPPRESS, Namespace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -125,10 +126,6 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             ``alignment_layer``, by default the last (in training None, unless that layer is given, or alignments are
             learned); ``inner_states``, with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
             [T, B, D], otherwise None. In training both have gradients.
-
-        Raises:
-            UserError: targets are padded on the left; ``full_context_alignment``, which a decoder that is sequential in
-                time cannot have; or ``return_all_hiddens`` in decoding.
         """
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
@@ -181,7 +178,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             x_BTD = self.layernorm_embedding(x_BTD)
         return self.dropout_module(x_BTD)
 
-    def _loop_options(self, alignment_layer: Optional[int], alignment_heads: Optional[int]) -> FeedbackOptions:
+    def _loop_options(self, alignment_layer: int | None, alignment_heads: int | None) -> FeedbackOptions:
         """The loop's settings; with the attention to the encoder, by default of the last layer, where it is wanted."""
         if alignment_layer is None and (self.align_in_training or not self.training):
             alignment_layer = self.options.decoder_layers - 1
@@ -196,7 +193,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             self.set_incremental_state(incremental_state, "feedback", state)
         return state
 
-    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
+    def _encoder_contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
         contexts = [layer.encoder_context(out_CBD, padding_BC) for layer in self.stack.layers]
         return [context for context in contexts if context is not None]
@@ -234,9 +231,6 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
         Args:
             args: a ``Namespace``, or the configuration of ``fairseq-hydra-train``.
-
-        Raises:
-            UserError: see ``decoder_options``, ``check_alignments`` and ``fb_fairseq.models.initialisation``.
         """
         feedback_decoder(args)
         values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
@@ -262,10 +256,10 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         src_tokens,
         src_lengths,
         prev_output_tokens,
-        return_all_hiddens: Optional[bool] = None,
+        return_all_hiddens: bool | None = None,
         features_only: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
     ):
         """Predict the next token of each target; see fairseq's ``TransformerModel.forward``.
 
@@ -279,9 +273,6 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
             ``FeedbackDecoder.extract_features``.
-
-        Raises:
-            UserError: see ``FeedbackDecoder.extract_features``.
         """
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
         return self.decoder(
@@ -294,18 +285,14 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
         )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a checkpoint's parameters.
-
-        Raises:
-            UserError: it was trained with dictionaries of another size, or lacks the layers to keep.
-        """
+        """Load a checkpoint's parameters."""
         check_dictionary(state_dict, "encoder", self.encoder.dictionary, "dict.<source language>.txt")
         check_dictionary(state_dict, "decoder", self.decoder.dictionary, "dict.<target language>.txt")
         prune(state_dict, model_cfg)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-def encoder_output(encoder_out: Optional[Dict[str, List[Tensor]]]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+def encoder_output(encoder_out: dict[str, list[Tensor]] | None) -> tuple[Tensor | None, Tensor | None]:
     """Output [C, B, D] and padding [B, C] in the dictionary that fairseq's encoder returns; None for what it lacks."""
     if encoder_out is None or not encoder_out["encoder_out"]:
         return None, None
@@ -314,11 +301,7 @@ def encoder_output(encoder_out: Optional[Dict[str, List[Tensor]]]) -> Tuple[Opti
 
 
 def check_alignments(cfg: FeedbackDecoderConfig) -> None:
-    """Check that the last layer attends to the encoder in every update, and log which loop runs.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that the last layer attends to the encoder in every update, and log which loop runs."""
     for name, given in (("no-cross-attention", cfg.no_cross_attention), ("decoder-layerdrop", cfg.decoder.layerdrop)):
         if given:
             raise UserError(f"--{name}: --load-alignments needs the last layer's attention; leave one of them out")

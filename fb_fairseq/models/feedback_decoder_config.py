@@ -5,10 +5,11 @@ checkpoint has them flat, wherever they came from.
 """
 
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -78,9 +79,6 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
     configuration of ``fairseq-hydra-train`` too; its nested options become flat.
 
     (On that, fairseq's own architectures find None for everything that is missing, and set nothing.)
-
-    Raises:
-        UserError: the configuration has an option that the model does not have, or one of another type.
     """
 
     def resolve(args) -> None:
@@ -101,12 +99,8 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
     return resolve
 
 
-def flat_options(cfg: DictConfig) -> Dict[str, Any]:
-    """The options that a configuration gives, by their names on the command line.
-
-    Raises:
-        UserError: one of them is unknown, given twice, or of another type.
-    """
+def flat_options(cfg: DictConfig) -> dict[str, Any]:
+    """The options that a configuration gives, by their names on the command line."""
     schema, found = OmegaConf.structured(FeedbackDecoderConfig), {}
     for path, value in leaves(cfg):
         name = path.replace(".", "_")
@@ -120,7 +114,7 @@ def flat_options(cfg: DictConfig) -> Dict[str, Any]:
     return found
 
 
-def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[Tuple[str, Any]]:
+def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[tuple[str, Any]]:
     """The options of a configuration: ``decoder.layers`` or ``decoder_layers``, and their values."""
     for key, value in OmegaConf.to_container(cfg, resolve=resolve, enum_to_str=True).items():
         if key in GROUPS and isinstance(value, dict):
@@ -135,9 +129,6 @@ def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
     Args:
         name: as on the command line.
         path: as it is given.
-
-    Raises:
-        UserError: there is no such option, or the value does not fit.
     """
     group = next((group for group in GROUPS if name.startswith(f"{group}_")), None)
     node, key = (schema, name) if group is None else (schema[group], name[len(group) + 1 :])
@@ -160,11 +151,8 @@ def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
 def check_options(cfg: FeedbackConfig) -> None:
     """Check that the options have an effect.
 
-    What is not refused acts as in fairseq's Transformer, with one exception: ``--min-params-to-wrap`` wraps layers of
+    All others act as in fairseq's Transformer, with one exception: ``--min-params-to-wrap`` wraps layers of
     the encoder only.
-
-    Raises:
-        UserError: an option of fairseq's Transformer does not have one on this model.
     """
     defaults = FeedbackConfig()
 
@@ -193,11 +181,7 @@ def check_options(cfg: FeedbackConfig) -> None:
 
 
 def decoder_options(cfg: FeedbackConfig) -> TransformerOptions:
-    """The stack's options, from fairseq's configuration.
-
-    Raises:
-        UserError: an option of fairseq's decoder that this one does not have, or one out of range.
-    """
+    """The stack's options, from fairseq's configuration."""
     check_options(cfg)
     values = dict(
         decoder_layers=cfg.decoder.layers,

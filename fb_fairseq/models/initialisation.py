@@ -14,7 +14,7 @@ import logging
 import math
 import re
 from dataclasses import dataclass
-from typing import Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
@@ -24,13 +24,7 @@ from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.pruning import count_layers, parse_layers
-from fb_fairseq.models.vanilla_checkpoint import (
-    NO_PARAMETERS,
-    OPTION,
-    VanillaCheckpoint,
-    read_checkpoint,
-    update_names,
-)
+from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS, OPTION, VanillaCheckpoint, read_checkpoint, update_names
 from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
@@ -69,13 +63,13 @@ class Plan(NamedTuple):
         unused: names of the file's parameters that the model does not use.
     """
 
-    loaded: Dict[str, Tensor]
-    derived: Dict[str, Tensor]
-    new: List[str]
-    unused: List[str]
+    loaded: dict[str, Tensor]
+    derived: dict[str, Tensor]
+    new: list[str]
+    unused: list[str]
 
     @property
-    def values(self) -> Dict[str, Tensor]:
+    def values(self) -> dict[str, Tensor]:
         """The values to be copied, loaded and derived."""
         return {**self.loaded, **self.derived}
 
@@ -91,9 +85,6 @@ def initialise_if_asked(model, cfg) -> None:
     Args:
         model: an ``InitialisedModel``.
         cfg: the model's configuration, with ``InitialisationOptions``.
-
-    Raises:
-        UserError: the options contradict each other.
     """
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
@@ -118,9 +109,6 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
         rule: which of these layers the shared projections are derived from: one of ``RULES``.
-
-    Raises:
-        UserError: the file and the model do not fit; the message says why. The model is unchanged.
     """
     source = read_checkpoint(path)
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
@@ -145,11 +133,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
 
 
 def check_kind(source: VanillaCheckpoint, model) -> None:
-    """Check that both models are of the same kind.
-
-    Raises:
-        UserError: the file does not hold a Transformer; or only one of the two models is an encoder-decoder.
-    """
+    """Check that both models are of the same kind."""
     if not any(name.startswith("decoder.layers.") for name in source.parameters):
         raise source.error("does not hold a Transformer (it has no decoder.layers); give a checkpoint of one")
     kinds = {True: "an encoder-decoder", False: "a language model"}
@@ -160,11 +144,7 @@ def check_kind(source: VanillaCheckpoint, model) -> None:
 
 
 def check_options(source: VanillaCheckpoint, model) -> None:
-    """Check the options that change what a model computes, but not the names and shapes of its parameters.
-
-    Raises:
-        UserError: one of them differs; options that the file does not contain are assumed to agree.
-    """
+    """Check the options that change what a model computes, but not the names and shapes of its parameters."""
     options = model.decoder.options
     own = {
         "activation_fn": options.activation_fn,
@@ -182,15 +162,12 @@ def check_options(source: VanillaCheckpoint, model) -> None:
             raise source.error(f"was trained with {flag(name)} {theirs}, not {value}; give the same")
 
 
-def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int]:
+def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int]:
     """The numbers of the file's decoder layers to take.
 
     Args:
         text: the value of ``--init-layers``; empty: all.
         wanted: number of decoder layers of the new model.
-
-    Raises:
-        UserError: their number is not that of the new model's layers, or the file does not have them.
     """
     available = count_layers(source.parameters)
     if not text:
@@ -212,7 +189,7 @@ def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> List[int
 # Where the parameters come from.
 
 
-def make_plan(source: VanillaCheckpoint, model, own: Dict[str, Tensor], taken: List[int], rule: str) -> Plan:
+def make_plan(source: VanillaCheckpoint, model, own: dict[str, Tensor], taken: list[int], rule: str) -> Plan:
     """Decide where each of the model's parameters ``own`` comes from; see the top of this module."""
     source_names = {name: name_in_file(name, taken) for name in own}
     found = {name: source.parameters[theirs] for name, theirs in source_names.items() if theirs in source.parameters}
@@ -232,7 +209,7 @@ def make_plan(source: VanillaCheckpoint, model, own: Dict[str, Tensor], taken: L
     )
 
 
-def name_in_file(name: str, taken: List[int]) -> str:
+def name_in_file(name: str, taken: list[int]) -> str:
     """The file's name of one of the model's parameters: the same, but for the numbers of the layers taken."""
     layer = re.match(r"(decoder\.layers\.)(\d+)(\..*)", name)
     return f"{layer[1]}{taken[int(layer[2])]}{layer[3]}" if layer else name
@@ -243,7 +220,7 @@ def is_key_or_value_projection(name: str, layer: int) -> bool:
     return name.startswith((f"decoder.layers.{layer}.self_attn.k_proj", f"decoder.layers.{layer}.self_attn.v_proj"))
 
 
-def shared_projections(parameters: Dict[str, Tensor], layers: List[int], normalised: bool) -> Dict[str, Tensor]:
+def shared_projections(parameters: dict[str, Tensor], layers: list[int], normalised: bool) -> dict[str, Tensor]:
     """The memory's key and value projections: the mean of these layers' own (v1 §3.2).
 
     Args:
@@ -268,7 +245,7 @@ def shared_projections(parameters: Dict[str, Tensor], layers: List[int], normali
     return derived
 
 
-def projection(parameters: Dict[str, Tensor], l: int, kind: str, normalised: bool) -> Tuple[Tensor, Tensor]:
+def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: bool) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer's key or value projection; with pre-norm including the scale and shift of its norm.
 
     With n the normalised input, γ and β the norm's scale and shift, W and b the projection's weight and bias, pre-norm
@@ -288,7 +265,7 @@ def projection(parameters: Dict[str, Tensor], l: int, kind: str, normalised: boo
     return weight * scale, bias + weight @ shift
 
 
-def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], model) -> Dict[str, Tensor]:
+def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], model) -> dict[str, Tensor]:
     """The embeddings, if only one of the two models multiplies them by sqrt(D): the factor moves into them.
 
     fairseq's models multiply them unless trained with ``--no-scale-embedding``; the language models here only tied and
@@ -296,9 +273,6 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 
     Returns:
         The embeddings by their name; empty if both models multiply them, or neither.
-
-    Raises:
-        UserError: the embeddings cannot be changed, because an output layer or an encoder shares them.
     """
     decoder = model.decoder
     if source.option("relative_positions") is None:  # one of fairseq's own models
@@ -323,12 +297,8 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: Dict[str, Tensor], mod
 # What must hold before parameters are copied.
 
 
-def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """Check that the file has all parameters, in the right shapes.
-
-    Raises:
-        UserError: the file lacks parameters, or has them in other shapes.
-    """
+def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
+    """Check that the file has all parameters, in the right shapes."""
     values = plan.values
     missing = [name for name in own if name not in values and name not in plan.new]
     misfits = [
@@ -346,13 +316,9 @@ def check_fit(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> 
         raise source.error(f"{'; and '.join(problems)}; give a checkpoint of the same sizes and options")
 
 
-def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) -> None:
-    """Check that parameters which the model shares are equal.
-
-    Raises:
-        UserError: parameters that the model shares have different values in the file.
-    """
-    first_names: Dict[int, str] = {}
+def check_ties(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:
+    """Check that parameters which the model shares are equal."""
+    first_names: dict[int, str] = {}
     values = plan.values
     for name, value in values.items():
         other = first_names.setdefault(own[name].data_ptr(), name)
@@ -363,13 +329,8 @@ def check_ties(source: VanillaCheckpoint, own: Dict[str, Tensor], plan: Plan) ->
             )
 
 
-def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int]) -> None:
-    """Check that no parameter of the file is lost.
-
-    Raises:
-        UserError: the file has parameters that the model does not use. Allowed are layers that were not taken, and the
-            absolute positions of a language model if the new one has relative ones.
-    """
+def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: list[int]) -> None:
+    """Check that no parameter of the file is lost."""
     relative = model.decoder.options.relative_positions != "none"
 
     def may_be_unused(name: str) -> bool:
@@ -386,7 +347,7 @@ def check_unused(source: VanillaCheckpoint, model, plan: Plan, taken: List[int])
 # Reporting.
 
 
-def summary(names: List[str]) -> str:
+def summary(names: list[str]) -> str:
     """The modules of parameters, the first few of them: ``decoder.layers.0.fc1, decoder.memory.k_proj, … (2 more)``."""
     modules = list(dict.fromkeys(re.sub(r"\.(weight|bias)$", "", name) for name in names))
     more = len(modules) - NAMES_SHOWN

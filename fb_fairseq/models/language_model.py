@@ -3,7 +3,7 @@
 import os
 from argparse import SUPPRESS
 from dataclasses import fields
-from typing import Optional, Tuple, Type
+from typing import Optional
 
 import torch
 import torch.nn as nn
@@ -47,7 +47,7 @@ from fb_fairseq.streams.state import CarriesMemory
 class LanguageModelConfig(FairseqDataclass):
     """Options of every language model here. Those that fairseq has too keep fairseq's names."""
 
-    resolved_architecture: str = option("", "set by named architectures: the one that these values belong to")
+    resolved_architecture: str = option("", SUPPRESS)  # set by named architectures: whose values these are
     tokens_per_sample: int = II("task.tokens_per_sample")
 
 
@@ -67,7 +67,7 @@ class AttentionLMConfig(LanguageModelConfig):
         "what decoding stores for each step: keys and values, or only the vectors that they are projected from (less "
         "memory, more time)",
     )
-    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")
+    decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")  # noqa: UP045
 
 
 @with_options(
@@ -195,18 +195,14 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         stack_class, options_class: its stack of layers, and that stack's options.
     """
 
-    config_class: Type[LanguageModelConfig]
-    stack_class: Type[Stack]
-    options_class: Type
+    config_class: type[LanguageModelConfig]
+    stack_class: type[Stack]
+    options_class: type
     _threads_chosen = False
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build a model from a configuration.
-
-        Raises:
-            UserError: options contradict each other, or the task; the message names them.
-        """
+        """Build a model from a configuration."""
         cls.check_config(cfg, task)
         stack = cls.stack_class(make_options(cls.options_class, cls.stack_values(cfg)))
         arguments = cls.decoder_arguments(cfg)
@@ -214,11 +210,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """Check the configuration.
-
-        Raises:
-            UserError: see ``build_model``.
-        """
+        """Check the configuration."""
         if cfg.adaptive_softmax_cutoff:
             require_lm_loss(task, "--adaptive-softmax-cutoff")
 
@@ -272,11 +264,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         return hub
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a checkpoint's parameters.
-
-        Raises:
-            UserError: it was trained with a dictionary of another size, or lacks the layers to keep.
-        """
+        """Load a checkpoint's parameters."""
         check_dictionary(state_dict, "decoder", self.decoder.dictionary)
         prune(state_dict, model_cfg)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
@@ -301,11 +289,7 @@ class AttentionLanguageModel(StreamingLanguageModel):
 
     @classmethod
     def check_config(cls, cfg, task) -> None:
-        """Check the configuration.
-
-        Raises:
-            UserError: see ``build_model``.
-        """
+        """Check the configuration."""
         super().check_config(cfg, task)
         if cls.absolute_positions(cfg)[1] and getattr(task, "endless_streams", False):
             raise UserError(
@@ -323,14 +307,13 @@ class AttentionLanguageModel(StreamingLanguageModel):
         return {**values, "decoder_layers": len(kept)} if kept else values
 
     @staticmethod
-    def absolute_positions(cfg) -> Tuple[bool, int]:
+    def absolute_positions(cfg) -> tuple[bool, int]:
         """Whether positions are absolute, and how many of them are learned."""
         absolute = str(cfg.relative_positions) == "none"
         return absolute, cfg.tokens_per_sample if absolute and cfg.decoder_learned_pos else 0
 
     @classmethod
     def decoder_arguments(cls, cfg) -> dict:
-        """See ``StreamingLanguageModel``."""
         absolute, learned = cls.absolute_positions(cfg)
         return dict(absolute_positions=absolute, learned_positions=learned, memory_storage=str(cfg.memory_storage))
 

@@ -30,11 +30,7 @@ class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build a model for the task's pairs of languages; in evaluation that is one.
-
-        Raises:
-            UserError: see ``decoder_options``; or layers to keep are given.
-        """
+        """Build a model for the task's pairs of languages; in evaluation that is one."""
         multilingual_feedback_decoder(args)
         for name in LAYERS_TO_KEEP:
             if getattr(args, name):
@@ -53,11 +49,7 @@ class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
         return FeedbackDecoder(cfg, lang_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None):
-        """Load a checkpoint's parameters, of the pairs of languages that this model has.
-
-        Raises:
-            UserError: it was trained with dictionaries of another size.
-        """
+        """Load a checkpoint's parameters, of the pairs of languages that this model has."""
         for pair, model in self.models.items():
             for side, language in zip(("encoder", "decoder"), pair.split("-")):
                 dictionary = getattr(model, side).dictionary

@@ -1,8 +1,8 @@
 """Named architectures: the papers' hyperparameters of the models.
 
 ``relative_transformer_lm`` and ``feedback_transformer_lm`` have the same sizes (Feedback Transformer, v3 Table 9); each
-layer has its own key and value projections, except in those whose name has ``_shared``. What the papers say of training
-(learning rate, BPTT length, batch size, clipping) is in the recipes of ``examples/``.
+layer has its own key and value projections, except in those whose name has ``_shared``. The papers' values for
+training (learning rate, BPTT length, batch size, clipping) are in the recipes of ``examples/``.
 
 ``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/values/hyperparameters.json``, and checks the
 parameter counts in the comments.

@@ -2,7 +2,7 @@
 layers, and the weights with which the memory mixes them."""
 
 from contextlib import ExitStack
-from typing import Any, Dict, List
+from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor
@@ -14,14 +14,11 @@ LAYER_WEIGHTS = "decoder.memory.layer_weights"
 SIDES = ("encoder", "decoder")
 
 
-def parse_layers(option: str, text: str) -> List[int]:
+def parse_layers(option: str, text: str) -> list[int]:
     """Layer numbers from 0, sorted, from a list such as ``0,2,5``.
 
     Args:
         option: the option's name, for the error.
-
-    Raises:
-        UserError: the text is not such a list.
     """
     try:
         layers = sorted(int(layer) for layer in text.split(","))
@@ -32,15 +29,12 @@ def parse_layers(option: str, text: str) -> List[int]:
     return layers
 
 
-def kept_layers(cfg, side: str = "decoder") -> List[int]:
+def kept_layers(cfg, side: str = "decoder") -> list[int]:
     """The layers to keep of a checkpoint; empty: all.
 
     Args:
         cfg: a model's configuration, or None; models without pruning do not have the option.
         side: ``decoder`` or ``encoder``.
-
-    Raises:
-        UserError: the option is not a list of layer numbers, or the model does not have these layers.
     """
     text = getattr(cfg, f"{side}_layers_to_keep", None)
     if not text:
@@ -51,7 +45,7 @@ def kept_layers(cfg, side: str = "decoder") -> List[int]:
     return kept
 
 
-def _check(option: str, kept: List[int], layers: int, owner: str) -> None:
+def _check(option: str, kept: list[int], layers: int, owner: str) -> None:
     if max(kept) >= layers:
         raise UserError(
             f"{option} {','.join(map(str, kept))}: the {owner} {layers}, the layers 0 to {layers - 1}; give some of "
@@ -59,13 +53,13 @@ def _check(option: str, kept: List[int], layers: int, owner: str) -> None:
         )
 
 
-def count_layers(state_dict: Dict[str, Tensor], side: str = "decoder") -> int:
+def count_layers(state_dict: dict[str, Tensor], side: str = "decoder") -> int:
     """Number of decoder or encoder layers in a checkpoint."""
     prefix = f"{side}.layers."
     return 1 + max([int(name.split(".")[2]) for name in state_dict if name.startswith(prefix)], default=-1)
 
 
-def prune(state_dict: Dict[str, Tensor], cfg: Any) -> None:
+def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
     """Keep only the kept layers of a checkpoint, and their weights in the memory, in place.
 
     Afterwards the configuration has the number of layers that are left, and none to keep: fairseq saves it with them.
@@ -74,9 +68,6 @@ def prune(state_dict: Dict[str, Tensor], cfg: Any) -> None:
 
     Args:
         cfg: the model's configuration; or None.
-
-    Raises:
-        UserError: the checkpoint does not have these layers.
     """
     for side in SIDES:
         kept = kept_layers(cfg, side)
@@ -91,7 +82,7 @@ def prune(state_dict: Dict[str, Tensor], cfg: Any) -> None:
             setattr(cfg, f"{side}_layers_to_keep", None)
 
 
-def _keep(state_dict: Dict[str, Tensor], side: str, kept: List[int]) -> None:
+def _keep(state_dict: dict[str, Tensor], side: str, kept: list[int]) -> None:
     for name in [name for name in state_dict if name.startswith(f"{side}.layers.")]:
         parts, value = name.split("."), state_dict.pop(name)
         if int(parts[2]) in kept:

@@ -1,8 +1,9 @@
 """Reads the checkpoint that ``--init-from-transformer`` names, of fairseq 0.6 and later."""
 
 import re
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Dict, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -24,7 +25,7 @@ NORMS = {
 
 
 class VanillaCheckpoint(NamedTuple):
-    """What a checkpoint holds of its model.
+    """The model of a checkpoint: parameters and options.
 
     Attributes:
         path: the file.
@@ -34,8 +35,8 @@ class VanillaCheckpoint(NamedTuple):
     """
 
     path: str
-    parameters: Dict[str, Tensor]
-    options: Dict[str, Any]
+    parameters: dict[str, Tensor]
+    options: dict[str, Any]
     dictionaries: Any = None
 
     def option(self, name: str) -> Any:
@@ -51,11 +52,7 @@ class VanillaCheckpoint(NamedTuple):
 
 
 def read_checkpoint(path: str) -> VanillaCheckpoint:
-    """Read a checkpoint.
-
-    Raises:
-        UserError: the file is not a checkpoint of fairseq, or is damaged.
-    """
+    """Read a checkpoint."""
     try:
         checkpoint = load_checkpoint(path)
     except OSError as error:
@@ -70,14 +67,14 @@ def read_checkpoint(path: str) -> VanillaCheckpoint:
     return VanillaCheckpoint(path, parameters, options_dict(saved), trained_dictionaries(checkpoint))
 
 
-def options_dict(cfg: Any) -> Dict[str, Any]:
+def options_dict(cfg: Any) -> dict[str, Any]:
     """A model's options as a dictionary, from a Namespace, an OmegaConf configuration or a dictionary."""
     if OmegaConf.is_config(cfg):
         return OmegaConf.to_container(cfg)
     return cfg if isinstance(cfg, dict) else vars(cfg)
 
 
-def update_names(parameters: Dict[str, Tensor]) -> None:
+def update_names(parameters: dict[str, Tensor]) -> None:
     """Rename the parameters of old checkpoints in place, as fairseq does when it loads them into its own models.
 
     Up to 0.8, one matrix projected to queries, keys and values (``in_proj_weight``). Up to 0.6, norms had numbers

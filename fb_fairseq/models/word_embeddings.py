@@ -1,7 +1,6 @@
 """Input and output layers of the language models, and a checkpoint's dictionary."""
 
 from dataclasses import fields
-from typing import Dict
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -17,9 +16,6 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
     Args:
         cfg: a ``LanguageModelConfig``.
         output_dictionary: that of the targets; may be ``dictionary`` itself.
-
-    Raises:
-        UserError: options contradict each other, or do not fit the dictionaries; the message names them.
     """
     if output_dictionary is not dictionary:
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
@@ -29,7 +25,7 @@ def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> W
     return build_word_layers(options, cfg.decoder_embed_dim, len(dictionary), dictionary.pad(), len(output_dictionary))
 
 
-def vocabulary_size(state_dict: Dict[str, Tensor], prefix: str) -> int:
+def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
     """Number of symbols of a checkpoint's embeddings, plain or adaptive; 0 if there are none of this prefix."""
     plain = state_dict.get(f"{prefix}weight")
     if plain is not None:
@@ -41,15 +37,12 @@ def vocabulary_size(state_dict: Dict[str, Tensor], prefix: str) -> int:
     )
 
 
-def check_dictionary(state_dict: Dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
+def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
     """Check a checkpoint's embeddings against the dictionary of the data.
 
     Args:
         side: ``encoder`` or ``decoder``.
         file: the dictionary's name, for the error.
-
-    Raises:
-        UserError: this side was trained with a dictionary of another size.
     """
     saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:

@@ -11,7 +11,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of words or
 and for a band n words with vectors of width e.
 """
 
-from typing import List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 import torch.nn as nn
@@ -22,12 +22,12 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.ops.compiler import is_tracing
 
 
-def band_widths(width: int, factor: float, bands: int) -> List[int]:
+def band_widths(width: int, factor: float, bands: int) -> list[int]:
     """The width of the vectors in each band; 0 where the factor leaves none."""
     return [int(width // factor**i) for i in range(bands)]
 
 
-def band_sizes(ends: Sequence[int]) -> List[int]:
+def band_sizes(ends: Sequence[int]) -> list[int]:
     """The number of words in each band.
 
     Args:
@@ -75,7 +75,7 @@ class AdaptiveEmbedding(nn.Module):
             nn.init.zeros_(vectors.weight[self.padding_idx : self.padding_idx + 1])
             nn.init.xavier_uniform_(projection.weight)
 
-    def weights_for_band(self, band: int) -> Tuple[Tensor, Tensor]:
+    def weights_for_band(self, band: int) -> tuple[Tensor, Tensor]:
         """The vectors [n, e] of a band and their projection [D, e]."""
         vectors, projection = self.embeddings[band]
         return vectors.weight, projection.weight
@@ -84,9 +84,6 @@ class AdaptiveEmbedding(nn.Module):
         """Embeddings [..., D] of tokens [...], in the parameters' type.
 
         Under autocast only the projections run in half precision. Bands without tokens get no gradients.
-
-        Raises:
-            UserError: ``torch.jit.trace`` or ``torch.export`` looks on.
         """
         if is_tracing():
             raise UserError(
@@ -186,7 +183,7 @@ class AdaptiveSoftmax(nn.Module):
         factor: float = 4.0,
         dropout: float = 0.0,
         bias: bool = False,
-        tied: Optional[AdaptiveEmbedding] = None,
+        tied: AdaptiveEmbedding | None = None,
         tie_projections: bool = False,
     ):
         super().__init__()
@@ -226,11 +223,11 @@ class AdaptiveSoftmax(nn.Module):
             elif isinstance(module, Bias):
                 nn.init.zeros_(module.bias)
 
-    def rows_of_clusters(self, target_M: Tensor) -> List[Tensor]:
+    def rows_of_clusters(self, target_M: Tensor) -> list[Tensor]:
         """For each cluster, the indices of the targets in it."""
         return [words_of_band(target_M, start, end) for start, end in zip(self.cutoff, self.cutoff[1:])]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tuple[List[Optional[Tensor]], List[Optional[Tensor]]]:
+    def forward(self, input: Tensor, target: Tensor) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Logits and targets of the head and of each tail.
 
         Args:
@@ -251,7 +248,7 @@ class AdaptiveSoftmax(nn.Module):
             targets.append(target_M[rows] - self.cutoff[i] if len(rows) else None)
         return logits, targets
 
-    def get_log_prob(self, input: Tensor, target: Optional[Tensor] = None) -> Tensor:
+    def get_log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:
         """Log-probabilities [B, T, V] of all words, at least in fp32.
 
         Args:

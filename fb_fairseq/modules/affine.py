@@ -5,7 +5,7 @@ quantised layer, one with hooks) is asked for its matrix, by what it makes of th
 because it rounds its input or drops some of it, or somebody watches its calls, the reference loop calls it.
 """
 
-from typing import Dict, Optional, TypeVar, Union
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,24 +29,20 @@ CHECKED = 2  # vectors for which a map is compared with its matrix
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 
 # Why a module is no affine map, or an empty text, by whether it is in training mode.
-_problems: "WeakKeyDictionary[nn.Module, Dict[bool, str]]" = WeakKeyDictionary()
+_problems: "WeakKeyDictionary[nn.Module, dict[bool, str]]" = WeakKeyDictionary()
 
 
 class NotAffineError(Exception):
     """Why a module cannot be replaced by a matrix."""
 
 
-def affine(module: nn.Module) -> Union[Affine, Called]:
+def affine(module: nn.Module) -> Affine | Called:
     """The weight and bias of an ``nn.Linear``, or what is to be called in its place."""
     return Affine(module.weight, module.bias) if is_plain(module) else Called(module)
 
 
-def norm(module: nn.Module) -> Union[Affine, Called]:
-    """The weight and bias of a layer norm, or what is to be called in its place.
-
-    Raises:
-        UserError: the norm's epsilon is not ``LAYER_NORM_EPS``, which all arithmetic assumes.
-    """
+def norm(module: nn.Module) -> Affine | Called:
+    """The weight and bias of a layer norm, or what is to be called in its place."""
     if not type(module).__name__.endswith("LayerNorm") or has_hooks(module):  # (apex has one of its own)
         return Called(module)
     if module.eps != LAYER_NORM_EPS:
@@ -81,7 +77,7 @@ def warn_of_hooks(*modules: nn.Module) -> None:
             )
 
 
-def with_matrices(weights: Weights) -> Optional[Weights]:
+def with_matrices(weights: Weights) -> Weights | None:
     """Weights with matrices for modules, differentiable; None where a module has no matrix, which is logged once."""
     if not has_modules(weights):
         return weights

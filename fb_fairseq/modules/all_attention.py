@@ -1,8 +1,9 @@
 """All-attention: layers of attention only, over the context and persistent vectors; parallel over the block."""
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn as nn
@@ -39,7 +40,7 @@ class LayerAttention(NamedTuple):
     """
 
     context_BHTS: Tensor
-    persistent_UN: Optional[Tensor]
+    persistent_UN: Tensor | None
 
 
 class PersistentMemory(nn.Module):
@@ -82,7 +83,6 @@ class AllAttentionLayer(AttentionLayer):
             self.self_attn.out_proj.weight.data.div_(math.sqrt(sublayers * options.decoder_layers))
 
     def weights(self, reach: int) -> AllAttentionWeights:
-        """See ``LayerWeights``."""
         warn_of_hooks(self, self.self_attn)
         return AllAttentionWeights(
             query=affine(self.self_attn.q_proj),
@@ -103,10 +103,7 @@ class AllAttention(RelativeTransformer):
 
     layer_class = AllAttentionLayer
 
-    def run_layer(
-        self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]
-    ) -> Tensor:
-        """See ``RelativeTransformer.run_layer``."""
+    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Tensor | None) -> Tensor:
         o, weights = self.options, layer.weights(reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
         shape = x_TBD.shape[1], o.context_heads, len(x_TBD), reach
@@ -121,7 +118,7 @@ class AllAttention(RelativeTransformer):
 
     def _context(
         self, layer, weights: AllAttentionWeights, x_TBD: Tensor, carried_CBD: Tensor, reach: int
-    ) -> Tuple[Dict[str, Any], Tensor]:
+    ) -> tuple[dict[str, Any], Tensor]:
         """A layer's context in a block: arguments of ``attention_by_distance``, and the values [C, B, H, E]."""
         # No step of the block attends to its last one.
         inputs_CBD = torch.cat([carried_CBD, x_TBD[:-1]])
@@ -135,8 +132,8 @@ class AllAttention(RelativeTransformer):
         x: Tensor,
         attend: Callable[..., Tensor],
         weights: AllAttentionWeights,
-        attend_persistent: Optional[Callable[[Tensor], Tuple[Tensor, Tensor]]] = None,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+        attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors.
 
         Args:
@@ -153,7 +150,7 @@ class AllAttention(RelativeTransformer):
             x = persistent_sublayer(x, weights, before, attend_persistent, self.draw(o.dropout, x.shape, x))
         return x, share
 
-    def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Optional[Dropout]:
+    def _draw_persistent(self, weights: AllAttentionWeights, x: Tensor) -> Dropout | None:
         """Dropout of the weights of the persistent vectors, for a block or step of inputs [..., D]."""
         if weights.persistent is None:
             return None
@@ -163,14 +160,12 @@ class AllAttention(RelativeTransformer):
     plain_layers = False  # they have persistent vectors
 
     def largest_product(self, rows: int) -> int:
-        """See ``StepModel``."""
         o = self.options
         return 2 * rows * o.decoder_embed_dim * max(o.decoder_embed_dim, o.persistent_memory_size)
 
     def plain_step(
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
-        """See ``StepModel.plain_step``."""
         weights = self.step_weights(ring, x_BD.device)
         inputs = []
         for layer, window in zip(weights.layers, ring.windows(weights, options, x_BD)):
@@ -191,7 +186,7 @@ class AllAttention(RelativeTransformer):
 
     # For inspection: what the layers attend to, without dropout and without gradient.
 
-    def memory_attention(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
 
         With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
@@ -200,29 +195,23 @@ class AllAttention(RelativeTransformer):
         S = self.options.attention_span
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
 
-    def persistent_use(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """How much attention each persistent vector gets in a block, averaged over steps and streams.
 
         Returns:
             Weights [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they
             are parts of one softmax over vectors and context, and sum to the vectors' share of it.
-
-        Raises:
-            UserError: the model has no persistent vectors.
         """
         if not self.options.persistent_memory_size:
             raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
         layers, state = self._watch_block(x_TBD, state)
         return torch.stack([seen.persistent_UN for seen in layers]), state
 
-    def persistent_shares(self, x_TBD: Tensor, state: Optional[StreamState] = None) -> Tuple[Tensor, StreamState]:
+    def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """How much attention the persistent vectors take in a block, averaged over steps and streams.
 
         Returns:
             Shares [L, H], and the state after the block.
-
-        Raises:
-            UserError: persistent and context vectors do not share a softmax.
         """
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
@@ -234,7 +223,7 @@ class AllAttention(RelativeTransformer):
         return use_LUN.sum(-1), state
 
     @torch.no_grad()
-    def _watch_block(self, x_TBD: Tensor, state: Optional[StreamState]) -> Tuple[List[LayerAttention], StreamState]:
+    def _watch_block(self, x_TBD: Tensor, state: StreamState | None) -> tuple[list[LayerAttention], StreamState]:
         """The layers' contexts in a block, and the state after it."""
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
@@ -245,11 +234,11 @@ class AllAttention(RelativeTransformer):
             layers.append(seen)
         return layers, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> Tuple[Tensor, LayerAttention]:
+    def _watch_layer(self, layer, x_TBD: Tensor, carried_CBD: Tensor, reach: int) -> tuple[Tensor, LayerAttention]:
         """Run a layer over a block as ``run_layer`` does in evaluation. Returns its output, and what it attends to."""
         weights = layer.weights(reach)
         context, values_CBHE = self._context(layer, weights, x_TBD, carried_CBD, reach)
-        seen: Dict[str, Tensor] = {}
+        seen: dict[str, Tensor] = {}
 
         def attend(q_TBHE: Tensor, return_lse: bool = False):
             seen["context_BHTS"] = attention_by_distance(q_TBHE, **context)

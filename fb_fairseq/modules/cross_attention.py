@@ -3,8 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions.
 """
 
-from typing import Optional
-
 import torch.nn as nn
 from torch import Tensor
 
@@ -46,11 +44,10 @@ class CrossAttentionLayer(TransformerLayer):
         self.encoder_attn_layer_norm = nn.LayerNorm(width)
 
     def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``."""
         return transformer_weights(self, cross=cross_attention(self))
 
 
-def cross_attention(layer: nn.Module) -> Optional[CrossAttention]:
+def cross_attention(layer: nn.Module) -> CrossAttention | None:
     """The weights of a layer's attention to the encoder; None if it has no such attention."""
     attention = layer.encoder_attn
     if attention is None:
@@ -58,7 +55,7 @@ def cross_attention(layer: nn.Module) -> Optional[CrossAttention]:
     return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm(layer.encoder_attn_layer_norm))
 
 
-def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Optional[EncoderContext]:
+def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
     """A layer's keys and values of an encoder's output; None if the layer does not attend to it.
 
     They are at least fp32, because each position's gradient is a sum over steps.

@@ -30,11 +30,7 @@ from fb_fairseq.option_fields import option
 
 @dataclass(frozen=True)
 class EncoderOptions(CheckedOptions):
-    """Options of ``TransformerEncoder``, as on the command line of ``feedback_decoder``.
-
-    Raises:
-        UserError: an option is out of range; the message names it.
-    """
+    """Options of ``TransformerEncoder``, as on the command line of ``feedback_decoder``."""
 
     encoder_layers: int = option(6, "number of the encoder's layers")
     encoder_embed_dim: int = option(512, "the encoder's width")
@@ -81,11 +77,7 @@ class TokenPositions(nn.Module):
         self.register_parameter("weight", None if table is None else nn.Parameter(table))
 
     def forward(self, positions: Tensor, like_D: Tensor) -> Tensor:
-        """Embeddings [..., D] of positions [...], in the type of ``like_D``.
-
-        Raises:
-            UserError: a position is beyond the learned ones.
-        """
+        """Embeddings [..., D] of positions [...], in the type of ``like_D``."""
         if self.weight is None:
             return sinusoids(positions - 1, like_D, torch.float32)  # as fairseq's table
         last = int(positions.max()) if positions.numel() else 0
@@ -150,9 +142,6 @@ class TransformerEncoder(Embedder):
 
         Returns:
             The top layer's output [C, B, D].
-
-        Raises:
-            UserError: a source is longer than the learned positions.
         """
         x = self.embed(tokens_BC, kept_BC.cumsum(1) * kept_BC).transpose(0, 1)
         recompute = self.options.checkpoint_activations and self.training and torch.is_grad_enabled()

@@ -1,7 +1,7 @@
 """The Feedback Transformer: all layers attend to one memory of merged representations, step by step."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn as nn
@@ -30,17 +30,16 @@ class FeedbackTransformer(TransformerStack):
 
     sequential = True
 
-    def __init__(self, options: TransformerOptions, layers: Optional[Sequence[LayerWeights]] = None):
+    def __init__(self, options: TransformerOptions, layers: Sequence[LayerWeights] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
         self.convergence = Convergence(options.parallel_passes)
 
-    def attention_parameters(self) -> List[nn.Parameter]:
-        """The parameters that a block of one step without a past does not use."""
+    def attention_parameters(self) -> list[nn.Parameter]:
+        """Parameters without a gradient if T = 1 and nothing is carried in."""
         return [*super().attention_parameters(), *self.memory.parameters()]
 
-    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
-        """See ``TransformerStack.loop_weights``."""
+    def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         memory = self.memory
         projections = [memory.projection()] if memory.shared else [layer.projection() for layer in self.layers]
         return FeedbackWeights(
@@ -51,9 +50,8 @@ class FeedbackTransformer(TransformerStack):
         )
 
     def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, self.memory.memories, self.options.attention_span, x_TBD)
         arguments = (
@@ -79,9 +77,9 @@ class FeedbackTransformer(TransformerStack):
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
-        reaches: Optional[List[int]] = None,
-        reach_TB: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        reaches: list[int] | None = None,
+        reach_TB: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Run the step loop of ``--step-loop`` over a block, without the final norm.
 
         Args:
@@ -117,8 +115,8 @@ class FeedbackTransformer(TransformerStack):
         options: FeedbackOptions,
         dropouts: FeedbackDropouts,
         encoder: Sequence[EncoderContext] = (),
-        reach_TB: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor], List[Tensor]]:
+        reach_TB: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
         gradients or not at all.
 

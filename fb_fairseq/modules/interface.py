@@ -5,7 +5,9 @@ Models, agents and the benchmark use stacks through this interface only. Shape s
 """
 
 from abc import ABC, abstractmethod
-from typing import ContextManager, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import torch.nn as nn
 from torch import Tensor
@@ -24,8 +26,8 @@ class Report(NamedTuple):
         penalty: in nats per target, to be added to the training loss; None: nothing.
     """
 
-    logged: Dict[str, Tensor]
-    penalty: Optional[Tensor] = None
+    logged: dict[str, Tensor]
+    penalty: Tensor | None = None
 
 
 class Stack(nn.Module, ABC):
@@ -41,8 +43,8 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
         """Run the layers over a block of embeddings.
 
         Args:
@@ -68,19 +70,16 @@ class Stack(nn.Module, ABC):
         """
 
     @abstractmethod
-    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> StepMemory:
+    def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> StepMemory:
         """A memory for ``run_step`` that continues where a block ended, with the parameters as they are now."""
 
     def report(self) -> Report:
         """The last block's additions to the log and the loss."""
         return Report({})
 
-    def watching(self) -> ContextManager[List[List[Tensor]]]:
+    def watching(self) -> AbstractContextManager[list[list[Tensor]]]:
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
         the last one are the features. They run by plain operations, and are differentiable.
-
-        Raises:
-            UserError: the stack has no layers to look at.
         """
         raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
@@ -88,11 +87,11 @@ class Stack(nn.Module, ABC):
         """Clamp parameters that have bounds. To be called after each optimizer step."""
 
     def forward(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        """See ``run_block``."""
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
+        """The same as ``run_block``."""
         return self.run_block(x_TBD, state, reach_TB)
 
-    def draw(self, p: float, shape: Sequence[int], like: Tensor) -> Optional[Dropout]:
+    def draw(self, p: float, shape: Sequence[int], like: Tensor) -> Dropout | None:
         """A dropout mask of that shape, on the device of ``like``; None in evaluation, and where p is 0."""
         return draw_dropout(p if self.training else 0.0, shape, like)

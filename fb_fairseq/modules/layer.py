@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any
 
 import torch.nn as nn
 from torch import Tensor
@@ -29,7 +30,7 @@ class LayerWeights(ABC):
         """All parameters of the layer."""
 
     @abstractmethod
-    def attention_parameters(self) -> List[nn.Parameter]:
+    def attention_parameters(self) -> list[nn.Parameter]:
         """The parameters of self-attention and its norm."""
 
 
@@ -64,7 +65,7 @@ class AttentionLayer(nn.Module, LayerWeights):
         self.self_attn = SelfAttention(options, own_keys, bias)
         self.self_attn_layer_norm = nn.LayerNorm(options.decoder_embed_dim)
 
-    def span_mask(self, reach: int) -> Optional[Tensor]:
+    def span_mask(self, reach: int) -> Tensor | None:
         """The heads' adaptive spans [H, reach] by distance; None: all reach S steps back."""
         span = self.self_attn.adaptive_span
         return None if span is None else span.mask(reach)
@@ -73,8 +74,7 @@ class AttentionLayer(nn.Module, LayerWeights):
         """The layer's own key and value projections; with pre-norm the attention's norm comes before them."""
         return attention_projection(self)
 
-    def attention_parameters(self) -> List[nn.Parameter]:
-        """See ``LayerWeights``."""
+    def attention_parameters(self) -> list[nn.Parameter]:
         return [*self.self_attn.parameters(), *self.self_attn_layer_norm.parameters()]
 
 
@@ -96,7 +96,6 @@ class TransformerLayer(AttentionLayer):
                 module.weight.data.div_(math.sqrt(2 * options.decoder_layers))
 
     def weights(self, reach: int) -> Layer:
-        """See ``LayerWeights``."""
         return transformer_weights(self, span_mask_HS=self.span_mask(reach))
 
 

@@ -1,7 +1,6 @@
 """The LSTM that the papers compare with, on streams: its state is carried from block to block."""
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -16,11 +15,7 @@ from fb_fairseq.option_fields import option
 
 @dataclass(frozen=True)
 class LSTMOptions(CheckedOptions):
-    """Options of ``LSTM``; the names are the command line's.
-
-    Raises:
-        ValueError: an option is out of range; the message names it.
-    """
+    """Options of ``LSTM``; the names are the command line's."""
 
     decoder_layers: int = option(3, "number of layers")
     decoder_embed_dim: int = option(256, "model width")
@@ -46,9 +41,8 @@ class LSTM(Stack):
         self.lstm = nn.LSTM(width, width, layers, dropout=options.dropout if layers > 1 else 0.0)
 
     def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
         L = self.options.decoder_layers
         memory_KCBD = StreamState.entering(state, 2 * L, 1, x_TBD).memory_KCBD
         after = None
@@ -73,17 +67,14 @@ class LSTM(Stack):
         return torch.cat(outputs), after
 
     def new_ring(self, storage: str = "keys-values") -> "LSTMMemory":
-        """See ``Stack.new_ring``."""
         return LSTMMemory()
 
-    def ring_after(self, state: Optional[StreamState], storage: str = "keys-values") -> "LSTMMemory":
-        """See ``Stack.ring_after``."""
+    def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> "LSTMMemory":
         memory = LSTMMemory()
         memory.state = state
         return memory
 
     def run_step(self, x_BD: Tensor, memory: "LSTMMemory") -> Tensor:
-        """See ``Stack.run_step``."""
         y_TBD, memory.state = self.run_block(x_BD[None], memory.state, memory.age_1B)
         memory.position += 1
         if memory.age_1B is not None:
@@ -95,16 +86,14 @@ class LSTMMemory(StepMemory):
     """An LSTM's state while it decodes step by step."""
 
     def __init__(self):
-        self.state: Optional[StreamState] = None
+        self.state: StreamState | None = None
         self.position = 0
-        self.age_1B: Optional[Tensor] = None  # steps of each stream's episode so far
+        self.age_1B: Tensor | None = None  # steps of each stream's episode so far
 
     def reset(self, age_B: Tensor) -> None:
-        """See ``StepMemory.reset``."""
         self.age_1B = age_B.clone()[None]
 
     def reorder(self, order: Tensor) -> None:
-        """See ``StepMemory.reorder``."""
         if self.age_1B is not None:
             self.age_1B = self.age_1B[:, order]
         if self.state is not None:

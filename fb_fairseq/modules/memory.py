@@ -4,7 +4,7 @@ value projections.
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -41,15 +41,15 @@ class Composition:
         """Number of memories of a step, K."""
         return self.layers if self.per_layer else 1
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         """The fault of the argument; None: there is none."""
         return None
 
-    def logits_shape(self) -> Optional[Tuple[int, ...]]:
+    def logits_shape(self) -> tuple[int, ...] | None:
         """The shape of the weights that it learns, before their softmax; None: it learns none."""
         return None
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1."""
         raise NotImplementedError
 
@@ -59,10 +59,10 @@ class Weighted(Composition):
 
     summary = "all layers, with learned weights"
 
-    def logits_shape(self) -> Tuple[int, ...]:
+    def logits_shape(self) -> tuple[int, ...]:
         return (self.layers + 1,)
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         return torch.softmax(at_least_fp32(logits), 0)[None]
 
 
@@ -71,7 +71,7 @@ class Average(Composition):
 
     summary = "all layers, on average"
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         return torch.full((1, self.layers + 1), 1 / (self.layers + 1), device=device)
 
 
@@ -81,11 +81,11 @@ class OneLayer(Composition):
     summary = "one layer"
     takes = "l"
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         good = self.argument.isdecimal() and self.argument.isascii() and int(self.argument) <= self.layers
         return None if good else f"give layer:0 (the embedding) to layer:{self.layers} (the top layer)"
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         layer = int(self.argument)
         return torch.eye(self.layers + 1, device=device)[layer : layer + 1]
 
@@ -96,10 +96,10 @@ class SameAndLower(Composition):
     summary = "for each layer, itself and all below, with learned weights"
     per_layer = True
 
-    def logits_shape(self) -> Tuple[int, ...]:
+    def logits_shape(self) -> tuple[int, ...]:
         return (self.layers, self.layers + 1)
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         above = torch.ones(self.layers, self.layers + 1, dtype=torch.bool, device=logits.device).triu(2)
         return torch.softmax(at_least_fp32(logits).masked_fill(above, float("-inf")), 1)
 
@@ -110,7 +110,7 @@ class Same(Composition):
     summary = "for each layer, itself (the Recurrent Transformer)"
     per_layer = True
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         return torch.eye(self.layers, self.layers + 1, device=device).roll(1, 1)
 
 
@@ -120,13 +120,13 @@ class Previous(Composition):
     summary = "for each layer, the layer below (a Transformer)"
     per_layer = True
 
-    def mix(self, logits: Optional[Tensor], device: Optional[torch.device]) -> Tensor:
+    def mix(self, logits: Tensor | None, device: torch.device | None) -> Tensor:
         return torch.eye(self.layers, self.layers + 1, device=device)
 
 
 # The values of --memory-composition. Options, help, docs and recipes read this table. The papers compare these in v1
 # Table 5 and v3 Figures 5 and 8.
-COMPOSITIONS: Dict[str, Type[Composition]] = {
+COMPOSITIONS: dict[str, type[Composition]] = {
     "weighted": Weighted,
     "average": Average,
     "layer": OneLayer,
@@ -191,7 +191,7 @@ class FeedbackMemory(nn.Module):
         """Number of memories of a step, K: 1, or L where each layer has its own."""
         return self.composition.memories
 
-    def mix(self, device: Optional[torch.device] = None) -> Tensor:
+    def mix(self, device: torch.device | None = None) -> Tensor:
         """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1.
 
         Args:
@@ -205,7 +205,7 @@ class FeedbackMemory(nn.Module):
         return Projection(norm=before, key=affine(self.k_proj), value=affine(self.v_proj))
 
     @staticmethod
-    def keep_layers(layer_weights: Tensor, kept: List[int]) -> Tensor:
+    def keep_layers(layer_weights: Tensor, kept: list[int]) -> Tensor:
         """The logits for a model pruned to some of the layers.
 
         Args:

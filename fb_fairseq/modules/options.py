@@ -17,20 +17,12 @@ class CheckedOptions:
     """Base of option dataclasses: general checks, and errors that name the option."""
 
     def check(self, good: bool, name: str, problem: str) -> None:
-        """Check a condition on an option.
-
-        Raises:
-            ValueError: the condition does not hold; the message names the option and its value.
-        """
+        """Check a condition on an option."""
         if not good:
             raise UserError(f"{flag(name)} {getattr(self, name)}: {problem}")
 
     def check_fields(self) -> None:
-        """Check choices, and that dropout rates are probabilities.
-
-        Raises:
-            ValueError: an option is out of range; the message names it.
-        """
+        """Check choices, and that dropout rates are probabilities."""
         for f in fields(self):
             former = f.metadata.get("former")
             if former and getattr(self, f.name) in former:
@@ -42,22 +34,14 @@ class CheckedOptions:
                 self.check(0 <= getattr(self, f.name) < 1, f.name, "must be a probability below 1")
 
     def check_positive(self, *names: str) -> None:
-        """Check that options are at least 1.
-
-        Raises:
-            ValueError: one of them is less than 1.
-        """
+        """Check that options are at least 1."""
         for name in names:
             self.check(getattr(self, name) >= 1, name, "must be 1 or more")
 
 
 @dataclass(frozen=True)
 class TransformerOptions(CheckedOptions):
-    """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``, as on the command line.
-
-    Raises:
-        ValueError: an option is out of range; the message names it.
-    """
+    """Options of ``FeedbackTransformer``, ``RelativeTransformer`` and ``AllAttention``, as on the command line."""
 
     decoder_layers: int = option(6, "number of layers")
     decoder_embed_dim: int = option(512, "model width")
@@ -105,8 +89,7 @@ class TransformerOptions(CheckedOptions):
         1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
     step_loop_recompute: bool = option(
-        False,
-        "recompute a block's activations in the backward pass instead of storing them: less memory, more time",
+        False, "recompute a block's activations in the backward pass instead of storing them: less memory, more time"
     )
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(
@@ -177,11 +160,7 @@ class TransformerOptions(CheckedOptions):
             )
 
     def loop_choice(self) -> str:
-        """The step loop. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``.
-
-        Raises:
-            UserError: the variable has another value.
-        """
+        """The step loop. The environment variable ``FB_FAIRSEQ_STEP_LOOP`` takes the place of ``auto``."""
         given = os.environ.get(STEP_LOOP_VARIABLE, "")
         if self.step_loop != AUTO or not given:
             return self.step_loop

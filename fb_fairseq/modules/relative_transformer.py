@@ -1,6 +1,6 @@
 """The papers' own baseline: a Transformer with cached context and relative positions, parallel over the block."""
 
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class RelativeTransformer(TransformerStack):
     It carries the inputs of its layers at the last S steps, and no step attends to itself.
     """
 
-    def loop_weights(self, device: torch.device, reaches: List[int]) -> FeedbackWeights:
+    def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """See ``TransformerStack.loop_weights``: step by step, the baseline is the Feedback Transformer of ``previous``
         composition, where layer l attends to the outputs of layer l - 1."""
         L = len(self.layers)
@@ -31,9 +31,8 @@ class RelativeTransformer(TransformerStack):
         )
 
     def run_block(
-        self, x_TBD: Tensor, state: Optional[StreamState] = None, reach_TB: Optional[Tensor] = None
-    ) -> Tuple[Tensor, StreamState]:
-        """See ``Stack.run_block``."""
+        self, x_TBD: Tensor, state: StreamState | None = None, reach_TB: Tensor | None = None
+    ) -> tuple[Tensor, StreamState]:
         reaches = self.reaches()
         state = StreamState.entering(state, len(self.layers), self.options.attention_span, x_TBD)
         inputs = []
@@ -50,9 +49,7 @@ class RelativeTransformer(TransformerStack):
             self._watched.append([*inputs, y_TBD])
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
-    def run_layer(
-        self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Optional[Tensor]
-    ) -> Tensor:
+    def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Tensor | None) -> Tensor:
         """Run a layer over a block [T, B, D].
 
         Args:

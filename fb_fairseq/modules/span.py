@@ -1,7 +1,6 @@
 """Adaptive attention span: each head learns how far back it reaches (Sukhbaatar et al. 2019; v3 §7.6)."""
 
 import math
-from typing import List
 
 import torch
 import torch.nn as nn
@@ -41,12 +40,12 @@ class AdaptiveSpan(nn.Module):
         self.z.data.clamp_(0, 1)
 
 
-def adaptive_spans(module: nn.Module) -> List[AdaptiveSpan]:
+def adaptive_spans(module: nn.Module) -> list[AdaptiveSpan]:
     """All adaptive spans of a model, which may be wrapped for distributed training."""
     return [part for part in module.modules() if isinstance(part, AdaptiveSpan)]
 
 
-def reaches(spans: List[AdaptiveSpan]) -> List[int]:
+def reaches(spans: list[AdaptiveSpan]) -> list[int]:
     """How many steps back each layer's longest head reaches, with one transfer from the device for all layers."""
     longest = torch.stack([span.lengths().max() for span in spans]).tolist()
     return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]

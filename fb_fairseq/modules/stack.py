@@ -129,11 +129,9 @@ class TransformerStack(Stack, StepModel):
         )
 
     def new_ring(self, storage: str = "keys-values") -> MemoryRing:
-        """See ``Stack.new_ring``."""
         return MemoryRing(max(self.reaches()), storage)
 
     def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> MemoryRing:
-        """See ``Stack.ring_after``."""
         ring = self.new_ring(storage)
         if state is not None and state.memory_KCBD.shape[1]:
             memory_KCBD = state.memory_KCBD[:, -ring.span :]
@@ -141,7 +139,6 @@ class TransformerStack(Stack, StepModel):
         return ring
 
     def run_step(self, x_BD: Tensor, memory: MemoryRing) -> Tensor:
-        """See ``Stack.run_step``."""
         step = self.decode_step(x_BD, memory, self.loop_options(memory.span))
         y_BD = self.finish(step.out_BD)
         if self._watched is not None:
@@ -150,7 +147,6 @@ class TransformerStack(Stack, StepModel):
 
     @contextmanager
     def watching(self) -> Iterator[list[list[Tensor]]]:
-        """See ``Stack.watching``."""
         before, self._watched = self._watched, []
         try:
             yield self._watched
@@ -182,11 +178,9 @@ class TransformerStack(Stack, StepModel):
         return weights
 
     def fixed_weights(self) -> bool:
-        """See ``StepModel``."""
         return not has_modules(self.loop_weights(torch.device("cpu"), self.reaches()))
 
     def largest_product(self, rows: int) -> int:
-        """See ``StepModel``."""
         return 2 * rows * self.options.decoder_embed_dim * self.options.decoder_ffn_embed_dim
 
     def step_parameters(self) -> list[nn.Parameter]:

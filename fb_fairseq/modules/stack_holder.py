@@ -34,10 +34,6 @@ class StackHolder(nn.Module):
         return self
 
     def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
-        """Called by fairseq before evaluation and generation.
-
-        Raises:
-            UserError: dropout is to be retained, which a stack has in training only.
-        """
+        """Called by fairseq before evaluation and generation."""
         if retain_dropout:
             raise UserError("--retain-dropout: this model has dropout in training only; leave it out")

@@ -3,8 +3,9 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -31,9 +32,6 @@ class StreamState:
         Args:
             state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
             memories: K of the model.
-
-        Raises:
-            UserError: the state belongs to another model, or to another number of streams.
         """
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:
@@ -52,7 +50,7 @@ class StreamState:
         # A copy, because the slice would keep all of the block alive.
         return StreamState(memory.clone())
 
-    def split(self, parts: int) -> List["StreamState"]:
+    def split(self, parts: int) -> list["StreamState"]:
         """The states of B / ``parts`` streams each, in order. They are views."""
         return [StreamState(memory) for memory in self.memory_KCBD.chunk(parts, 2)]
 

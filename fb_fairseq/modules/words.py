@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import List, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
 import torch.nn as nn
 
@@ -14,11 +14,7 @@ from fb_fairseq.option_fields import option
 
 @dataclass(frozen=True)
 class WordOptions(CheckedOptions):
-    """Options of embeddings and output layer, as on the command line.
-
-    Raises:
-        UserError: options are out of range, or contradict each other; the message names them.
-    """
+    """Options of embeddings and output layer, as on the command line."""
 
     share_decoder_input_output_embed: bool = option(
         False,
@@ -27,10 +23,10 @@ class WordOptions(CheckedOptions):
     )
     adaptive_input: bool = option(False, "adaptive input embeddings (Baevski & Auli 2019)")
     adaptive_input_factor: float = option(4, "factor by which the width shrinks from one cluster to the next")
-    adaptive_input_cutoff: Optional[str] = option(
+    adaptive_input_cutoff: Optional[str] = option(  # noqa: UP045
         None, "first word of each cluster except the first one, for example 20000,40000"
     )
-    adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")
+    adaptive_softmax_cutoff: Optional[str] = option(None, "the same for the adaptive softmax (Grave et al. 2017)")  # noqa: UP045
     adaptive_softmax_bias: bool = option(
         False, "give the adaptive softmax a bias for each word and cluster, as in the published all-attention code"
     )
@@ -64,12 +60,8 @@ class WordOptions(CheckedOptions):
         if self.tie_adaptive_proj and not self.tie_adaptive_weights:
             raise UserError("--tie-adaptive-proj needs --tie-adaptive-weights; give that too")
 
-    def cutoffs(self, name: str) -> List[int]:
-        """The cut-offs of an option, given as ``20000,40000``; empty if it is not given.
-
-        Raises:
-            UserError: they are not numbers, or do not rise.
-        """
+    def cutoffs(self, name: str) -> list[int]:
+        """The cut-offs of an option, given as ``20000,40000``; empty if it is not given."""
         text = getattr(self, name)
         if not text:
             return []
@@ -83,11 +75,7 @@ class WordOptions(CheckedOptions):
         return values
 
     def check_sizes(self, width: int, inputs: int, padding_idx: int, outputs: int) -> None:
-        """Check the clusters against the model's sizes; see ``build_word_layers``.
-
-        Raises:
-            UserError: a cluster would have no words, or embeddings of no width.
-        """
+        """Check the clusters against the model's sizes; see ``build_word_layers``."""
         for name, vocabulary in (("adaptive_input_cutoff", inputs), ("adaptive_softmax_cutoff", outputs)):
             self.check(
                 all(value < vocabulary for value in self.cutoffs(name)),
@@ -117,14 +105,14 @@ class WordLayers(NamedTuple):
         output_projection: maps features [..., D] to logits [..., V]; None with an adaptive softmax.
     """
 
-    embed_tokens: Union[nn.Embedding, AdaptiveEmbedding]
+    embed_tokens: nn.Embedding | AdaptiveEmbedding
     embed_scale: float
-    adaptive_softmax: Optional[AdaptiveSoftmax]
-    output_projection: Optional[nn.Linear]
+    adaptive_softmax: AdaptiveSoftmax | None
+    output_projection: nn.Linear | None
 
 
 def build_word_layers(
-    options: WordOptions, width: int, inputs: int, padding_idx: int, outputs: Optional[int] = None
+    options: WordOptions, width: int, inputs: int, padding_idx: int, outputs: int | None = None
 ) -> WordLayers:
     """Build embeddings and output layer.
 
@@ -137,9 +125,6 @@ def build_word_layers(
         inputs: number of input symbols.
         padding_idx: the input symbol whose embedding is zero.
         outputs: number of output symbols; None: those of the input.
-
-    Raises:
-        UserError: the options do not fit these sizes; the message names them.
     """
     outputs = inputs if outputs is None else outputs
     options.check_sizes(width, inputs, padding_idx, outputs)

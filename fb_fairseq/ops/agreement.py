@@ -1,4 +1,4 @@
-"""Whether kernels compute what they should, on real input: where they are wrong, they are not used."""
+"""A check of kernels on real input: wrong ones are not used."""
 
 import math
 from collections.abc import Callable, Hashable

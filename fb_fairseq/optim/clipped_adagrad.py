@@ -4,7 +4,7 @@ The optimizer of All-attention §5.1 (arXiv 1907.01470) for character-level lang
 """
 
 from dataclasses import dataclass, field
-from typing import List
+from typing import List  # noqa: UP035
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -64,7 +64,7 @@ class ClippedAdagradConfig(FairseqDataclass):
         default=1e-10, metadata={"help": "term added to the denominator for numerical stability"}
     )
     weight_decay: float = field(default=0.0, metadata={"help": "factor of the L2 penalty"})
-    lr: List[float] = II("optimization.lr")
+    lr: List[float] = II("optimization.lr")  # noqa: UP006
 
 
 @register_optimizer("clipped_adagrad", dataclass=ClippedAdagradConfig)
@@ -72,9 +72,6 @@ class FairseqClippedAdagrad(FairseqOptimizer):
     """Adagrad that clips the gradient of each parameter separately (``ClippedAdagrad``).
 
     ``--clip-norm``, which limits the norm of all gradients together, is applied first.
-
-    Raises:
-        UserError: an option is negative.
     """
 
     def __init__(self, cfg: ClippedAdagradConfig, params):

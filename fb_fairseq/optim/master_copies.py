@@ -1,6 +1,6 @@
 """Access to the fp32 master copies that fairseq keeps of fp16 and bf16 parameters."""
 
-from typing import Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor

@@ -6,7 +6,8 @@ that the warning filters are in place before fairseq's own modules are imported.
 
 Needed, all or in part:
 
-    command_line.py         numbers that make no sense; --bf16 on a CPU; options that a task adapts
+    command_line.py         numbers with which training would go wrong unnoticed; --bf16 on a CPU; options that
+                            a task adapts; --help
     safe_globals.py         what a checkpoint may contain
     literal_values.py       options as plain values, not as code
     checkpoint_loading.py   damaged checkpoints; what a run resumes from
@@ -19,22 +20,17 @@ Needed, all or in part:
     numpy_compat.py         numpy 2
     log_file.py             --log-file
     torchrun.py             several processes on CPUs and under torchrun
+    criterion_check.py      criterions that would ignore an option of the model
     dictionary_check.py     data of another dictionary of the same size
     fairseq_fixed.py        what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
 
 For comfort:
 
     warning_filters.py      warnings that a user cannot act on
-    error_lines.py          one line for a mistake; error_remedies.py: what to do about fairseq's and PyTorch's own
-                            errors; early_errors.py: any error before the first update, and the option at fault
-    help_text.py            --help with the options of the chosen task and architecture (for command_line.py)
+    error_lines.py          one line for a mistake
+    error_remedies.py       the line for mistakes that new users make: no GPU, a missing or empty split, …
     config_copies.py        commands that start a second sooner
     data_files.py           damaged data, and data that do not fit the dictionary
-    ignored_options.py      options that fairseq ignores (for command_line.py)
-    best_metric.py          an unknown --best-checkpoint-metric
-    hub.py                  mistakes with from_pretrained
-    model_size.py           models that are larger than the memory
-    criterion_check.py      criterions that would ignore an option of the model
     save_dir.py             a missing --restore-file, two runs in one --save-dir
     interruption.py         Ctrl-C
 
@@ -42,12 +38,7 @@ For comfort:
 safe_globals.py).
 """
 
-from fb_fairseq.patches.best_metric import patch_best_metric
-from fb_fairseq.patches.checkpoint_loading import (
-    patch_checkpoint_reading,
-    patch_load_errors,
-    patch_resume_hooks,
-)
+from fb_fairseq.patches.checkpoint_loading import patch_checkpoint_reading, patch_load_errors, patch_resume_hooks
 from fb_fairseq.patches.checkpoint_saving import (
     patch_checkpoint_copy,
     patch_checkpoint_writing,
@@ -60,6 +51,7 @@ from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed
 from fb_fairseq.patches.dictionary_check import patch_dictionary_check
 from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
 from fb_fairseq.patches.error_lines import patch_error_lines
+from fb_fairseq.patches.error_remedies import patch_empty_splits
 from fb_fairseq.patches.fairseq_fixed import (
     patch_batches_of_a_resumed_run,
     patch_diverse_beam,
@@ -78,13 +70,11 @@ from fb_fairseq.patches.generation import (
     patch_ngram_blocking,
     patch_search_values,
 )
-from fb_fairseq.patches.hub import patch_hub
 from fb_fairseq.patches.interruption import patch_interruption
 from fb_fairseq.patches.literal_values import patch_literal_values
 from fb_fairseq.patches.log_file import patch_log_file
 from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading, patch_model_overrides
-from fb_fairseq.patches.model_size import patch_model_size
+from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading
 from fb_fairseq.patches.numpy_compat import patch_numpy_long
 from fb_fairseq.patches.safe_globals import patch_foreign_numpy, patch_safe_globals, patch_weights_only
 from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
@@ -97,20 +87,16 @@ COMFORT = (
     patch_warning_filters,  # first: before fairseq's modules are imported
     patch_root_logger,  # imports them
     patch_error_lines,
+    patch_empty_splits,
     patch_config_copies,  # before fairseq's models are imported, which copy most
     patch_hydra_values,
-    patch_criterion_check,
     patch_indexed_data,
     patch_dictionary_errors,
     patch_search_values,
     patch_model_loading,
-    patch_model_overrides,
-    patch_model_size,
-    patch_hub,
     patch_load_errors,
     patch_checkpoint_writing,
     patch_restore_file,
-    patch_best_metric,
     patch_save_dir_lock,
     patch_interruption,
     patch_train_step,
@@ -120,6 +106,7 @@ COMFORT = (
 # fetches files that a checkpoint names.
 NEEDED = (
     patch_command_line,
+    patch_criterion_check,
     patch_safe_globals,
     patch_foreign_numpy,
     patch_weights_only,

@@ -6,8 +6,9 @@ a checkpoint to restore.
 
 import glob
 import os
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Dict, Mapping
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -56,7 +57,7 @@ STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": No
 STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
 
 
-def _forget_files(state: Dict[str, Any]) -> None:
+def _forget_files(state: dict[str, Any]) -> None:
     """Clear the options of ``STARTED_FROM`` in what a checkpoint holds."""
     model = (state.get("cfg") or {}).get("model")
     for options in (state.get("args"), model, *(_option(model, side) for side in ("encoder", "decoder"))):
@@ -168,7 +169,7 @@ def _describe_mismatch(filename: str, requested_cfg) -> str:
     )
 
 
-def _as_dict(cfg) -> Dict[str, Any]:
+def _as_dict(cfg) -> dict[str, Any]:
     """A model's configuration as a dict. fairseq keeps it as an OmegaConf container or as a Namespace."""
     if OmegaConf.is_config(cfg):
         return OmegaConf.to_container(cfg, enum_to_str=True)

@@ -64,10 +64,6 @@ def _make_checked_dataset(original, path, impl, fix_lua_indexing=False, dictiona
 def check_index(path: str) -> None:
     """Check that the memory-mapped files ``path``.idx and ``path``.bin are complete, and that their items follow each
     other. Other formats, and missing files, pass.
-
-    Raises:
-        OSError: a file cannot be read.
-        UserError: one of them is truncated, corrupt or no file, or they do not belong together.
     """
     from fairseq.data.indexed_dataset import _code_to_dtype
 

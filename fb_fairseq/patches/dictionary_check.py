@@ -1,12 +1,12 @@
 """A checkpoint knows the dictionaries that its model was trained with, by their checksums."""
 
 import os
-from typing import Any, Dict
+from typing import Any
 
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.patches.wrapping import wrap_once
 
-_read: Dict[str, Dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
+_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
 
 
 def patch_dictionary_check() -> None:
@@ -27,7 +27,7 @@ def patch_dictionary_check() -> None:
     wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_models)
 
 
-def task_dictionaries(task: Any) -> Dict[str, str]:
+def task_dictionaries(task: Any) -> dict[str, str]:
     """The checksums of a task's dictionaries, by language, or as ``source`` and ``target``."""
     found = getattr(task, "dicts", None)  # of several languages
     if not isinstance(found, dict):

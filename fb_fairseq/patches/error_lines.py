@@ -3,8 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Optional
 
 from fb_fairseq.errors import (
     OUTPUT_CLOSED_STATUS,
@@ -15,7 +15,6 @@ from fb_fairseq.errors import (
     forget_output,
     names_an_option,
 )
-from fb_fairseq.patches.early_errors import early_line
 from fb_fairseq.patches.error_remedies import remedy
 
 HYDRA_COMMAND = "fairseq_cli.hydra_train"
@@ -44,7 +43,7 @@ def report(original: Callable, kind, error, traceback) -> None:
     if isinstance(error, BrokenPipeError):
         forget_output()
         raise SystemExit(OUTPUT_CLOSED_STATUS)
-    line = one_line(error, traceback)
+    line = one_line(error)
     if line is None or debugging() or hasattr(sys, "ps1"):  # interactive
         original(kind, error, traceback)
         return
@@ -55,17 +54,9 @@ def report(original: Callable, kind, error, traceback) -> None:
     raise SystemExit(STATUS)  # Python exits with this status
 
 
-def one_line(error: BaseException, traceback=None) -> Optional[str]:
-    """What ``explain`` says, also of an error in a process that ``torch.multiprocessing`` has started; what
-    ``error_remedies.py`` knows; fairseq's own messages if they are one line that names an option; and, given the
-    traceback, ``early_line``."""
-    line = explain(error)
-    if line is not None:
-        return line
+def one_line(error: BaseException) -> str | None:
+    """The line of ``explain``, also for an error in a process that ``torch.multiprocessing`` has started; that of
+    ``remedy``; or fairseq's own message if it is one line that names an option. None: show the traceback."""
     from_process = FROM_SPAWNED_PROCESS.findall(str(error))
-    if from_process:
-        return from_process[-1]
-    line = remedy(error, traceback)
-    if line is not None:
-        return line
-    return str(error) if names_an_option(error) else early_line(error, traceback)
+    line = explain(error) or (from_process[-1] if from_process else remedy(error))
+    return line or (str(error) if names_an_option(error) else None)

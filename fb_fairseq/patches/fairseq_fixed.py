@@ -1,4 +1,4 @@
-"""What fairseq-fixed, the fairseq of Python 3.12, does unlike fairseq 0.12.2 (docs/fairseq-fixed.md lists all of it).
+"""Differences of fairseq-fixed, the fairseq of Python 3.12, from fairseq 0.12.2 (see docs/fairseq-fixed.md).
 
 On fairseq 0.12.2 none of these patches changes anything.
 """

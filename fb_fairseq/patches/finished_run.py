@@ -4,7 +4,7 @@ import inspect
 import logging
 import sys
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import flag
 from fb_fairseq.patches.interruption import TRAINING_MODULES
@@ -48,7 +48,7 @@ def _save_checkpoint(original, self, filename, extra_state):
 
 
 class _Resets(NamedTuple):
-    """What a trainer was told to leave out of a checkpoint: by options, or because it starts from another run's."""
+    """The parts of a checkpoint that a trainer leaves out: by options, or because it starts from another run's."""
 
     optimizer: bool = False
     scheduler: bool = False
@@ -112,7 +112,7 @@ def _plateau(trainer) -> Any:
     return getattr(trainer.lr_scheduler, "lr_scheduler", None)
 
 
-def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, lr: float) -> Optional[str]:
+def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, lr: float) -> str | None:
     """The option that ends training here, and how far training has come; None if it goes on.
 
     Args:

@@ -2,12 +2,7 @@
 
 import logging
 import os
-from argparse import ArgumentParser, Namespace
-from dataclasses import fields
-from difflib import get_close_matches
-from typing import Mapping, Optional, Set
-
-from omegaconf import DictConfig, OmegaConf, open_dict
+from collections.abc import Mapping
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.errors import UserError, flag, single_line
@@ -105,64 +100,3 @@ def _load_models(original, filenames, *args, **kwargs):
             f"the model was trained with --task {STREAMS}; without this option, each sample starts with an empty memory"
         )
     return models, cfg, task
-
-
-def patch_model_overrides() -> None:
-    """Refuse names in --model-overrides that are no options, and set options that an older checkpoint does not have.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which ignore both.
-    Remove when: a supported fairseq checks the names; none does yet.
-    """
-    from fairseq import checkpoint_utils
-
-    wrap_once(checkpoint_utils, "overwrite_args_by_name", "model_overrides", _override)
-
-
-def _override(original, cfg, overrides):
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
-
-    model = ARCH_MODEL_REGISTRY.get(getattr(cfg.model, "arch", None)) or MODEL_REGISTRY.get(cfg.model._name)
-    own = {"model": _options_of(model), "task": _options_of(TASK_REGISTRY.get(cfg.task._name))}
-    known = set().union(*own.values(), _names_in(cfg), _fairseq_names())
-    for name in overrides:
-        if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            raise UserError(
-                f"--model-overrides: neither the model nor the task has an option {name!r}{hint}; correct it"
-            )
-    original(cfg, overrides)
-    for group, names in own.items():
-        if isinstance(cfg[group], DictConfig):
-            missing = {name: value for name, value in overrides.items() if name in names and name not in cfg[group]}
-            with open_dict(cfg):
-                cfg[group].update(missing)
-
-
-def _options_of(kind: Optional[type]) -> Set[str]:
-    """The names of the options that a model or task has today."""
-    parser = ArgumentParser(add_help=False)
-    if kind is not None:
-        kind.add_args(parser)
-    return {action.dest for action in parser._actions}
-
-
-def _names_in(cfg: DictConfig) -> Set[str]:
-    """The names of the options in a configuration, and of its groups."""
-    names = set(cfg)
-    for group in cfg:
-        values = None if OmegaConf.is_missing(cfg, group) else cfg[group]
-        names.update(vars(values) if isinstance(values, Namespace) else values if OmegaConf.is_dict(values) else ())
-    return names
-
-
-def _fairseq_names() -> Set[str]:
-    """Names that a checkpoint need not have: of fairseq-validate's own command line, and for tokenizers and BPE."""
-    from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.registry import REGISTRIES
-
-    registered = [kind for registry in REGISTRIES.values() for kind in registry["dataclass_registry"].values()]
-    return _names_in(OmegaConf.structured(FairseqConfig)).union(
-        *({f.name for f in fields(kind)} for kind in registered)
-    )

@@ -6,7 +6,8 @@ places while a checkpoint is read: ``torch.load`` finds them under numpy's names
 
 import math
 import re
-from typing import Any, Callable, List
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -87,10 +88,10 @@ def build_scalar(kind: PlainType, data: Any = b"") -> Any:
     return np.frombuffer(data, kind.dtype)[0] if data else kind.dtype.type()
 
 
-def stand_ins() -> List[Any]:
-    """What ``torch.load`` may call in place of numpy's."""
+def stand_ins() -> list[Any]:
+    """Functions that ``torch.load`` may call in place of numpy's."""
     functions = {"_reconstruct": build_array, "scalar": build_scalar}
-    found: List[Any] = [PlainType, PlainArray]
+    found: list[Any] = [PlainType, PlainArray]
     for module in MULTIARRAY:
         for name, function in functions.items():
             found.append(named(module, name)(lambda *args, function=function: function(*args)))

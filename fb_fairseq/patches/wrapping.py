@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 # Set on each wrapper to its patch's name. ``__wrapped__`` alone would not tell our wrappers from others'.
 MARKER = "_fb_fairseq_patch"

@@ -35,11 +35,7 @@ class BlockLengths(NamedTuple):
 
     @staticmethod
     def from_options(cfg: Any) -> "BlockLengths":
-        """Read the block lengths from the options of ``streaming_lm``.
-
-        Raises:
-            UserError: the warm-up options contradict each other or ``--tokens-per-sample``.
-        """
+        """Read the block lengths from the options of ``streaming_lm``."""
         full, initial, every = cfg.tokens_per_sample, cfg.bptt_warmup_tokens, cfg.bptt_warmup_iterations
         if not initial and not every:
             return BlockLengths(full)

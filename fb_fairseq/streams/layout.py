@@ -1,6 +1,6 @@
 """How a corpus is cut into parallel streams, and streams into blocks, so that every target comes once and in order."""
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from fb_fairseq.streams.bptt_warmup import BlockLengths
 
 
 class Turn(NamedTuple):
-    """What one training iteration serves.
+    """The part of the corpus that one training iteration serves.
 
     Attributes:
         parts: the parts whose streams are read.
@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one batch serves: one group's share of a turn.
+    """One group's share of a turn, which one batch serves.
 
     Attributes:
         cohorts: the cohorts whose streams are read.
@@ -30,8 +30,8 @@ class Batch(NamedTuple):
         offset, steps: as in the ``Turn``.
     """
 
-    cohorts: Tuple[int, ...]
-    streams: List[int]
+    cohorts: tuple[int, ...]
+    streams: list[int]
     offset: int
     steps: int
 
@@ -82,7 +82,7 @@ class StreamLayout:
         groups: int,
         lengths: BlockLengths,
         start: int = 0,
-        ends: Optional[np.ndarray] = None,
+        ends: np.ndarray | None = None,
     ):
         self.tokens = tokens
         self.groups = groups
@@ -96,10 +96,10 @@ class StreamLayout:
             self.bounds = np.concatenate([[0], ends])[self.bounds]
         self.turns = self._plan_turns(start)
 
-    def _plan_turns(self, start: int) -> List[Turn]:
+    def _plan_turns(self, start: int) -> list[Turn]:
         longest = np.diff(self.bounds).reshape(self.parts, -1).max(1).tolist()  # stream of each part, in steps
         offsets = [0] * self.parts
-        turns: List[Turn] = []
+        turns: list[Turn] = []
         next_part = 0  # always a multiple of the number of parts in a turn, also after that number is halved
         while any(offset < end for offset, end in zip(offsets, longest)):
             block = self.lengths.at(start + len(turns))
@@ -117,7 +117,7 @@ class StreamLayout:
         """For error messages: the factor by which the warm-up multiplies the number of streams."""
         return f" x {self.parts} (--bptt-warmup-tokens)" if self.parts > 1 else ""
 
-    def offsets(self, turns: int) -> List[int]:
+    def offsets(self, turns: int) -> list[int]:
         """How many steps of each part were read after the first ``turns`` turns."""
         offsets = [0] * self.parts
         for parts, offset, steps in self.turns[:turns]:
@@ -125,7 +125,7 @@ class StreamLayout:
                 offsets[part] = offset + steps
         return offsets
 
-    def turns_until(self, offsets: List[int]) -> Optional[int]:
+    def turns_until(self, offsets: list[int]) -> int | None:
         """The inverse of ``offsets``: after how many turns it has this value; None if it never has."""
         wanted = sum(offsets)
         turns, steps = 0, 0
@@ -134,7 +134,7 @@ class StreamLayout:
             turns += 1
         return turns if self.offsets(turns) == offsets else None
 
-    def cohort(self, cohort: int) -> List[int]:
+    def cohort(self, cohort: int) -> list[int]:
         """The streams of a cohort."""
         cohorts = self.parts * self.groups
         first, last = (-(-c * self.streams // cohorts) for c in (cohort, cohort + 1))
@@ -144,28 +144,28 @@ class StreamLayout:
         """The part that a cohort belongs to."""
         return cohort // self.groups
 
-    def cohorts(self, turn: int, group: int) -> Tuple[int, ...]:
+    def cohorts(self, turn: int, group: int) -> tuple[int, ...]:
         """The cohorts of a batch."""
         return tuple(part * self.groups + group for part in self.turns[turn].parts)
 
-    def cohorts_of_process(self, rank: int, processes: int) -> List[int]:
+    def cohorts_of_process(self, rank: int, processes: int) -> list[int]:
         """All cohorts of the groups that fairseq gives to a process."""
         groups = range(rank, self.groups, processes)
         return [part * self.groups + group for part in range(self.parts) for group in groups]
 
     def batch(self, index: int) -> Batch:
-        """What the batch with this number serves."""
+        """The share of the batch with this number."""
         turn, group = divmod(index, self.groups)
         cohorts = self.cohorts(turn, group)
         streams = [stream for cohort in cohorts for stream in self.cohort(cohort)]
         return Batch(cohorts, streams, self.turns[turn].offset, self.turns[turn].steps)
 
-    def targets(self, stream: int, offset: int, steps: int) -> Tuple[int, int]:
+    def targets(self, stream: int, offset: int, steps: int) -> tuple[int, int]:
         """The first and last + 1 target of a stream's block; fewer than ``steps`` of them, or none, at its end."""
         first, last = self.bounds[stream : stream + 2].tolist()
         return min(first + offset, last), min(first + offset + steps, last)
 
-    def batches(self) -> List[List[int]]:
+    def batches(self) -> list[list[int]]:
         """The batch sampler for fairseq: one item (see ``StreamDataset``) per batch.
 
         If there are fewer streams than groups, groups without a stream get empty batches, in whose place fairseq runs a

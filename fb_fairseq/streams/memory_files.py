@@ -10,7 +10,8 @@ import glob
 import logging
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +29,7 @@ NAME = re.compile(r"stream_memory\.(\d+)\.(\d+)\.rank(\d+)\.pt")
 
 
 class FileName(NamedTuple):
-    """What the name of a memory file says, in the order in which files of one rank were written."""
+    """The parts of a memory file's name, in the order in which files of one rank were written."""
 
     epoch: int
     turns: int
@@ -46,7 +47,7 @@ class MemoryFiles:
     def __init__(self, resume: ResumeInfo, storage: str):
         self.resume = resume
         self.storage = storage
-        self._previous: Optional[FileName] = None
+        self._previous: FileName | None = None
 
     def save(
         self,
@@ -55,7 +56,7 @@ class MemoryFiles:
         run: str,
         rank: int,
         processes: int,
-        states: Sequence[Tuple[List[int], torch.Tensor]],
+        states: Sequence[tuple[list[int], torch.Tensor]],
     ) -> None:
         """Save the memory of a process's streams, and remove the files that no checkpoint needs any more.
 
@@ -63,9 +64,6 @@ class MemoryFiles:
             folder: where the checkpoint is going to be saved.
             run: identifies the run, in its checkpoints too.
             states: pairs of B streams and their memory [K, C, B, D].
-
-        Raises:
-            OSError: the file cannot be written.
         """
         if self.storage == "none" or not states:
             return
@@ -91,9 +89,7 @@ class MemoryFiles:
             os.remove(files[name])
         self._previous = written
 
-    def load(
-        self, position: StreamPosition, run: Optional[str], rank: int, streams: List[int]
-    ) -> Dict[int, torch.Tensor]:
+    def load(self, position: StreamPosition, run: str | None, rank: int, streams: list[int]) -> dict[int, torch.Tensor]:
         """Load the memory of streams at a position, whichever processes saved it.
 
         Args:
@@ -101,12 +97,9 @@ class MemoryFiles:
 
         Returns:
             The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
-
-        Raises:
-            UserError: a file cannot be read.
         """
         self._previous = FileName(position.epoch, position.turns, rank)
-        memory: Dict[int, torch.Tensor] = {}
+        memory: dict[int, torch.Tensor] = {}
         files = _memory_files(self.resume.folder)
         # Our own file first: it suffices, unless the streams are divided differently among processes now.
         for name in sorted(files, key=lambda name: name.rank != rank):
@@ -128,7 +121,7 @@ class MemoryFiles:
         return {}
 
 
-def _read(path: str) -> Dict[str, Any]:
+def _read(path: str) -> dict[str, Any]:
     """The content of a memory file."""
     try:
         content = load_file(path)
@@ -147,7 +140,7 @@ def _read(path: str) -> Dict[str, Any]:
         ) from None
 
 
-def _memory_files(folder: str) -> Dict[FileName, str]:
+def _memory_files(folder: str) -> dict[FileName, str]:
     """The paths of a folder's memory files."""
     paths = glob.glob(os.path.join(glob.escape(folder), "stream_memory.*"))
     found = ((NAME.fullmatch(os.path.basename(path)), path) for path in paths)

@@ -1,8 +1,7 @@
 """How far a run has come within an epoch, as checkpoints record it."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
-from fb_fairseq.checkpoint_contents import is_count
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
 
@@ -17,28 +16,24 @@ class StreamPosition(NamedTuple):
 
     epoch: int
     turns: int  # finished turns
-    offsets: List[int]  # steps of each part that were read
+    offsets: list[int]  # steps of each part that were read
     streams: int  # number of streams
     tokens: int  # number of targets in the split
     fingerprint: int  # checksum of the split
 
     @classmethod
     def from_checkpoint(cls, saved: Any) -> "StreamPosition":
-        """A position as ``as_dict`` gives it.
-
-        Raises:
-            UserError: it is something else.
-        """
+        """A position as ``as_dict`` gives it."""
         is_whole = isinstance(saved, dict) and set(saved) == set(cls._fields)
         offsets = saved["offsets"] if is_whole else None
         numbers = [value for name, value in saved.items() if name != "offsets"] if is_whole else []
-        if not (isinstance(offsets, list) and offsets and all(map(is_count, [*numbers, *offsets]))):
+        if not (isinstance(offsets, list) and offsets and all(map(_is_count, [*numbers, *offsets]))):
             raise UserError(
                 f"--restore-file: the checkpoint's position in the epoch is damaged; give an intact one, {START_ANEW}"
             )
         return cls(**saved)
 
-    def as_dict(self) -> Dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The form in which checkpoints and memory files hold it."""
         return self._asdict()
 
@@ -50,9 +45,6 @@ class StreamPosition(NamedTuple):
         Args:
             split: the name of the split, for the error message.
             fingerprint: the checksum of the split.
-
-        Raises:
-            UserError: the number of streams, the data or the blocks do not fit.
         """
         if self.streams != layout.streams:
             raise UserError(
@@ -69,3 +61,7 @@ class StreamPosition(NamedTuple):
                 f"--tokens-per-sample {layout.lengths.full} (or the BPTT warm-up): no block starts where the "
                 f"checkpoint was saved (step {max(self.offsets)} of the epoch); use the old values, {START_ANEW}"
             )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63  # fits 64 bits

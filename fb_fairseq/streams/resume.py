@@ -1,6 +1,6 @@
-"""What has to happen whenever fairseq loads or saves a checkpoint.
+"""Hooks that run whenever fairseq loads or saves a checkpoint.
 
-fairseq has no hooks there, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
+fairseq has none, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
 calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
 own too, but act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
 not import fairseq, so that the patches can import it first.)
@@ -9,7 +9,7 @@ not import fairseq, so that the patches can import it first.)
 import logging
 import os
 import uuid
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ResumeInfo:
-    """What a task knows about the checkpoint that its run resumes from.
+    """The checkpoint that a run resumes from, as its task knows it.
 
     Attributes:
         restored_from: the path that fairseq's trainer was asked to load last (on a first start the file does not
@@ -27,7 +27,7 @@ class ResumeInfo:
     """
 
     def __init__(self):
-        self.restored_from: Optional[str] = None
+        self.restored_from: str | None = None
 
     @property
     def folder(self) -> str:
@@ -51,7 +51,7 @@ class SavesMemory:
         run: identifies the run in checkpoints and memory files; None until its first checkpoint.
     """
 
-    run: Optional[str] = None
+    run: str | None = None
 
     def save_memory(self, folder: str) -> None:
         """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
@@ -67,7 +67,7 @@ class InitialisedModel:
             built.
     """
 
-    initialisation_problem: Optional[str] = None
+    initialisation_problem: str | None = None
 
 
 def before_load(trainer: Any, filename: str) -> None:
@@ -81,7 +81,7 @@ def before_load(trainer: Any, filename: str) -> None:
         trainer.task.resume.restored_from = filename
 
 
-def after_load(trainer: Any, filename: str, restored: Optional[dict]) -> None:
+def after_load(trainer: Any, filename: str, restored: dict | None) -> None:
     """Log where the run resumes; without a checkpoint, raise what went wrong with ``--init-from-transformer``.
 
     To be called after ``Trainer.load_checkpoint``.
@@ -90,9 +90,6 @@ def after_load(trainer: Any, filename: str, restored: Optional[dict]) -> None:
         trainer: fairseq's ``Trainer``.
         filename: the path of the checkpoint.
         restored: what ``Trainer.load_checkpoint`` returned: the checkpoint's ``extra_state``, or None without a file.
-
-    Raises:
-        UserError: no checkpoint was loaded, and the model could not be initialised from the file.
     """
     if restored is not None and trainer.get_num_updates():
         logger.info(f"resuming at update {trainer.get_num_updates()}")

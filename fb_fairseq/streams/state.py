@@ -1,7 +1,7 @@
 """Where the memory of streams is kept between two blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Sequence, Tuple
 
 from fb_fairseq.modules.state import StreamState
 
@@ -15,9 +15,9 @@ class StateStore:
     """
 
     def __init__(self):
-        self._states: Dict[int, Dict[int, StreamState]] = {}
+        self._states: dict[int, dict[int, StreamState]] = {}
 
-    def read(self, cohort: int, offset: int) -> Optional[StreamState]:
+    def read(self, cohort: int, offset: int) -> StreamState | None:
         """The state of a cohort before the block at ``offset``; None if it is not stored."""
         return self._states.get(cohort, {}).get(offset)
 
@@ -32,7 +32,7 @@ class StateStore:
             for earlier in [o for o in states if o < offset]:
                 del states[earlier]
 
-    def read_all(self, offsets: Dict[int, int]) -> Dict[int, StreamState]:
+    def read_all(self, offsets: dict[int, int]) -> dict[int, StreamState]:
         """The states of several cohorts, by cohort, each before the block at its offset; without those not stored."""
         states = {cohort: self.read(cohort, offset) for cohort, offset in offsets.items()}
         return {cohort: state for cohort, state in states.items() if state is not None}
@@ -56,10 +56,10 @@ class StateHandle:
     """
 
     store: StateStore = field(repr=False)
-    cohorts: Tuple[int, ...]
+    cohorts: tuple[int, ...]
     offset: int
 
-    def read(self) -> Optional[StreamState]:
+    def read(self) -> StreamState | None:
         """The state before this block; None (start with an empty memory) at the start of streams or if it was lost."""
         states = [self.store.read(cohort, self.offset) for cohort in self.cohorts]
         return None if any(state is None for state in states) else StreamState.joined(states)

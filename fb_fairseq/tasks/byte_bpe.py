@@ -26,11 +26,7 @@ class LineByteCodec(ByteCodec):
     """The same for commands that read and print one text per line: line breaks and the like are written as escapes."""
 
     def encode(self, text: str) -> str:
-        """The symbols of a text with escapes.
-
-        Raises:
-            UserError: an escape is unknown.
-        """
+        """The symbols of a text with escapes."""
         try:
             return " ".join(byte_codec.encode(byte_codec.unescape(text)))
         except ValueError as error:

@@ -1,7 +1,8 @@
 """The options of ``--task streaming_lm``, and the checks that need nothing but the options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -18,7 +19,7 @@ from fb_fairseq.streams.state import CarriesMemory
 class StreamingLMConfig(FairseqDataclass):
     """Options of ``StreamingLMTask``; the last ones are fairseq's own, which streams depend on or cannot use."""
 
-    data: Optional[str] = option(
+    data: Optional[str] = option(  # noqa: UP045
         None, "folder with dict.txt and the binarised data; with shards a:b:…, each epoch reads the next folder"
     )
     tokens_per_sample: int = option(
@@ -74,11 +75,7 @@ class StreamingLMConfig(FairseqDataclass):
 
 
 def check_own_options(cfg: StreamingLMConfig) -> None:
-    """Check the task's own options, before anything is loaded.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
-    """
+    """Check the task's own options, before anything is loaded."""
     for name in ("tokens_per_sample", "valid_streams"):
         if getattr(cfg, name) < 1:
             raise UserError(f"{flag(name)} {getattr(cfg, name)}: must be at least 1")
@@ -91,7 +88,7 @@ def check_own_options(cfg: StreamingLMConfig) -> None:
 
 # fairseq's options that would not do what they say, and why.
 NO_MEANING = {
-    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled"),
+    **dict.fromkeys(["grouped_shuffling", "update_ordered_indices_seed", "curriculum"], "streams are never shuffled")
 }
 NO_SOURCE = "a language model has no source sentence"
 NO_MEANING_IN_GENERATION = {
@@ -110,9 +107,6 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     Args:
         args: the parsed command line; changed in place.
         given: whether an option stands on the command line.
-
-    Raises:
-        UserError: an option has no meaning on streams, or contradicts another one.
     """
     generation, training = hasattr(args, "beam"), hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
@@ -155,9 +149,6 @@ def check_architecture(cfg) -> None:
 
     Args:
         cfg: a model's configuration, or the parsed command line.
-
-    Raises:
-        UserError: the model is another one, as fairseq's own ``transformer_lm``.
     """
     name = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
     kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
@@ -169,11 +160,7 @@ def check_architecture(cfg) -> None:
 
 
 def check_batch_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options for batches, for datasets of streams.
-
-    Raises:
-        UserError: an option is given that would have no effect on streams, or would drop targets.
-    """
+    """Check fairseq's options for batches, for datasets of streams."""
     for name in ("max_tokens", "max_tokens_valid"):
         if getattr(cfg, name):
             streams = max(1, int(getattr(cfg, name)) // cfg.tokens_per_sample)  # (fairseq has some as text)
@@ -191,11 +178,7 @@ def counts_words(cfg: StreamingLMConfig) -> bool:
 
 
 def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
-    """Check that a shard of an evaluation has streams of its own, and whole words.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a shard of an evaluation has streams of its own, and whole words."""
     if not shard < shards <= cfg.valid_streams:
         raise UserError(
             f"--num-shards {shards}, --shard-id {shard}: shards have the numbers 0 to {shards - 1}, and each needs a "
@@ -209,12 +192,8 @@ def check_shards(cfg: StreamingLMConfig, shards: int, shard: int) -> None:
 
 
 def check_training_options(cfg: StreamingLMConfig) -> None:
-    """Check fairseq's options for batches, for training on streams.
-
-    Raises:
-        UserError: ``--batch-size`` is missing, or ``--batch-size-valid`` is given.
-    """
+    """Check fairseq's options for batches, for training on streams."""
     if cfg.batch_size_valid not in (None, cfg.batch_size):  # fairseq sets it to --batch-size by default
         raise UserError("--batch-size-valid: give the number of streams in evaluation with --valid-streams")
-    if not cfg.batch_size:
+    if not (cfg.batch_size or 0) > 0:
         raise UserError("--batch-size: give the number of streams of each process")

@@ -3,7 +3,6 @@
 import logging
 import math
 import os
-from typing import Optional, Union
 
 from fairseq import utils
 from fairseq.data import Dictionary
@@ -54,7 +53,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
 
     endless_streams = True
 
-    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Optional[Dictionary] = None):
+    def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
         self.byte_data = is_byte_dictionary(dictionary)
         self.resume = ResumeInfo()
@@ -64,11 +63,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, cfg: StreamingLMConfig, **kwargs):
-        """Check the options, load the dictionaries, and create the task.
-
-        Raises:
-            UserError: an option is wrong, or a dictionary is missing.
-        """
+        """Check the options, load the dictionaries, and create the task."""
         check_own_options(cfg)
         folder = utils.split_paths(cfg.data)[0]
         if cfg.labels:
@@ -86,22 +81,14 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return cls(cfg, dictionary)
 
     def build_model(self, cfg, from_checkpoint=False):
-        """fairseq's, for models that carry memory.
-
-        Raises:
-            UserError: see ``check_architecture``.
-        """
+        """fairseq's, for models that carry memory."""
         check_architecture(cfg)
         return super().build_model(cfg, from_checkpoint)
 
     # Data
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """Load a split; of sharded data, the shard of that epoch.
-
-        Raises:
-            UserError: the split is missing, empty, or too small for the number of streams.
-        """
+        """Load a split; of sharded data, the shard of that epoch."""
         if str(self.args.sample_break_mode) == "eos":
             documents = Documents(self._load_corpus(split, epoch, combine))
             self.datasets[split] = self.build_dataset_for_inference(documents, documents.sizes)
@@ -111,7 +98,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         if split != self.args.train_subset:  # fail now rather than after an epoch of training
             self._arrange_for_evaluation(dataset, num_shards=1)
 
-    def _load_corpus(self, split: str, epoch: int, combine: bool) -> Union[Corpus, LabelledCorpus]:
+    def _load_corpus(self, split: str, epoch: int, combine: bool) -> Corpus | LabelledCorpus:
         def load(name, dictionary=self.dictionary, **options):
             path = self._path(name, epoch)
             dataset = load_indexed_dataset(path, dictionary, self.args.dataset_impl, **options)
@@ -146,11 +133,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return self._iterator(dataset.arrange(layout, "--batch-size x processes x --update-freq"), **kwargs)
 
     def eval_lm_dataloader(self, dataset, batch_size=None, context_window=0, **kwargs):
-        """The batches of ``fairseq-eval-lm``: those of validation in training. ``batch_size`` is the number of streams.
-
-        Raises:
-            UserError: an option is given that has no meaning on streams, or the model was trained with ``--labels``.
-        """
+        """The batches of ``fairseq-eval-lm``, as in validation; ``batch_size`` is the number of streams."""
         if self.args.labels:
             raise UserError(
                 "fairseq-eval-lm scores the next symbol, and this model was trained with --labels; use "
@@ -239,11 +222,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     # Generation
 
     def build_generator(self, *args, **kwargs):
-        """fairseq's generator.
-
-        Raises:
-            UserError: the model was trained with ``--labels``.
-        """
+        """fairseq's generator."""
         if self.args.labels:
             raise UserError(
                 "a model trained with --labels cannot generate text; use python -m fb_fairseq evaluate-labels"
@@ -256,11 +235,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return LineByteCodec() if self.byte_data and (bpe is None or isinstance(bpe, ByteCodec)) else bpe
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
-        """Encode prompts.
-
-        Raises:
-            UserError: a prompt contains a symbol that is not in the dictionary (``<unk>`` itself is allowed).
-        """
+        """Encode prompts."""
         for number, line in enumerate(lines, 1):
             for symbol in encode_fn(line).split():
                 if symbol not in self.source_dictionary:
@@ -271,11 +246,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, **kwargs):
-        """fairseq's, which takes ``</s>`` off both ends of each text, and ``<pad>`` for no token.
-
-        Raises:
-            UserError: a text has more ``</s>`` there than the one that ends it, or ``<pad>`` in it.
-        """
+        """fairseq's, which takes ``</s>`` off both ends of each text, and ``<pad>`` for no token."""
         eos, pad = self.dictionary.eos(), self.dictionary.pad()
         for number, tokens in enumerate(src_tokens, 1):
             if bool(tokens.eq(pad).any()):
@@ -288,12 +259,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
         return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Continue prompts, see ``LanguageModelingTask.inference_step``.
-
-        Raises:
-            UserError: the sample is a block of streams, ``--max-len-b`` leaves no room after a prompt, or a prompt has
-                ``</s>`` in it.
-        """
+        """Continue prompts, see ``LanguageModelingTask.inference_step``."""
         if "block" in sample:  # made by StreamDataset
             raise UserError("fairseq-generate needs --sample-break-mode eos: each line of the data is then a prompt")
         prompt = sample["net_input"]["src_tokens"] if prefix_tokens is None else prefix_tokens

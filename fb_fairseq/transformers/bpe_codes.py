@@ -1,27 +1,20 @@
 """subword-nmt's codes, for a tokenizer that applies them exactly as subword-nmt does."""
 
-from typing import Dict, List, Tuple
-
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
 END_OF_WORD = "</w>"  # at the end of a piece that ends a word
-Merge = Tuple[str, str]
+Merge = tuple[str, str]
 VERSION = "#version:"
 
 
-def read_merges(path: str) -> List[Merge]:
-    """The merges of a file of codes, in their order.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: it has no codes of subword-nmt's version 0.2, or they have another result if applied one by one.
-    """
+def read_merges(path: str) -> list[Merge]:
+    """The merges of a file of codes, in their order."""
     with open_text(path) as file:
         lines = file.read().rstrip("\n").split("\n")
     if not lines[0].startswith(VERSION) or lines[0].split()[-1] != "0.2":
         raise UserError(f"{path}: must begin with {VERSION} 0.2; learn the codes with subword-nmt 0.2 or later")
-    merges: Dict[Merge, None] = {}  # the first of several equal ones counts
+    merges: dict[Merge, None] = {}  # the first of several equal ones counts
     for number, line in enumerate(lines[1:], start=2):
         merge = tuple(line.strip("\r\n ").split(" "))
         if len(merge) != 2 or not all(merge):
@@ -38,13 +31,13 @@ def read_merges(path: str) -> List[Merge]:
     return list(merges)
 
 
-def _check_order(merges: List[Merge], path: str) -> None:
+def _check_order(merges: list[Merge], path: str) -> None:
     """Check that every piece is made before it is used.
 
     If so, it makes no difference that subword-nmt merges all occurrences of a pair before it looks at pairs with the
     new piece, while tokenizers looks at these after every occurrence. Codes that were learned have this order.
     """
-    first_use: Dict[str, int] = {}
+    first_use: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         for piece in merge:
             first_use.setdefault(piece, rank)

@@ -3,8 +3,6 @@
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
-from typing import List, Optional, Tuple
-
 import torch
 from torch import Tensor
 from transformers import Cache
@@ -19,7 +17,7 @@ BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
 
 class MemoryCache(Cache):
-    """What transformers asks of a cache.
+    """The methods that transformers asks of a cache.
 
     Attributes:
         position: number of tokens read, padding included.
@@ -31,7 +29,7 @@ class MemoryCache(Cache):
     is_compileable = is_croppable = False
     is_linear = is_sliding = is_dummy = (False,)
     position = texts = 0
-    device: Optional[torch.device] = None
+    device: torch.device | None = None
 
     def __init__(self):
         super().__init__(layers=[])
@@ -40,7 +38,7 @@ class MemoryCache(Cache):
         """Number of tokens read."""
         return self.position
 
-    def get_max_length(self, layer_idx: Optional[int] = None) -> int:
+    def get_max_length(self, layer_idx: int | None = None) -> int:
         """There is none: -1."""
         return -1
 
@@ -58,7 +56,7 @@ class MemoryCache(Cache):
         """Whether anything has been read."""
         return self.position > 0
 
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Tuple[int, int]:
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
         """Length and offset of a mask. Masks do not describe the past here; the memory does."""
         return self.get_seq_length() + query_length, 0
 
@@ -101,9 +99,9 @@ class TextHash:
 
     def __init__(self) -> None:
         self.known = True
-        self._sum_B: Optional[Tensor] = None
+        self._sum_B: Tensor | None = None
         self._tokens = 0
-        self._pending: List[Tensor] = []
+        self._pending: list[Tensor] = []
 
     @staticmethod
     def of(tokens_BT: Tensor, start: int) -> Tensor:
@@ -113,7 +111,7 @@ class TextHash:
         x = (x ^ (x >> 32)) * -0x2D0E5C6B5B2F9D4B
         return ((x ^ (x >> 29)) * 0x165667B19E3779F9).sum(1)
 
-    def add(self, tokens_BT: Optional[Tensor]) -> None:
+    def add(self, tokens_BT: Tensor | None) -> None:
         """Add the tokens that are read next; None: they are not known."""
         if tokens_BT is None:
             self.known = False
@@ -122,7 +120,7 @@ class TextHash:
             if len(self._pending) == self.PENDING:
                 self.value()
 
-    def value(self) -> Optional[Tensor]:
+    def value(self) -> Tensor | None:
         """The hash [B] of all tokens; None before the first one."""
         if self._pending:
             tokens_BT, self._pending = torch.cat(self._pending, 1), []
@@ -138,7 +136,7 @@ class TextHash:
 
 
 class StreamCache(MemoryCache):
-    """What B streams remember of their past: the state after a block, or the ring of decoding step by step. Its size is
+    """The memory of B streams: the state after a block, or the ring of decoding step by step. Its size is
     constant, however long the text is.
 
     ``generate`` makes one for each call. Give it to several calls of a model as ``past_key_values``, and they read one
@@ -161,12 +159,12 @@ class StreamCache(MemoryCache):
     def reset(self) -> None:
         """Forget everything: the next block begins a new text."""
         self.position = self.texts = 0
-        self.age_B: Optional[Tensor] = None
+        self.age_B: Tensor | None = None
         self.ended = False
         self._read = TextHash()
         self._start, self._start_hash_B, self._start_age_B = 0, None, None  # of the text; see ``forget_text``
-        self._state: Optional[StreamState] = None
-        self._ring: Optional[StepMemory] = None
+        self._state: StreamState | None = None
+        self._ring: StepMemory | None = None
 
     @property
     def decoding(self) -> bool:
@@ -174,17 +172,13 @@ class StreamCache(MemoryCache):
         return self._ring is not None
 
     @property
-    def state(self) -> Optional[StreamState]:
-        """The state after the last block; None before the first one.
-
-        Raises:
-            UserError: decoding step by step came after it, which keeps no vectors that a block could read.
-        """
+    def state(self) -> StreamState | None:
+        """The state after the last block; None before the first one."""
         if self._ring is not None:
             raise UserError("past_key_values: holds the memory of a decoding, which has no state; use it to decode on")
         return self._state
 
-    def note(self, tokens_BT: Optional[Tensor]) -> None:
+    def note(self, tokens_BT: Tensor | None) -> None:
         """Note the tokens that are read next; None: they are not known."""
         self._read.add(tokens_BT)
 
@@ -206,11 +200,7 @@ class StreamCache(MemoryCache):
         self._start_age_B = None if self.age_B is None else self.age_B.clone()
 
     def begin_generation(self, tokens_BT: Tensor) -> None:
-        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it.
-
-        Raises:
-            UserError: the number of texts differs, some rows begin with it and others do not, or nothing follows it.
-        """
+        """Compare the input of ``generate`` with what was read, and forget the text unless the input begins with it."""
         if len(tokens_BT) != self.texts:
             raise UserError(f"past_key_values: holds {self.texts} texts, not {len(tokens_BT)}; give as many")
         if self.get_seq_length() == 0:
@@ -238,7 +228,7 @@ class StreamCache(MemoryCache):
                 )
         self.forget_text()
 
-    def load_state(self, state: Optional[StreamState], position: int) -> None:
+    def load_state(self, state: StreamState | None, position: int) -> None:
         """Continue where other streams have stopped, all at the same position."""
         self.reset()
         self._state, self.position, self._read.known = state, position, position == 0
@@ -247,7 +237,7 @@ class StreamCache(MemoryCache):
 
     # Running a stack.
 
-    def run(self, stack: Stack, x_BTD: Tensor, reach_TB: Optional[Tensor]) -> Tensor:
+    def run(self, stack: Stack, x_BTD: Tensor, reach_TB: Tensor | None) -> Tensor:
         """Run the layers over the next T tokens, and remember them.
 
         Args:
@@ -276,7 +266,7 @@ class StreamCache(MemoryCache):
                 self._ring.reset(self.age_B)
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
 
-    def count(self, tokens: int, ages: Optional[Tensor]) -> None:
+    def count(self, tokens: int, ages: Tensor | None) -> None:
         """Count the tokens that ``run`` has read.
 
         Args:
@@ -286,7 +276,6 @@ class StreamCache(MemoryCache):
         self.age_B = ages
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """See ``MemoryCache``."""
         self.texts = len(beam_idx)
         self._read.reorder(beam_idx)
         for name in ("age_B", "_start_age_B", "_start_hash_B"):
@@ -300,7 +289,6 @@ class StreamCache(MemoryCache):
             self._state = StreamState(memory_KCBD.index_select(2, beam_idx.to(memory_KCBD.device)))
 
     def nbytes(self) -> int:
-        """See ``MemoryCache``."""
         if self._ring is not None:
             return self._ring.nbytes()
         memory = None if self._state is None else self._state.memory_KCBD
@@ -308,7 +296,7 @@ class StreamCache(MemoryCache):
 
 
 class DecoderCache(MemoryCache):
-    """What the decoder of a translation model remembers: its memory, and keys and values of the encoder's output.
+    """The memory of a translation model's decoder, and keys and values of the encoder's output.
 
     Args:
         state: the state of decoding, at its beginning.
@@ -324,7 +312,6 @@ class DecoderCache(MemoryCache):
         return self.state.ring.position
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """See ``MemoryCache``."""
         self.state.reorder(beam_idx)
 
     @property

@@ -1,8 +1,9 @@
 """The model card of an exported model: the README.md that the Hugging Face Hub shows."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -36,11 +37,11 @@ READS = {
 
 
 class Kind(NamedTuple):
-    """What a card says about all models of a kind."""
+    """The texts of a card that all models of a kind share."""
 
     tag: str
     introduction: str
-    paper: Optional[str] = None  # its citation
+    paper: str | None = None  # its citation
 
 
 KINDS = {  # by the beginning of --arch
@@ -70,7 +71,7 @@ KINDS = {  # by the beginning of --arch
 
 @dataclass
 class CardFacts:
-    """What is known about a model. Everything but the name and the architecture may be None: it is left out.
+    """Facts about a model. Everything but the name and the architecture may be None: it is left out.
 
     Attributes:
         name: the model's, for the title, and for ``from_pretrained`` in the example.
@@ -96,32 +97,32 @@ class CardFacts:
 
     name: str
     architecture: str
-    languages: Optional[str] = None
-    encoder_layers: Optional[int] = None
-    layers: Optional[int] = None
-    width: Optional[int] = None
-    feed_forward: Optional[int] = None
-    persistent_vectors: Optional[int] = None
-    heads: Optional[int] = None
-    span: Optional[int] = None
+    languages: str | None = None
+    encoder_layers: int | None = None
+    layers: int | None = None
+    width: int | None = None
+    feed_forward: int | None = None
+    persistent_vectors: int | None = None
+    heads: int | None = None
+    span: int | None = None
     adaptive_span: bool = False
-    parameters: Optional[int] = None
-    reads: Optional[str] = None
-    vocabulary: Optional[int] = None
-    data: Optional[str] = None
-    updates: Optional[int] = None
-    valid_bits: Optional[float] = None
-    valid_bpb: Optional[float] = None
-    valid_bleu: Optional[float] = None
-    license: Optional[str] = None
-    language: Optional[str] = None
+    parameters: int | None = None
+    reads: str | None = None
+    vocabulary: int | None = None
+    data: str | None = None
+    updates: int | None = None
+    valid_bits: float | None = None
+    valid_bpb: float | None = None
+    valid_bleu: float | None = None
+    license: str | None = None
+    language: str | None = None
     separate_tokenizers: bool = False
     with_code: bool = False
 
 
-def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Updates and validation loss of a checkpoint's parameters, as far as it says, under ``CardFacts``' names."""
-    figures: Dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     history = checkpoint.get("optimizer_history") or [{}]
     if history[-1].get("num_updates") is not None:
         figures["updates"] = int(history[-1]["num_updates"])
@@ -138,11 +139,11 @@ def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     return figures
 
 
-def figures_of_log(lines: Iterable[str], updates: int) -> Dict[str, Any]:
+def figures_of_log(lines: Iterable[str], updates: int) -> dict[str, Any]:
     """Figures of the validation after so many updates, from a log of ``--log-format json``; empty if it has none."""
     keys = {"valid_loss": "valid_bits", "valid_nll_loss": "valid_bits", "valid_bpb": "valid_bpb"}  # (not smoothed)
     keys["valid_bleu"] = "valid_bleu"
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for line in lines:
         try:
             entry = json.loads(line[line.index("{") :])
@@ -183,8 +184,8 @@ def _task(facts: CardFacts) -> str:
     return "translation" if facts.languages else "text-generation"
 
 
-def _results(facts: CardFacts) -> List[EvalResult]:
-    """What the Hub shows as evaluation results; they need the name of the data."""
+def _results(facts: CardFacts) -> list[EvalResult]:
+    """Evaluation results as the Hub shows them; they need the name of the data."""
     figures = {
         "perplexity": None if facts.valid_bits is None or facts.reads == "bytes" else 2**facts.valid_bits,
         "bits_per_byte": facts.valid_bpb,
@@ -205,7 +206,7 @@ def _results(facts: CardFacts) -> List[EvalResult]:
     ]
 
 
-def _kinds(facts: CardFacts) -> List[Kind]:
+def _kinds(facts: CardFacts) -> list[Kind]:
     """The kind of the model, or none if the architecture is another."""
     return [kind for beginning, kind in KINDS.items() if facts.architecture.startswith(beginning)]
 
@@ -216,7 +217,7 @@ def _introduction(facts: CardFacts) -> str:
     return " ".join([*described, f"{what} trained with fb_fairseq, a plugin for fairseq."])
 
 
-def _sizes(facts: CardFacts) -> List[Tuple[str, Any]]:
+def _sizes(facts: CardFacts) -> list[tuple[str, Any]]:
     adaptive = ", adaptive" if facts.adaptive_span else ""
     return [
         ("architecture", f"`{facts.architecture}`"),
@@ -234,7 +235,7 @@ def _sizes(facts: CardFacts) -> List[Tuple[str, Any]]:
     ]
 
 
-def _training(facts: CardFacts) -> List[Tuple[str, Any]]:
+def _training(facts: CardFacts) -> list[tuple[str, Any]]:
     bits, bytewise = facts.valid_bits, facts.valid_bpb
     return [
         ("data", facts.data),
@@ -253,7 +254,7 @@ def _shown(value: Any) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")
 
 
-def _table(title: str, rows: List[Tuple[str, Any]]) -> List[str]:
+def _table(title: str, rows: list[tuple[str, Any]]) -> list[str]:
     known = [f"| {name} | {_shown(value)} |" for name, value in rows if value is not None]
     return ["\n".join([f"## {title}\n", "| | |", "|---|---|", *known])] if known else []
 
@@ -283,6 +284,6 @@ print({tokenizer}.decode(output[0], skip_special_tokens=True))"""
     return f"## Use\n\n{text}\n\n```python\n{code}\n```"
 
 
-def _papers(facts: CardFacts) -> List[str]:
+def _papers(facts: CardFacts) -> list[str]:
     papers = [kind.paper for kind in _kinds(facts) if kind.paper]
     return papers + [ADAPTIVE_SPAN] * facts.adaptive_span

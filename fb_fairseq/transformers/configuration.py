@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Type, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 
 from transformers import PreTrainedConfig
 
@@ -44,11 +44,7 @@ GONE = ("step_loop_kernel",)  # options that the files of earlier versions have;
 
 
 class OptionsConfig(DataclassConfig):
-    """Base of the configurations: the options of ``fairseq-train``, by their Python names.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
-    """
+    """Base of the configurations: the options of ``fairseq-train``, by their Python names."""
 
     keys_to_ignore_at_inference = ["past_key_values", "cache"]  # the memory's names in old and new releases
 
@@ -84,7 +80,7 @@ class OptionsConfig(DataclassConfig):
     tying: ClassVar[str]  # the options by which words are tied
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
+    def option_defaults(cls) -> dict[str, Any]:
         """The options that are named in this package, with their defaults."""
         raise NotImplementedError
 
@@ -93,21 +89,14 @@ class OptionsConfig(DataclassConfig):
         raise NotImplementedError
 
     def check_options(self) -> None:
-        """Check all options.
-
-        Raises:
-            UserError: one is out of range, or contradicts another one.
-        """
+        """Check all options."""
         raise NotImplementedError
 
-    def options_of(self, kind: Type[Options], **others) -> Options:
+    def options_of(self, kind: type[Options], **others) -> Options:
         """The options of a class, as far as they are arguments.
 
         Args:
             others: the other ones.
-
-        Raises:
-            UserError: one is out of range, or contradicts another one.
         """
         names = self.option_defaults()
         for name, default in names.items():
@@ -122,11 +111,7 @@ class OptionsConfig(DataclassConfig):
 
 
 def check_spelling(name: str, config: OptionsConfig) -> None:
-    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt.
-
-    Raises:
-        UserError: it is much like one.
-    """
+    """Check that an argument which transformers would keep, and nobody read, is not one of ours misspelt."""
     own = [*config.option_defaults(), *config.attribute_map, "vocab_size", "memory_storage"]
     if name in own or hasattr(PreTrainedConfig, name) or name in vars(PreTrainedConfig()):
         return
@@ -144,13 +129,10 @@ class LanguageModelConfig(OptionsConfig):
     Args:
         vocab_size: number of symbols, fairseq's special ones included.
         memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
     """
 
-    options_class: ClassVar[Type[CheckedOptions]] = TransformerOptions
-    stack_class: ClassVar[Type[Stack]]
+    options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
+    stack_class: ClassVar[type[Stack]]
     tying = "share_decoder_input_output_embed or tie_adaptive_weights"
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
@@ -160,17 +142,15 @@ class LanguageModelConfig(OptionsConfig):
     }
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
+    def option_defaults(cls) -> dict[str, Any]:
         """See ``OptionsConfig``: those of the stack, and of embeddings and output layer."""
         return {field.name: field.default for kind in (cls.options_class, WordOptions) for field in fields(kind)}
 
     def check_options(self) -> None:
-        """See ``OptionsConfig``."""
         self.options_of(self.options_class)
         self.options_of(WordOptions)
 
     def has_tied_words(self) -> bool:
-        """See ``OptionsConfig``."""
         return bool(self.share_decoder_input_output_embed or self.tie_adaptive_weights)
 
 

@@ -1,10 +1,9 @@
-"""What is between a language model's tokens and its logits: embeddings, layers with memory, and the output layer.
+"""The path from a language model's tokens to its logits: embeddings, layers with memory, output layer.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from contextlib import nullcontext
-from typing import Optional, Tuple, Union
 
 import torch
 import torch.nn as nn
@@ -45,8 +44,8 @@ class OutputLayer(StackHolder):
         output_projection: maps features to logits; None with an adaptive softmax.
     """
 
-    adaptive_softmax: Optional[AdaptiveSoftmax]
-    output_projection: Optional[nn.Linear]
+    adaptive_softmax: AdaptiveSoftmax | None
+    output_projection: nn.Linear | None
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits; those of an adaptive softmax are log-probabilities."""
@@ -55,7 +54,7 @@ class OutputLayer(StackHolder):
         return self.adaptive_softmax.get_log_prob(features, None)
 
     def loss(
-        self, features_BTD: Tensor, targets_BT: Tensor, number: Optional[Union[int, Tensor]], penalty: Optional[Tensor]
+        self, features_BTD: Tensor, targets_BT: Tensor, number: int | Tensor | None, penalty: Tensor | None
     ) -> Tensor:
         """Mean loss in nats per token.
 
@@ -89,7 +88,7 @@ class Decoder(OutputLayer):
         self.adaptive_softmax, self.output_projection = words.adaptive_softmax, words.output_projection
         self.absolute_positions = getattr(config, "relative_positions", "") == "none"
 
-    def embed(self, vectors_BTD: Tensor, start: int, positions_TB: Optional[Tensor]) -> Tensor:
+    def embed(self, vectors_BTD: Tensor, start: int, positions_TB: Tensor | None) -> Tensor:
         """Embeddings [B, T, D] of tokens.
 
         Args:
@@ -107,16 +106,16 @@ class Decoder(OutputLayer):
 
     def forward(
         self,
-        input_ids: Optional[Tensor] = None,
-        attention_mask: Optional[Tensor] = None,
-        past_key_values: Optional[StreamCache] = None,
-        use_cache: Optional[bool] = None,
-        position_ids: Optional[Tensor] = None,
-        cache_position: Optional[Tensor] = None,
-        cache: Optional[StreamCache] = None,
-        output_hidden_states: Optional[bool] = None,
-        output_attentions: Optional[bool] = None,
-        inputs_embeds: Optional[Tensor] = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: StreamCache | None = None,
+        use_cache: bool | None = None,
+        position_ids: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        cache: StreamCache | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        inputs_embeds: Tensor | None = None,
         penalty_counts: bool = False,
         **others,
     ) -> DecoderOutput:
@@ -146,7 +145,7 @@ class Decoder(OutputLayer):
         check_positions("cache_position", cache_position, steps(past, T, device), past, None)
         if cache is not None:
             cache.note(None if inputs_embeds is not None else input_ids)
-        hidden_states: Optional[Tuple[Tensor, ...]] = None
+        hidden_states: tuple[Tensor, ...] | None = None
         if output_hidden_states is None:
             output_hidden_states = getattr(self.config, "output_hidden_states", False)
         if output_attentions is None:
@@ -168,11 +167,11 @@ class Decoder(OutputLayer):
     def _features(
         self,
         vectors_BTD: Tensor,
-        mask: Optional[Tensor],
-        position_ids: Optional[Tensor],
-        cache: Optional[StreamCache],
+        mask: Tensor | None,
+        position_ids: Tensor | None,
+        cache: StreamCache | None,
         may_end: bool,
-        watch: Optional[WatchedAttention],
+        watch: WatchedAttention | None,
     ) -> Tensor:
         """Features [B, T, D] of the new tokens; the cache is updated.
 
@@ -215,10 +214,6 @@ class Decoder(OutputLayer):
 
 
 def check_loaded(part: nn.Module) -> None:
-    """Check that a part of a model is in memory.
-
-    Raises:
-        UserError: ``device_map`` has put it on disk.
-    """
+    """Check that a part of a model is in memory."""
     if next(part.parameters()).is_meta:
         raise UserError("device_map: parameters on disk are not supported; give another map, or max_memory")

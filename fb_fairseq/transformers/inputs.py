@@ -1,4 +1,4 @@
-"""What a call says about its tokens, and whether that fits the model and its memory; and what it gets back.
+"""Arguments and results of a call: checks that the arguments fit the model and its memory, and the outputs.
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
@@ -8,7 +8,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Dict, Optional, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -30,41 +30,38 @@ class BothNames:
     if CACHE_FIELD == "cache":
 
         @property
-        def past_key_values(self) -> Optional[MemoryCache]:
+        def past_key_values(self) -> MemoryCache | None:
             """The memory, by its old name."""
             return self.__dict__[CACHE_FIELD]
 
     else:
 
         @property
-        def cache(self) -> Optional[MemoryCache]:
+        def cache(self) -> MemoryCache | None:
             """The memory, by its new name."""
             return self.__dict__[CACHE_FIELD]
 
 
 @dataclass
 class LanguageModelOutput(BothNames, CausalLMOutputWithPast):
-    """What a language model returns."""
+    """Results of a language model."""
 
 
 @dataclass
 class DecoderOutput(BothNames, BaseModelOutputWithPast):
-    """What a language model returns without its output layer."""
+    """Results of a language model without its output layer."""
 
 
 @dataclass
 class TranslationOutput(BothNames, Seq2SeqLMOutput):
-    """What a translation model returns."""
+    """Results of a translation model."""
 
 
-def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kind]) -> Optional[Kind]:
+def given_cache(kind: type, past_key_values: Kind | None, cache: Kind | None) -> Kind | None:
     """The memory that a call gives, by either name.
 
     Args:
         kind: class of the model's memory.
-
-    Raises:
-        UserError: there are two, or it is not the model's kind.
     """
     if past_key_values is not None and cache is not None:
         raise UserError("cache: the same as past_key_values; give one of them")
@@ -74,14 +71,11 @@ def given_cache(kind: type, past_key_values: Optional[Kind], cache: Optional[Kin
     return found
 
 
-def check_arguments(others: Dict[str, Any]) -> None:
+def check_arguments(others: dict[str, Any]) -> None:
     """Check that no argument is ignored.
 
     Args:
         others: the arguments of a call that the model does not know.
-
-    Raises:
-        UserError: one of them asks for something.
     """
     for name, value in others.items():
         if value is not None and value is not False:
@@ -91,7 +85,7 @@ def check_arguments(others: Dict[str, Any]) -> None:
             )
 
 
-def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> None:
+def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> None:
     """Check the length of a mask.
 
     Args:
@@ -99,9 +93,6 @@ def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> 
         mask_BT: of the new tokens, or of the past and the new tokens.
         tokens: number of new tokens, T.
         past: number of tokens in the memory.
-
-    Raises:
-        UserError: it has another length.
     """
     if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
         shape = "x".join(map(str, mask_BT.shape))
@@ -112,7 +103,7 @@ def check_mask(name: str, mask_BT: Optional[Tensor], tokens: int, past: int) -> 
 
 
 def check_positions(
-    name: str, position_ids: Optional[Tensor], expected_BT: Tensor, past: int, kept_BT: Optional[Tensor]
+    name: str, position_ids: Tensor | None, expected_BT: Tensor, past: int, kept_BT: Tensor | None
 ) -> None:
     """Check the positions of the new tokens.
 
@@ -122,9 +113,6 @@ def check_positions(
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
         kept_BT: 0 where a token is padding, whose position does not matter.
-
-    Raises:
-        UserError: they are others.
     """
     if position_ids is None:
         return

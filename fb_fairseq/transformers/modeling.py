@@ -5,7 +5,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import os
 from dataclasses import replace
-from typing import Any, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, TypeVar
 
 import torch
 import torch.nn as nn
@@ -26,11 +26,7 @@ from fb_fairseq.transformers.configuration import (
     StreamingLSTMConfig,
 )
 from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
-from fb_fairseq.transformers.inputs import (
-    CACHE_FIELD,
-    LanguageModelOutput,
-    check_arguments,
-)
+from fb_fairseq.transformers.inputs import CACHE_FIELD, LanguageModelOutput, check_arguments
 from fb_fairseq.transformers.padding import IGNORED, count_predicted_labels, without_padding
 
 Model = TypeVar("Model", bound="MemoryModel")
@@ -50,12 +46,8 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     decoder: OutputLayer
 
     @classmethod
-    def from_pretrained(cls: Type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
-        """As in transformers, but weights in a local folder are compared with the checksum that an export has.
-
-        Raises:
-            UserError: they are damaged, or in a format that cannot hold these models.
-        """
+    def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:
+        """As in transformers, but weights in a local folder are compared with the checksum that an export has."""
         if kwargs.get("gguf_file") is not None:
             raise UserError(
                 "gguf_file: GGUF has no format for these models; export writes safetensors, load that folder"
@@ -71,27 +63,19 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # ``forward`` makes the cache
 
-    def get_output_embeddings(self) -> Optional[nn.Module]:
+    def get_output_embeddings(self) -> nn.Module | None:
         """The output layer; None with an adaptive softmax."""
         return self.decoder.output_projection
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put another embedding of the same size in the place of ``get_input_embeddings()``.
-
-        Raises:
-            UserError: it has another size, or the model's embedding is adaptive or shared; nothing is changed.
-        """
+        """Put another embedding of the same size in the place of ``get_input_embeddings()``."""
         self._replace("set_input_embeddings", self.get_input_embeddings(), value)
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Put another output layer of the same size in the place of ``get_output_embeddings()``.
-
-        Raises:
-            UserError: it has another size, or the model's output layer is adaptive or shared; nothing is changed.
-        """
+        """Put another output layer of the same size in the place of ``get_output_embeddings()``."""
         self._replace("set_output_embeddings", self.get_output_embeddings(), new_embeddings)
 
-    def _replace(self, method: str, old: Optional[nn.Module], new: nn.Module) -> None:
+    def _replace(self, method: str, old: nn.Module | None, new: nn.Module) -> None:
         """Put a module in the place of another one."""
         shape = getattr(getattr(old, "weight", None), "shape", None)
         if shape is None or self.config.has_tied_words():
@@ -104,24 +88,16 @@ class MemoryModel(PreTrainedModel, GenerationMixin):
                     setattr(part, name, new)
 
     def init_continuous_batching(self, *_: Any, **__: Any) -> Any:
-        """Not possible, nor is ``generate_batch``, which calls it: it gives out pages of keys and values.
-
-        Raises:
-            UserError: always.
-        """
+        """Not possible, nor is ``generate_batch``, which calls it: it gives out pages of keys and values."""
         raise UserError(
             "generate_batch: these models have a memory of their own, which continuous batching cannot page; call "
             "generate with a padded batch"
         )
 
     def resize_token_embeddings(
-        self, new_num_tokens: Optional[int] = None, pad_to_multiple_of: Optional[int] = None, *_, **__
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_, **__
     ) -> nn.Module:
-        """The embedding, of the size that it has: the dictionary is that of the training data.
-
-        Raises:
-            UserError: another size is asked for; nothing is changed.
-        """
+        """The embedding, of the size that it has: the dictionary is that of the training data."""
         size = getattr(self.config, "source_vocab_size", self.config.vocab_size)
         if new_num_tokens in (None, size) and size % (pad_to_multiple_of or 1) == 0:
             return self.get_input_embeddings()
@@ -163,14 +139,11 @@ class LanguageModel(MemoryModel):
         self.gradient_checkpointing = enable
 
     @torch.no_grad()
-    def generate(self, inputs: Optional[Tensor] = None, *arguments: Any, **options: Any) -> Any:
+    def generate(self, inputs: Tensor | None = None, *arguments: Any, **options: Any) -> Any:
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
         after those that the memory holds (see ``StreamCache.forget_text``); then so is the result.
-
-        Raises:
-            UserError: the input and the memory do not fit; see ``StreamCache.begin_generation``.
         """
         cache = options.get("past_key_values", options.get("cache"))
         tokens = options.get("input_ids") if inputs is None else inputs
@@ -188,22 +161,22 @@ class LanguageModel(MemoryModel):
 
     def forward(
         self,
-        input_ids: Optional[Tensor] = None,
-        attention_mask: Optional[Tensor] = None,
-        past_key_values: Optional[StreamCache] = None,
-        labels: Optional[Tensor] = None,
-        use_cache: Optional[bool] = None,
-        logits_to_keep: Union[int, Tensor] = 0,
-        num_items_in_batch: Optional[Union[int, Tensor]] = None,
-        return_dict: Optional[bool] = None,
-        position_ids: Optional[Tensor] = None,
-        cache_position: Optional[Tensor] = None,
-        cache: Optional[StreamCache] = None,
-        output_hidden_states: Optional[bool] = None,
-        output_attentions: Optional[bool] = None,
-        inputs_embeds: Optional[Tensor] = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: StreamCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: int | Tensor | None = None,
+        return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        cache: StreamCache | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        inputs_embeds: Tensor | None = None,
         **others,
-    ) -> Union[LanguageModelOutput, Tuple]:
+    ) -> LanguageModelOutput | tuple:
         """Predict the next token at each position.
 
         Args:
@@ -237,10 +210,6 @@ class LanguageModel(MemoryModel):
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
             there are none, because they are large.
-
-        Raises:
-            UserError: padding is not at the beginning of texts that go on, the tokens do not continue the memory, an
-                argument is unknown, or what is asked for cannot be returned.
         """
         shift_labels = others.pop("shift_labels", None)
         check_arguments(others)

@@ -5,7 +5,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 
 import functools
 import sys
-from typing import Mapping, MutableMapping, Optional
+from collections.abc import Mapping, MutableMapping
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +26,9 @@ class Padding:
     Attributes:
         left_B: number of padding tokens at the beginning.
         right: whether there is padding at an end.
-
-    Raises:
-        UserError: there is padding between tokens, or at the beginning of streams that have begun already.
     """
 
-    def __init__(self, mask_BT: Tensor, age_B: Optional[Tensor], begun: bool):
+    def __init__(self, mask_BT: Tensor, age_B: Tensor | None, begun: bool):
         kept_BT = mask_BT.bool()
         tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
         self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
@@ -50,7 +47,7 @@ class Padding:
         return (self.steps_T[:, None] - self.left_B).clamp(min=0) + before_B
 
 
-def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Optional[Tensor]:
+def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | None:
     """The positions [T, B] of tokens of several texts in each row; None where each row is one text, or where these are
     no positions, which ``check_positions`` finds.
 
@@ -65,7 +62,7 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Optional[T
     return position_ids.expand(rows, -1).t().contiguous() if bool(packed) else None
 
 
-def without_padding(targets_BT: Tensor, mask: Optional[Tensor], shifted_here: bool) -> Tensor:
+def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
     """The targets that count: padding neither predicts nor is predicted.
 
     Args:

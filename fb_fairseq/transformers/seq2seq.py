@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positi
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -31,10 +31,7 @@ from fb_fairseq.transformers.inputs import (
     given_cache,
     steps,
 )
-from fb_fairseq.transformers.modeling import (
-    MemoryModel,
-    tied_names,
-)
+from fb_fairseq.transformers.modeling import MemoryModel, tied_names
 from fb_fairseq.transformers.padding import IGNORED
 from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
@@ -47,20 +44,13 @@ class Encoder(TransformerEncoder):
     main_input_name = "input_ids"
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Optional[Tensor] = None,
-        return_dict: Optional[bool] = None,
-        **others,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = None, **others
     ) -> "EncoderOutput":
         """Read sources [B, C].
 
         Args:
             attention_mask: 0 for padding; None: for pads.
             return_dict: has no effect: an output is also a tuple. (``generate`` gives it.)
-
-        Raises:
-            UserError: an argument is unknown.
         """
         check_arguments(others)
         kept_BC = input_ids != PAD if attention_mask is None else attention_mask.bool()
@@ -70,14 +60,14 @@ class Encoder(TransformerEncoder):
 
 @dataclass
 class EncoderOutput(BaseModelOutput):
-    """What the encoder returns: ``last_hidden_state`` [B, C, D].
+    """Results of the encoder: ``last_hidden_state`` [B, C, D].
 
     Attributes:
         attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
             none.)
     """
 
-    attention_mask: Optional[Tensor] = None
+    attention_mask: Tensor | None = None
 
 
 class TranslationDecoder(Embedder, OutputLayer):
@@ -112,11 +102,11 @@ class TranslationDecoder(Embedder, OutputLayer):
             if config.has_tied_words():
                 self.output_projection.weight = embed_tokens.weight
 
-    def contexts(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> List[EncoderContext]:
+    def contexts(self, out_CBD: Tensor, padding_BC: Tensor | None) -> list[EncoderContext]:
         """Each layer's keys and values of the encoder's output."""
         return [encoder_context(layer, out_CBD, padding_BC) for layer in self.stack.layers]
 
-    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> Tensor:
+    def run(self, tokens_BT: Tensor, out_CBD: Tensor, padding_BC: Tensor | None) -> Tensor:
         """Features [B, T, D] of whole targets."""
         x_TBD = self._embed(tokens_BT, 0)
         encoder = self.contexts(out_CBD, padding_BC)
@@ -126,8 +116,8 @@ class TranslationDecoder(Embedder, OutputLayer):
         y_TBD, _, _ = self.stack.run_loop(x_TBD, empty_KCBD, options, dropouts, encoder)
         return self.stack.finish(y_TBD).transpose(0, 1)
 
-    def new_cache(self, out_CBD: Tensor, padding_BC: Optional[Tensor]) -> DecoderCache:
-        """What the decoder remembers, at the beginning of targets."""
+    def new_cache(self, out_CBD: Tensor, padding_BC: Tensor | None) -> DecoderCache:
+        """An empty cache of the decoder, for the beginning of targets."""
         return DecoderCache(DecoderState(self.stack.new_ring(self.memory_storage), out_CBD, padding_BC, self.contexts))
 
     def run_steps(self, tokens_BT: Tensor, cache: DecoderCache) -> Tensor:
@@ -182,20 +172,20 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
 
     def forward(
         self,
-        input_ids: Optional[Tensor] = None,
-        attention_mask: Optional[Tensor] = None,
-        decoder_input_ids: Optional[Tensor] = None,
-        decoder_attention_mask: Optional[Tensor] = None,
-        encoder_outputs: Optional[BaseModelOutput] = None,
-        past_key_values: Optional[DecoderCache] = None,
-        labels: Optional[Tensor] = None,
-        use_cache: Optional[bool] = None,
-        num_items_in_batch: Optional[Union[int, Tensor]] = None,
-        return_dict: Optional[bool] = None,
-        cache_position: Optional[Tensor] = None,
-        cache: Optional[DecoderCache] = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
+        past_key_values: DecoderCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: int | Tensor | None = None,
+        return_dict: bool | None = None,
+        cache_position: Tensor | None = None,
+        cache: DecoderCache | None = None,
         **others,
-    ) -> Union[TranslationOutput, Tuple]:
+    ) -> TranslationOutput | tuple:
         """Predict the next token of each target.
 
         Args:
@@ -216,11 +206,6 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
             ``loss`` (nats per token), ``logits`` [B, T, V], ``past_key_values`` and ``encoder_last_hidden_state``
             [B, C, D]. With an adaptive softmax, logits are log-probabilities, and in training with labels there are
             none, because they are large.
-
-        Raises:
-            UserError: there are no sources; targets are not padded at the end, do not begin with ``</s>``, or do not
-                continue the memory; an argument is unknown; a text is longer than the learned positions; decoding step
-                by step with gradients; or parameters are on disk.
         """
         check_arguments(others)
         cache = given_cache(DecoderCache, past_key_values, cache)
@@ -262,16 +247,13 @@ class FeedbackDecoderForConditionalGeneration(MemoryModel):
         return output if return_dict in (None, True) else output.to_tuple()
 
 
-def check_targets(tokens_BT: Tensor, mask: Optional[Tensor], cache_position: Optional[Tensor], past: int) -> None:
+def check_targets(tokens_BT: Tensor, mask: Tensor | None, cache_position: Tensor | None, past: int) -> None:
     """Check that targets are padded at the end, if at all, and that they follow what is in the memory.
 
     Args:
         mask: of the new tokens, or of all.
         cache_position: positions of the new tokens [T].
         past: number of tokens in the memory.
-
-    Raises:
-        UserError: one of them does not.
     """
     T = tokens_BT.shape[1]
     check_mask("decoder_attention_mask", mask, T, past)

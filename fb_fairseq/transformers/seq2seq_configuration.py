@@ -1,7 +1,7 @@
 """The configuration of the translation model in Hugging Face transformers."""
 
 from dataclasses import fields
-from typing import Any, Dict
+from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.encoder import EncoderOptions
@@ -41,9 +41,6 @@ class FeedbackDecoderConfig(OptionsConfig):
         max_target_positions: longest target, in tokens.
         source_lang, target_lang: their names, as in ``dict.de.txt``.
         memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
-
-    Raises:
-        UserError: an option is out of range, or contradicts another one.
     """
 
     model_type = "feedback_decoder"
@@ -64,19 +61,16 @@ class FeedbackDecoderConfig(OptionsConfig):
     decoder_start_token_id: int = EOS
 
     @classmethod
-    def option_defaults(cls) -> Dict[str, Any]:
-        """See ``OptionsConfig``."""
+    def option_defaults(cls) -> dict[str, Any]:
         defaults = {field.name: field.default for field in fields(EncoderOptions)}
         for kind, names in ((TransformerOptions, STACK_OPTIONS), (WordOptions, WORD_OPTIONS)):
             defaults.update({field.name: field.default for field in fields(kind) if field.name in names})
         return defaults
 
     def has_tied_words(self) -> bool:
-        """See ``OptionsConfig``."""
         return bool(self.share_decoder_input_output_embed or self.share_all_embeddings)
 
     def check_options(self) -> None:
-        """See ``OptionsConfig``."""
         if self.max_target_positions < 1:
             raise UserError(f"max_target_positions {self.max_target_positions}: must be 1 or more")
         self.options_of(EncoderOptions)
@@ -87,9 +81,5 @@ class FeedbackDecoderConfig(OptionsConfig):
             raise UserError("share_all_embeddings: needs one dictionary, and encoder and decoder of the same width")
 
     def stack_options(self) -> TransformerOptions:
-        """The options of the decoder's layers.
-
-        Raises:
-            UserError: one is out of range.
-        """
+        """The options of the decoder's layers."""
         return self.options_of(TransformerOptions, attention_span=self.max_target_positions, relative_positions="none")

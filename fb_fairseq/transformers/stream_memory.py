@@ -1,14 +1,13 @@
-"""Who owns the memory of streams in training: one object of one process, which batches name and never hold.
+"""The owner of the streams' memory in training: one object of one process. Batches carry only its key.
 
 Batches may be made in other processes (``dataloader_num_workers``), ahead of time, or for training and evaluation in
 turns. So a batch has a ``StreamHandle``, which says where it belongs, and the model finds the memory when it reads the
-batch. What does not follow the block before it is an error.
+batch. A block that does not follow the one before it is an error.
 """
 
 import itertools
 import os
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import torch
@@ -18,7 +17,7 @@ from fb_fairseq.modules.state import StreamState
 from fb_fairseq.transformers.cache import StreamCache
 
 _counter = itertools.count()
-_memories: "WeakValueDictionary[Tuple[int, int], StreamMemory]" = WeakValueDictionary()
+_memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
 
 
 class StreamMemory:
@@ -31,9 +30,9 @@ class StreamMemory:
 
     def __init__(self):
         self.key = os.getpid(), next(_counter)
-        self.caches: Dict[Tuple[int, bool], StreamCache] = {}
-        self._saved: Optional[Tuple[StreamState, int]] = None
-        self._last: Optional[StreamCache] = None
+        self.caches: dict[tuple[int, bool], StreamCache] = {}
+        self._saved: tuple[StreamState, int] | None = None
+        self._last: StreamCache | None = None
         _memories[self.key] = self
 
     def __reduce__(self):
@@ -44,16 +43,12 @@ class StreamMemory:
         self._saved = state, position
 
     @property
-    def training(self) -> Optional[StreamCache]:
+    def training(self) -> StreamCache | None:
         """The memory of the text that was trained on last; None before the first block."""
         return self._last
 
     def open(self, text: int, start: int, training: bool) -> StreamCache:
-        """The memory before a block. At the beginning of a text it is empty.
-
-        Raises:
-            UserError: it is that of another place of the text, or there is none.
-        """
+        """The memory before a block. At the beginning of a text it is empty."""
         key = text, training
         if start == 0:
             self.caches[key] = StreamCache()
@@ -83,17 +78,13 @@ class StreamHandle:
         streams: number of streams.
     """
 
-    memory: Tuple[int, int]
+    memory: tuple[int, int]
     text: int
     start: int
     streams: int
 
     def open(self, rows: int, training: bool) -> StreamCache:
-        """The memory before the block.
-
-        Raises:
-            UserError: another process has it, it is gone, there are several processes, or these are not all streams.
-        """
+        """The memory before the block."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
                 raise UserError("streams: Trainer trains them in one process; for several, use fairseq's streaming_lm")
@@ -105,12 +96,8 @@ class StreamHandle:
         return find_memory(self.memory).open(self.text, self.start, training)
 
 
-def find_memory(key: Tuple[int, int]) -> StreamMemory:
-    """The memory of a key.
-
-    Raises:
-        UserError: it is not in this process.
-    """
+def find_memory(key: tuple[int, int]) -> StreamMemory:
+    """The memory of a key."""
     memory = _memories.get(key)
     if memory is None or key[0] != os.getpid():
         raise UserError("streams: their memory is in another process, or gone; keep the StreamCollator that made it")

@@ -17,7 +17,8 @@ A batch of the ``Trainer`` is one block of all streams. One process only: for se
 
 import itertools
 import os
-from typing import Any, Dict, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -45,9 +46,6 @@ class StreamBlocks(IterableDataset):
         tokens: the text [N], without ``</s>`` before it.
         streams: number of streams, B.
         steps: length of a block, T.
-
-    Raises:
-        UserError: the text is too short.
     """
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
@@ -61,7 +59,7 @@ class StreamBlocks(IterableDataset):
     def __len__(self) -> int:
         return len(self.layout.turns)
 
-    def __iter__(self) -> Iterator[Dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()  # of several, each makes every n-th block; DataLoader takes them in turns
         first, number = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for index in range(first, len(self), number):
@@ -83,7 +81,7 @@ class StreamCollator:
     """
 
     def __init__(self):
-        self.memory: Optional[StreamMemory] = StreamMemory()
+        self.memory: StreamMemory | None = StreamMemory()
         self.key = self.memory.key
 
     def __getstate__(self):
@@ -93,12 +91,8 @@ class StreamCollator:
         self.key = state["key"]
         self.memory = find_memory(self.key) if self.key[0] == os.getpid() else None
 
-    def __call__(self, blocks: List[dict]) -> dict:
-        """The batch of one block.
-
-        Raises:
-            UserError: there are several blocks, or ``Trainer`` has removed their position.
-        """
+    def __call__(self, blocks: list[dict]) -> dict:
+        """The batch of one block."""
         if "start" not in blocks[0]:
             raise UserError("remove_unused_columns=True: would remove the position of blocks; give False")
         if len(blocks) != 1:
@@ -123,7 +117,7 @@ class StreamMemoryCallback(TrainerCallback):
             training arguments, or the checkpoint in the output folder.
     """
 
-    def __init__(self, collator: StreamCollator, resume_from: Optional[str] = None):
+    def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from
 
     def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -144,11 +138,7 @@ class StreamMemoryCallback(TrainerCallback):
         )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Restore the memory, if training resumes.
-
-        Raises:
-            UserError: the checkpoint has none.
-        """
+        """Restore the memory, if training resumes."""
         if not state.global_step or args.ignore_data_skip:  # (then the text begins anew)
             return
         given = [self.resume_from, args.resume_from_checkpoint]

@@ -10,7 +10,8 @@ a language model of words are ``</s>``, as fairseq-preprocess writes them; those
 
 import json
 import os
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -31,7 +32,7 @@ SETTINGS = ("padding", "truncation", "post_processor")
 
 
 def build_tokenizer(
-    symbols: Sequence[str], bpe_codes: Optional[str] = None, after_text: bool = False
+    symbols: Sequence[str], bpe_codes: str | None = None, after_text: bool = False
 ) -> PreTrainedTokenizerFast:
     """The tokenizer of a model.
 
@@ -45,10 +46,6 @@ def build_tokenizer(
         bpe_codes: file of subword-nmt's codes, if the model reads them.
         after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
             are at the beginning.
-
-    Raises:
-        OSError: the codes cannot be read.
-        UserError: the tokenizer would not give fairseq's indices for every text.
     """
     symbols = list(symbols)
     _check(symbols)
@@ -73,9 +70,6 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
     """Save a tokenizer of ``build_tokenizer`` so that ``AutoTokenizer`` of transformers 4 and 5 loads it.
 
     ``save_pretrained`` of version 5 writes a name of the class that version 4 does not know; both know the older name.
-
-    Raises:
-        OSError: the folder cannot be written to.
     """
     tokenizer.save_pretrained(folder)
     path = os.path.join(folder, "tokenizer_config.json")
@@ -86,14 +80,11 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
         json.dump(configuration, file, indent=2)
 
 
-def dictionary_symbols(tokenizer: Any) -> List[str]:
+def dictionary_symbols(tokenizer: Any) -> list[str]:
     """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
 
     Args:
         tokenizer: of transformers, also one that was saved and loaded.
-
-    Raises:
-        UserError: it is another tokenizer, or one to which tokens were added.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     symbols, rebuilt = _rebuild(backend) if isinstance(backend, Tokenizer) else ([], None)
@@ -105,7 +96,7 @@ def dictionary_symbols(tokenizer: Any) -> List[str]:
     return symbols
 
 
-def _rebuild(backend: Tokenizer) -> Tuple[List[str], Optional[Tokenizer]]:
+def _rebuild(backend: Tokenizer) -> tuple[list[str], Tokenizer | None]:
     """The dictionary of a tokenizer, and what ``build_tokenizer`` makes of it; None if it is no tokenizer of ours."""
     names = [backend.id_to_token(index) for index in range(backend.get_vocab_size())]
     model = _contents(backend)["model"]
@@ -121,7 +112,7 @@ def _rebuild(backend: Tokenizer) -> Tuple[List[str], Optional[Tokenizer]]:
     return symbols, _subwords(symbols, [tuple(merge) for merge in model["merges"]], "tokenizer.json")
 
 
-def _check(symbols: List[str]) -> None:
+def _check(symbols: list[str]) -> None:
     if symbols[: len(SPECIAL)] != SPECIAL:
         raise UserError(f"dict.txt: must begin with the symbols {' '.join(SPECIAL)}, but begins with {symbols[:4]}")
     seen = set()
@@ -131,8 +122,8 @@ def _check(symbols: List[str]) -> None:
         seen.add(symbol)
 
 
-def _contents(backend: Tokenizer) -> Dict:
-    """What is in tokenizer.json, without the settings of its user; earlier ones had ``<unk>`` as a special token."""
+def _contents(backend: Tokenizer) -> dict:
+    """The content of tokenizer.json without its user's settings; earlier files had ``<unk>`` as a special token."""
     found = {key: value for key, value in json.loads(backend.to_str()).items() if key not in SETTINGS}
     found["added_tokens"] = [token for token in found["added_tokens"] if token["content"] != UNK]
     return found
@@ -171,7 +162,7 @@ def _between_words() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(f"[{WHITE_SPACE}]+"), behavior="removed")
 
 
-def _words(symbols: List[str], with_lines: bool) -> Tokenizer:
+def _words(symbols: list[str], with_lines: bool) -> Tokenizer:
     """Words. Without a decoder, they are joined with spaces.
 
     Args:
@@ -200,9 +191,9 @@ def _symbol(name: str) -> str:
     return name[: -len(END_OF_WORD)] if name.endswith(END_OF_WORD) else name + SEPARATOR
 
 
-def _subwords(symbols: List[str], merges: List[Merge], path: str) -> Tokenizer:
+def _subwords(symbols: list[str], merges: list[Merge], path: str) -> Tokenizer:
     """Pieces of words. Those that end a word have ``</w>`` at the end of their names."""
-    vocabulary: Dict[str, int] = {}
+    vocabulary: dict[str, int] = {}
     for index, symbol in enumerate(symbols):
         if vocabulary.setdefault(_name(symbol), index) != index:
             other = symbols[vocabulary[_name(symbol)]]

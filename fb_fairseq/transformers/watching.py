@@ -1,9 +1,7 @@
-"""What a model attends to, as transformers' ``attentions``.
+"""Attention weights as transformers' ``attentions``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
-
-from typing import Optional, Tuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,26 +17,19 @@ class WatchedAttention:
 
     Attributes:
         found: each layer's weights [B, H, T, C + T].
-
-    Raises:
-        UserError: the stack has no attention, or the memory is that of decoding, which keeps no vectors.
     """
 
-    def __init__(self, stack: Stack, cache: Optional[StreamCache]):
+    def __init__(self, stack: Stack, cache: StreamCache | None):
         if not hasattr(stack, "memory_attention"):
             raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
         if cache is not None and cache.decoding:
             raise UserError("output_attentions: not token by token; call the model on the whole text")
         self._stack = stack
         self._state = None if cache is None else cache.state
-        self.found: Tuple[Tensor, ...] = ()
+        self.found: tuple[Tensor, ...] = ()
 
-    def look(self, x_BTD: Tensor, positions_TB: Optional[Tensor]) -> None:
-        """Compute the attention of a block of embeddings.
-
-        Raises:
-            UserError: there is padding, or texts are packed.
-        """
+    def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
+        """Compute the attention of a block of embeddings."""
         if positions_TB is not None:
             raise UserError("output_attentions: not with padding or packed texts; give texts of one length")
         weights_LBHTS, _ = self._stack.memory_attention(x_BTD.transpose(0, 1), self._state)

@@ -11,14 +11,14 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from typing import Any, List
+from typing import Any
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name of a reference to an element
 PROGRAMS = ("chromium", "chromedriver")
 SECONDS = 30  # to wait for something, at most
 
 
-def missing_programs() -> List[str]:
+def missing_programs() -> list[str]:
     """The programs that are not installed (Debian: ``apt install chromium-driver``)."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
@@ -101,12 +101,12 @@ class Browser:
         """Give the window another size."""
         self._ask("POST", "/window/rect", width=width, height=height)
 
-    def errors(self) -> List[str]:
+    def errors(self) -> list[str]:
         """What the page has written to the console as errors."""
         entries = self._ask("POST", "/se/log", type="browser")
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
-    def requests(self) -> List[str]:
+    def requests(self) -> list[str]:
         """The addresses that the page has asked for."""
         events = [json.loads(each["message"])["message"] for each in self._ask("POST", "/se/log", type="performance")]
         return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]

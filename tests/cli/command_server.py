@@ -24,7 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fb_fairseq.commands import FAIRSEQ_COMMANDS
 from tests.conftest import REPOSITORY
@@ -50,8 +50,8 @@ class Result(NamedTuple):
     """How a command ended: its exit status, and the lines that it printed to standard output and standard error."""
 
     status: int
-    out: List[str]
-    errors: List[str]
+    out: list[str]
+    errors: list[str]
 
 
 class Running:
@@ -78,7 +78,7 @@ class Running:
         """Its exit status, minus the number of the signal that ended it."""
         return int(self._answers.readline())
 
-    def lines(self) -> List[str]:
+    def lines(self) -> list[str]:
         """What it has printed so far."""
         return self.printed.read_text(errors="replace").splitlines()
 
@@ -116,7 +116,7 @@ class CommandServer:
             path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(socket=str(self.socket))}")
             path.chmod(0o755)
 
-    def _connect(self, streams: List[int], **job) -> socket.socket:
+    def _connect(self, streams: list[int], **job) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(self.socket))
         line = (json.dumps(job) + "\n").encode()
@@ -124,7 +124,7 @@ class CommandServer:
         connection.sendall(line[1:])
         return connection
 
-    def start(self, *argv, printed: pathlib.Path, environment: Optional[Dict[str, str]] = None) -> Running:
+    def start(self, *argv, printed: pathlib.Path, environment: dict[str, str] | None = None) -> Running:
         """Start a command, which writes what it prints on both streams to a file."""
         with open(os.devnull) as nothing, open(printed, "wb") as file:
             streams = [nothing.fileno(), file.fileno(), file.fileno()]
@@ -134,10 +134,10 @@ class CommandServer:
     def run(
         self,
         *argv,
-        limit: Optional[int] = None,
+        limit: int | None = None,
         folder: str = ".",
         seconds: int = 0,
-        environment: Optional[Dict[str, str]] = None,
+        environment: dict[str, str] | None = None,
     ) -> Result:
         """Run ``fairseq-<command>`` or ``python -m fb_fairseq`` with these arguments.
 
@@ -183,7 +183,7 @@ def refused(result: Result, message: str) -> None:
     assert re.match(r"(fairseq-[a-z-]+|python -m fb_fairseq [a-z -]+): error: ", line), line
 
 
-def run_as_main(program, argv: List[str]) -> None:
+def run_as_main(program, argv: list[str]) -> None:
     """Run a program's main function as Python runs a script, up to the exit status."""
     sys.argv = argv
     status = 0
@@ -229,7 +229,7 @@ def receive(connection: socket.socket):
     return json.loads(line), list(streams)
 
 
-def run_command(job: dict, streams: List[int], programs: dict) -> None:
+def run_command(job: dict, streams: list[int], programs: dict) -> None:
     """Become the command."""
     for stream, given in enumerate(streams):
         os.dup2(given, stream)

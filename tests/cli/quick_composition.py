@@ -13,7 +13,7 @@ import fairseq.dataclass.utils as fairseq_utils
 import hydra
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def parsed(override: str):
     """An override as hydra parses it."""
     from hydra.core.override_parser.overrides_parser import OverridesParser

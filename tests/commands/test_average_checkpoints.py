@@ -22,8 +22,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "choice,mean,last",
-    [("--num-epoch-checkpoints", 9.5, 10), ("--num-update-checkpoints", 95.0, 100)],
+    "choice,mean,last", [("--num-epoch-checkpoints", 9.5, 10), ("--num-update-checkpoints", 95.0, 100)]
 )
 def test_the_last_two(folder, choice, mean, last):
     main(["--inputs", str(folder), choice, "2", "--output", str(folder / "out.pt")])

@@ -49,9 +49,7 @@ def test_list_of_commands(capsys, arguments, status):
 )
 def test_unknown_command(capsys, name, hint):
     assert main([name, "--out", "x"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        f"python -m fb_fairseq: error: unknown command '{name}'; {hint}",
-    ]
+    assert capsys.readouterr().err.splitlines() == [f"python -m fb_fairseq: error: unknown command '{name}'; {hint}"]
 
 
 def test_names_of_fairseqs_commands():

@@ -221,10 +221,7 @@ def test_mean_and_range():
         ),
         (["--passes", "{}/plain.pt"], "--passes: give the folder of.*with --data, or a text with --text or --prompt"),
         (["--attention-map", "{}/plain.pt", "--data", "{}"], "--attention-map: give a short text with --prompt"),
-        (
-            ["--spans", "{}/plain.pt", "--prompt", "a"],
-            "--prompt: has no effect without --attention or ",
-        ),
+        (["--spans", "{}/plain.pt", "--prompt", "a"], "--prompt: has no effect without --attention or "),
         (["--spans", "{}/plain.pt", "--layer", "1"], "--layer: has no effect without --attention-map"),
         (["--spans", "{}/plain.pt", "--context", "8"], "--context: has no effect without --context-perplexity"),
         (["--spans", "{}/plain.pt", "--tokens", "0"], "--tokens 0: must be 1 or more"),

@@ -120,8 +120,7 @@ def calls(monkeypatch):
     log_once.cache_clear()
     ran = []
     monkeypatch.setattr(
-        "fb_fairseq.ops.feedback.loops.feedback_block",
-        lambda *a, **k: ran.append(1) or feedback_block(*a, **k),
+        "fb_fairseq.ops.feedback.loops.feedback_block", lambda *a, **k: ran.append(1) or feedback_block(*a, **k)
     )
     return ran
 

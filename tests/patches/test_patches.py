@@ -86,25 +86,6 @@ def test_older_torch_loads_weights_only_by_default():
     assert asked[-1]["map_location"] == "cpu"
 
 
-def test_overrides_of_options_that_a_checkpoint_lacks():
-    """Saved before the model had the option: it is set. Names of no option are refused."""
-    from fairseq import checkpoint_utils
-    from omegaconf import OmegaConf
-
-    import fb_fairseq.models  # noqa: F401
-    import fb_fairseq.tasks  # noqa: F401
-
-    model = {"_name": "feedback_transformer_lm", "decoder_layers": 3}
-    cfg = OmegaConf.create({"model": model, "task": {"_name": "streaming_lm", "data": "a"}, "bpe": None})
-    OmegaConf.set_struct(cfg, True)
-    overrides = {"data": "b", "valid_streams": 1, "memory_storage": "vectors", "bpe_codes": "codes", "path": "x.pt"}
-    checkpoint_utils.overwrite_args_by_name(cfg, overrides)
-    assert cfg.model == {**model, "memory_storage": "vectors"} and cfg.task.data == "b" and cfg.task.valid_streams == 1
-    for name, message in (("memory_storag", r"'memory_storag' \(did you mean memory_storage\?\)"), (9, "option 9;")):
-        with pytest.raises(UserError, match=f"--model-overrides: .*{message}"):
-            checkpoint_utils.overwrite_args_by_name(cfg, {name: 1})
-
-
 def test_copies_of_configurations():
     """A part's copy is equal, changes apart from it, and resolves what it refers to, alone or within the whole."""
     from omegaconf import OmegaConf

@@ -1,7 +1,7 @@
 """What docs/not-served.md says: what is refused, in one line, and what to do instead."""
 
 import re
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ PAGE = re.search(
     r"^```python\n(.*?)^```$", (REPOSITORY / "docs/not-served.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )[1]
 DEFINITIONS, EXAMPLE = PAGE.split("\nmodel = ")
-NAMES: Dict[str, Any] = {}
+NAMES: dict[str, Any] = {}
 exec(DEFINITIONS, NAMES)
 Block = NAMES["Block"]  # a model as a function of tokens and memory
 

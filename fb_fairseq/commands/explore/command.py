@@ -50,11 +50,7 @@ def build_parser() -> CommandParser:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, if the page can be served there; of 0, any that is free.
-
-    Raises:
-        UserError: the address is not this machine's, or the port is not free.
-    """
+    """The port, if the page can be served there; of 0, any that is free."""
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: must be between 0 and 65535")
     try:

@@ -5,8 +5,9 @@ fairseq and transformers are imported only inside functions, so that either does
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any
 
 from fb_fairseq.commands.explore.text import Vocabulary
 from fb_fairseq.commands.plot.models import CHOICE
@@ -49,7 +50,7 @@ class ExploredModel:
 
     @property
     def kind(self) -> str:
-        """What the papers call such a model."""
+        """The papers' name of such a model."""
         return ARCHITECTURES[type(self.stack).__name__]
 
     def log_probs(self, features_TD: "Tensor") -> "Tensor":
@@ -59,16 +60,13 @@ class ExploredModel:
         return self.decoder.output_projection(features_TD).float().log_softmax(-1)
 
 
-def load(path: str, data: Optional[str] = None, cpu: bool = False) -> ExploredModel:
+def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel:
     """Load a language model.
 
     Args:
         path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
         data: folder with a checkpoint's dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
-
-    Raises:
-        UserError: there is no model, or one that cannot be explored.
     """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
@@ -78,7 +76,7 @@ def load(path: str, data: Optional[str] = None, cpu: bool = False) -> ExploredMo
     return model
 
 
-def load_checkpoint(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
+def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of a checkpoint; see ``load``."""
     from fb_fairseq.commands.plot.models import load_model
 
@@ -91,7 +89,7 @@ def load_checkpoint(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
     return ExploredModel(path, decoder, decoder.embed, vocabulary, loaded.device)
 
 
-def load_exported(path: str, data: Optional[str], cpu: bool) -> ExploredModel:
+def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of transformers; see ``load``."""
     import torch
 

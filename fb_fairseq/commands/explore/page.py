@@ -2,7 +2,8 @@
 
 import os
 import time
-from typing import Any, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any
 
 import gradio as gr
 
@@ -51,7 +52,7 @@ def facts(model: ExploredModel) -> str:
 
 
 class Explorer:
-    """What the buttons of the page do.
+    """The actions of the page's buttons.
 
     Args:
         most: steps that a text may have.
@@ -79,7 +80,7 @@ class Explorer:
         """The text that was read."""
         return self.model.vocabulary.decode(reading.tokens[1:])
 
-    def generate(self, text: str, reading: Optional[Reading], number: int, temperature: float, topk: int) -> Iterator:
+    def generate(self, text: str, reading: Reading | None, number: int, temperature: float, topk: int) -> Iterator:
         """Generate tokens one by one, after the text as it stands in the page.
 
         Yields:
@@ -100,7 +101,7 @@ class Explorer:
 
     def show(
         self, reading: Reading, step: int, temperature: float, topk: int, heads: str, memory: int = 1
-    ) -> List[Any]:
+    ) -> list[Any]:
         """The pictures of a step: surprise, next token, attention and memory; and the slider."""
         last = len(reading) - 1
         step = min(int(step), last)
@@ -112,7 +113,7 @@ class Explorer:
         ]
 
 
-def build_page(model: ExploredModel, most: int, text: Optional[str] = None) -> gr.Blocks:
+def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
     """The page of a model.
 
     Args:
@@ -194,11 +195,7 @@ def build_page(model: ExploredModel, most: int, text: Optional[str] = None) -> g
 
 
 def serve(page: gr.Blocks, host: str, port: int) -> None:
-    """Serve the page from threads of this process; nothing is asked of the network or shared with it.
-
-    Raises:
-        OSError: the port has been taken meanwhile.
-    """
+    """Serve the page from threads of this process; nothing is asked of the network or shared with it."""
     for name in ("no_proxy", "NO_PROXY"):  # gradio asks its own page for an answer
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), host, "localhost"]))
     sans, mono = SYSTEM_FONTS

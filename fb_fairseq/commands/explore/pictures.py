@@ -1,8 +1,9 @@
 """Draws what a model does at a step, as HTML and SVG. Texts are escaped: whatever the model writes is shown as text."""
 
 import math
+from collections.abc import Sequence
 from html import escape
-from typing import List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from fb_fairseq.commands.explore.loading import ExploredModel
 from fb_fairseq.commands.explore.reading import Reading, mixture
@@ -70,7 +71,7 @@ def shown_in_text(label: str) -> str:
     return " " if label == "\u2423" else label
 
 
-def bar(name: str, share: float, mark: Optional[float] = None, follows: bool = False, tip: str = "") -> str:
+def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:
     """A row of a bar chart, with a mark at another share if there is one."""
     marked = "" if not mark else f'<span class="ex-mark" style="left:{100 * mark:.1f}%"></span>'
     return (
@@ -99,7 +100,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
 
 
 def layer_weights(model: ExploredModel) -> str:
-    """What the memory is made of: the weights of Eq. 1, or of another composition."""
+    """The weights of Eq. 1, or of another composition of the memory."""
     weights_KA = mixture(model)
     names = ["embedding", *(f"layer {l}" for l in range(1, len(weights_KA[0])))]
     if len(weights_KA) == 1:
@@ -129,7 +130,7 @@ class Columns(NamedTuple):
 
     steps: Sequence[int]
     hidden: int
-    extra: List[str]
+    extra: list[str]
 
 
 class Row(NamedTuple):
@@ -137,7 +138,7 @@ class Row(NamedTuple):
 
     layer: int
     name: str
-    shares: List[float]
+    shares: list[float]
 
 
 def columns_of(reading: Reading, step: int) -> Columns:
@@ -148,7 +149,7 @@ def columns_of(reading: Reading, step: int) -> Columns:
     return Columns(seen[hidden:], hidden, extra)
 
 
-def rows_of(reading: Reading, step: int, each_head: bool) -> List[Row]:
+def rows_of(reading: Reading, step: int, each_head: bool) -> list[Row]:
     """The attention of a step, the top layer first; of each head, or the mean of a layer's heads."""
     columns, weights_LHC, persistent_LH = columns_of(reading, step), reading.attention(step), reading.persistent(step)
     rows = []
@@ -189,7 +190,7 @@ def memory_column(vector: Sequence[float], x: float, y: float, width: float, mos
 
 
 def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: int = 1) -> str:
-    """What a step attends to, above the memory that it finds and the vector that it adds.
+    """Attention of a step, above the memory that it finds and the vector that it adds.
 
     Args:
         each_head: a row for each head, instead of one for each layer.
@@ -244,7 +245,7 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
 
 
 def explanation(reading: Reading, step: int, columns: Columns, largest: float) -> str:
-    """What the picture of attention and memory shows (HTML)."""
+    """A caption of the picture of attention and memory (HTML)."""
     label = reading.model.vocabulary.label(reading.tokens[step]) if step else "</s>"
     seen = len(columns.steps) + columns.hidden
     does = f"and attends to the {seen} before it" if seen > 1 else "and attends to step 0" if seen else "first"

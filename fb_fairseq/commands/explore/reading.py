@@ -1,4 +1,4 @@
-"""What a model computes while it reads a text, step by step.
+"""Read a text step by step, and keep what the model computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
 before it, predicts the next token, and adds itself to the memory. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
@@ -6,7 +6,8 @@ before it, predicts the next token, and adds itself to the memory. Shape suffixe
 
 import copy
 import math
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from fb_fairseq.commands.explore.loading import ExploredModel
 from fb_fairseq.commands.explore.text import EOS, NEVER_DRAWN
@@ -42,12 +43,12 @@ class Reading:
 
     def __init__(self, model: ExploredModel):
         self.model = model
-        self.tokens: List[int] = []
-        self.bits: List[float] = []
+        self.tokens: list[int] = []
+        self.bits: list[float] = []
         self._state = None
-        self._features: List["Tensor"] = []  # of each step, [D]
-        self._attention: List["Tensor"] = []  # [L, H, S] by distance
-        self._memory: List["Tensor"] = []  # what each step adds, [K, D]
+        self._features: list[Tensor] = []  # of each step, [D]
+        self._attention: list[Tensor] = []  # [L, H, S] by distance
+        self._memory: list[Tensor] = []  # what each step adds, [K, D]
         self.read([EOS])
 
     def copy(self) -> "Reading":
@@ -72,7 +73,7 @@ class Reading:
             with torch.no_grad(), self.model.lock:
                 self._read_block(list(tokens[first : first + block]))
 
-    def _read_block(self, tokens: List[int]) -> None:
+    def _read_block(self, tokens: list[int]) -> None:
         import torch
 
         stack, T = self.model.stack, len(tokens)
@@ -93,7 +94,7 @@ class Reading:
         self._attention += weights_LBHTS[:, 0].cpu().unbind(2)
         self._memory += after.memory_KCBD[:, -T:, 0].cpu().unbind(1)
 
-    def mean_bits(self) -> Optional[float]:
+    def mean_bits(self) -> float | None:
         """The mean surprise of the text's tokens; None if it has none."""
         return sum(self.bits[1:]) / (len(self) - 1) if len(self) > 1 else None
 
@@ -104,7 +105,7 @@ class Reading:
         with torch.no_grad():
             return self.model.log_probs(self._features[step][None].to(self.model.device))[0].cpu()
 
-    def candidates(self, step: int, number: int, temperature: float, topk: int) -> List[Candidate]:
+    def candidates(self, step: int, number: int, temperature: float, topk: int) -> list[Candidate]:
         """The likeliest tokens after a step, and the one that follows it in the text, wherever it is."""
         lprobs = self.next_log_probs(step)
         likeliest = lprobs.topk(min(number, len(lprobs))).indices.tolist()
@@ -131,7 +132,7 @@ class Reading:
         return range(max(0, step - max(self.model.stack.reaches())), step)
 
     def attention(self, step: int) -> "Tensor":
-        """What a step's layers and heads attend to: weights [L, H, C] of the steps ``seen``.
+        """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
         A head's weights sum to 1, but where persistent vectors take a part of its attention.
         """
@@ -158,7 +159,7 @@ class Reading:
         return self._memory[step]
 
 
-def mixture(model: ExploredModel) -> List[List[float]]:
+def mixture(model: ExploredModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]."""
     import torch
 

@@ -1,7 +1,8 @@
 """Texts as tokens of a model, and tokens as text. In models of words, a line break is ``</s>``."""
 
 import re
-from typing import Any, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from fb_fairseq import byte_codec
 from fb_fairseq.errors import UserError
@@ -25,7 +26,7 @@ class Vocabulary:
         unit: what a symbol is called.
     """
 
-    def __init__(self, symbols: Sequence[str], tokenizer: Optional[Any] = None, line_ends: bool = True):
+    def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
         self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
         self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS
         self.unit = "byte" if self.of_bytes else "token"
@@ -34,7 +35,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.symbols)
 
-    def encode(self, text: str) -> List[int]:
+    def encode(self, text: str) -> list[int]:
         """The tokens of a text, without the ``</s>`` that models read first. Unknown words become ``<unk>``."""
         if self.of_bytes:
             return [self._indices[symbol] for symbol in byte_codec.encode(text.encode("utf-8", "replace"))]
@@ -44,7 +45,7 @@ class Vocabulary:
         return [self._indices.get(word, UNK) for word in text.split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. What is no UTF-8 is replaced."""
+        """The text of tokens. Bytes that are no UTF-8 are replaced."""
         symbols = [self.symbols[token] for token in tokens]
         if self.of_bytes:
             return byte_codec.decode(symbols).decode("utf-8", "replace")
@@ -65,7 +66,7 @@ class Vocabulary:
         is_one = len(text) == 1 and text.isprintable() and text.encode() == data and len(data) == len(tokens) > 1
         return text if is_one else ""
 
-    def labels(self, tokens: Sequence[int]) -> List[str]:
+    def labels(self, tokens: Sequence[int]) -> list[str]:
         """How the tokens of a text are written in a picture: a character of several bytes stands at the first one."""
         labels = list(map(self.label, tokens))
         for i in range(len(tokens)):
@@ -87,10 +88,6 @@ class Vocabulary:
 
 
 def check_length(tokens: Sequence[int], most: int, unit: str) -> None:
-    """Check that a text is not too long.
-
-    Raises:
-        UserError: it is.
-    """
+    """Check that a text is not too long."""
     if len(tokens) > most:
         raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {most:,} at most (--max-steps)")

@@ -7,7 +7,7 @@ with a regular expression. So every module that the model needs becomes a file t
 
 import ast
 import os
-from typing import Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
 
 import fb_fairseq
 from fb_fairseq.errors import UserError
@@ -30,25 +30,21 @@ def flat(module: str) -> str:
     return module.replace(".", "_")
 
 
-def source_file(module: str) -> Optional[str]:
+def source_file(module: str) -> str | None:
     """The file of a module of this package; None: there is none."""
     path = os.path.join(fb_fairseq.__path__[0], *module.split(".")[1:])
     return next((found for found in (f"{path}.py", os.path.join(path, "__init__.py")) if os.path.isfile(found)), None)
 
 
-def imports(node: ast.ImportFrom) -> Iterator[Tuple[str, Optional[str]]]:
-    """What a line takes from this package: modules, each with the name that it takes of it; None: the module itself."""
+def imports(node: ast.ImportFrom) -> Iterator[tuple[str, str | None]]:
+    """The modules of this package that a line imports, each with the name that it takes (None: the module itself)."""
     for alias in node.names:
         module = f"{node.module}.{alias.name}"
         yield (module, None) if source_file(module) else (str(node.module), alias.name)
 
 
-def rewritten(source: str) -> Tuple[str, List[str]]:
-    """A module's source with relative imports, and the modules of this package that it imports.
-
-    Raises:
-        UserError: it imports them in a way that this function does not know.
-    """
+def rewritten(source: str) -> tuple[str, list[str]]:
+    """A module's source with relative imports, and the modules of this package that it imports."""
     lines, needed = source.splitlines(), []
     for node in [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
@@ -76,7 +72,7 @@ def rewritten(source: str) -> Tuple[str, List[str]]:
     return "\n".join(lines) + "\n", needed
 
 
-def files(*modules: str) -> Iterator[Tuple[str, str]]:
+def files(*modules: str) -> Iterator[tuple[str, str]]:
     """The names and contents of the files that some modules need, their own included."""
     waiting, seen = list(modules), set(modules)
     while waiting:
@@ -91,7 +87,7 @@ def files(*modules: str) -> Iterator[Tuple[str, str]]:
 def add_code(model, folder: str) -> None:
     """Write the files that a model needs, and name its classes in its configuration, which is saved afterwards."""
     auto = "AutoModelForSeq2SeqLM" if model.config.is_encoder_decoder else "AutoModelForCausalLM"
-    classes: Dict[str, type] = {"AutoConfig": type(model.config), auto: type(model)}
+    classes: dict[str, type] = {"AutoConfig": type(model.config), auto: type(model)}
     model.config.auto_map = {name: f"{flat(kind.__module__)}.{kind.__name__}" for name, kind in classes.items()}
     for name, text in files(*(kind.__module__ for kind in classes.values())):
         if name == f"{flat(type(model).__module__)}.py":

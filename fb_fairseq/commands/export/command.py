@@ -9,7 +9,7 @@ AutoTokenizer. --with-code adds the code that a model needs, so that trust_remot
 """
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
@@ -25,14 +25,14 @@ from fb_fairseq.tensor_files import WRITER
 def export(
     path: str,
     folder: str,
-    dictionaries: Optional[str],
-    codes: Optional[str],
-    known: Dict[str, Any],
+    dictionaries: str | None,
+    codes: str | None,
+    known: dict[str, Any],
     languages: Languages = (None, None),
     with_code: bool = False,
     overwrite: bool = False,
-    log: Optional[str] = None,
-) -> List[str]:
+    log: str | None = None,
+) -> list[str]:
     """Write the model to a folder.
 
     Args:
@@ -45,9 +45,6 @@ def export(
 
     Returns:
         The names of its files, without those of the code.
-
-    Raises:
-        UserError: the checkpoint cannot be exported, or the folder has other files; nothing is written then.
     """
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
@@ -96,12 +93,8 @@ def save_model(model, folder: str) -> None:
         os.chmod(os.path.join(folder, name), readable)  # safetensors' are for their owner only
 
 
-def read_log(log: str, path: str, checkpoint: Dict[str, Any]) -> Dict[str, Any]:
-    """The figures that a training's log has of a checkpoint, under ``CardFacts``' names.
-
-    Raises:
-        UserError: it has none, or the checkpoint is an average.
-    """
+def read_log(log: str, path: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The figures that a training's log has of a checkpoint, under ``CardFacts``' names."""
     from fb_fairseq.transformers.card import figures_of_checkpoint, figures_of_log
 
     if checkpoint.get(WRITER) == AVERAGE:

@@ -1,19 +1,16 @@
 """Language models for transformers."""
 
-from typing import Any, Dict
+from typing import Any
 
 from fb_fairseq.commands.export.source import Source, load_parameters
 from fb_fairseq.errors import UserError
 
 
-def build(source: Source, card: Dict[str, Any]):
+def build(source: Source, card: dict[str, Any]):
     """A language model, its tokenizer, and what its card says.
 
     Args:
         card: what is known of the model already, as arguments of ``CardFacts``.
-
-    Raises:
-        UserError: the model has no counterpart in transformers, or its dictionary none.
     """
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.transformers import CONFIGS

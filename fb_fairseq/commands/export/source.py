@@ -1,12 +1,12 @@
-"""What is exported: a checkpoint of fairseq, its options and its dictionaries."""
+"""The source of an export: a checkpoint of fairseq, its options and its dictionaries."""
 
 import os
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError
 
-Languages = Tuple[Optional[str], Optional[str]]  # source and target
+Languages = tuple[str | None, str | None]  # source and target
 
 
 class Source(NamedTuple):
@@ -24,12 +24,12 @@ class Source(NamedTuple):
     """
 
     path: str
-    saved: Dict[str, Any]
-    options: Dict[str, Any]
-    task: Dict[str, Any]
+    saved: dict[str, Any]
+    options: dict[str, Any]
+    task: dict[str, Any]
     architecture: str
-    dictionaries: Optional[str]
-    codes: Optional[str]
+    dictionaries: str | None
+    codes: str | None
     languages: Languages
 
     @property
@@ -37,7 +37,7 @@ class Source(NamedTuple):
         """The first folder of the training data; empty if the checkpoint does not say."""
         return str(self.task.get("data") or "").split(":")[0]
 
-    def values(self, defaults: Dict[str, Any]) -> Dict[str, Any]:
+    def values(self, defaults: dict[str, Any]) -> dict[str, Any]:
         """The checkpoint's options among those that a configuration has, as plain values.
 
         Args:
@@ -53,9 +53,6 @@ class Source(NamedTuple):
         Args:
             name: of the file, ``dict.txt``.
             side: ``encoder`` or ``decoder``.
-
-        Raises:
-            UserError: there is none, or it does not fit the model.
         """
         from fairseq.data import Dictionary
 
@@ -92,17 +89,13 @@ def plain(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def as_dictionary(options: Any) -> Dict[str, Any]:
+def as_dictionary(options: Any) -> dict[str, Any]:
     """Options that fairseq may have saved as a ``Namespace``, or not at all."""
     return options if isinstance(options, dict) else vars(options) if options is not None else {}
 
 
-def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages: Languages) -> Source:
-    """Read a checkpoint.
-
-    Raises:
-        UserError: it is not one of fairseq-train, or predicts labels.
-    """
+def read(path: str, dictionaries: str | None, codes: str | None, languages: Languages) -> Source:
+    """Read a checkpoint."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     import fb_fairseq.models  # noqa: F401  registers the architectures
@@ -123,11 +116,7 @@ def read(path: str, dictionaries: Optional[str], codes: Optional[str], languages
 
 
 def load_parameters(source: Source, model) -> None:
-    """Give a model the checkpoint's parameters.
-
-    Raises:
-        UserError: names or shapes are not those of the model.
-    """
+    """Give a model the checkpoint's parameters."""
     from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
 
     expected, found = (

@@ -1,7 +1,7 @@
 """Translation models for transformers."""
 
 import os
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from fb_fairseq.commands.export.source import Source, load_parameters
 from fb_fairseq.errors import UserError
@@ -11,11 +11,7 @@ LONGEST_TARGET = 1024  # fairseq's --max-target-positions
 
 
 def check(source: Source) -> None:
-    """Check that the model has a counterpart in transformers.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Check that the model has a counterpart in transformers."""
     options = source.options
     width = options.get("decoder_output_dim")
     if options.get("no_cross_attention"):
@@ -24,12 +20,8 @@ def check(source: Source) -> None:
         raise UserError(f"{source.path}: trained with --decoder-output-dim {width}, which cannot be exported")
 
 
-def read_languages(source: Source) -> Tuple[str, str]:
-    """Names of source and target language: as given, as fairseq-train was told, or as it found them in the data folder.
-
-    Raises:
-        UserError: none of these says.
-    """
+def read_languages(source: Source) -> tuple[str, str]:
+    """Source and target language: as given, as fairseq-train was told, or as it found them in the data folder."""
     from fairseq.data.data_utils import infer_language_pair
 
     saved = source.task.get("source_lang"), source.task.get("target_lang")
@@ -44,14 +36,11 @@ def read_languages(source: Source) -> Tuple[str, str]:
     return languages[0], languages[1]
 
 
-def build(source: Source, card: Dict[str, Any]):
+def build(source: Source, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says.
 
     Args:
         card: what is known of the model already, as arguments of ``CardFacts``.
-
-    Raises:
-        UserError: the model has no counterpart in transformers, or its dictionaries none.
     """
     from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
     from fb_fairseq.transformers.configuration import PAD

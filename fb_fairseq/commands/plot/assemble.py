@@ -1,38 +1,27 @@
 """Do what the options of ``python -m fb_fairseq plot`` ask for: read logs and checkpoints, run models, make panels."""
 
 import os
+from collections.abc import Iterator
 from functools import partial
-from typing import Dict, Iterator, List
 
 from fb_fairseq.commands.plot import attention, heat_maps, panels, passes
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.context import longest_context, losses_by_context
 from fb_fairseq.commands.plot.logs import UPDATES, Curve, NamedCurves, continued, read_layer_weights, read_log
-from fb_fairseq.commands.plot.models import (
-    LoadedModel,
-    check_split,
-    load_corpus,
-    load_model,
-    text_of,
-    token_labels,
-)
+from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpus, load_model, text_of, token_labels
 from fb_fairseq.commands.plot.positions import accuracy_by_position
 from fb_fairseq.drawing import Panel
 from fb_fairseq.errors import UserError, flag
 
 
-def make_panels(args) -> List[Panel]:
-    """Read the logs and checkpoints that the options name, and run the models.
-
-    Raises:
-        UserError: a log or checkpoint lacks what is to be drawn.
-    """
+def make_panels(args) -> list[Panel]:
+    """Read the logs and checkpoints that the options name, and run the models."""
     if args.data is not None and measured_on_data(args):
         check_split(args.data, args.split)
     return [*panels_of_files(args), *panels_of_models(args)]
 
 
-def measured_on_data(args) -> List[str]:
+def measured_on_data(args) -> list[str]:
     """The options among those given whose measures need ``--data``."""
     names = ["persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"]
     if not has_text(args):
@@ -62,12 +51,8 @@ def panels_of_files(args) -> Iterator[Panel]:
         yield Panel(partial(panels.draw_spans, models=spans))
 
 
-def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
-    """The curves of a log, by tag.
-
-    Raises:
-        UserError: the metric is not logged, or not its time.
-    """
+def read_curves(path: str, metric: str, x: str) -> dict[str, Curve]:
+    """The curves of a log, by tag."""
     curves = read_log(path, metric, x)
     if not curves and os.path.isfile(path) and not read_log(path, UPDATES):
         raise UserError(
@@ -78,12 +63,8 @@ def read_curves(path: str, metric: str, x: str) -> Dict[str, Curve]:
     return curves
 
 
-def read_weight_curves(path: str) -> List[Curve]:
-    """The curves of Eq. 1's weights in a log, by layer.
-
-    Raises:
-        UserError: they are not logged.
-    """
+def read_weight_curves(path: str) -> list[Curve]:
+    """The curves of Eq. 1's weights in a log, by layer."""
     layers = read_layer_weights(path)
     if not layers:
         raise UserError(
@@ -150,7 +131,7 @@ def panels_of_models(args) -> Iterator[Panel]:
         yield Panel(partial(panels.draw_position_accuracy, models=accuracies))
 
 
-def one_stream(tokens: List[int]):
+def one_stream(tokens: list[int]):
     """A text as one stream [1, T], whose first step, which attends to nothing, does not count."""
     import torch
 

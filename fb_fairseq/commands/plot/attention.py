@@ -1,6 +1,7 @@
 """Run language models to see what they attend to: earlier steps by distance, and persistent vectors."""
 
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from fb_fairseq.commands.plot.models import CHOICE, LoadedModel, progress
 from fb_fairseq.errors import UserError
@@ -23,8 +24,8 @@ class Attention(NamedTuple):
             layer's weights sum to the rest. Else None.
     """
 
-    layers: List[List[float]]
-    persistent: Optional[List[float]]
+    layers: list[list[float]]
+    persistent: list[float] | None
 
 
 class AttentionMap(NamedTuple):
@@ -37,12 +38,12 @@ class AttentionMap(NamedTuple):
         what: which layers it is of.
     """
 
-    rows: List[List[float]]
-    tokens: List[int]
+    rows: list[list[float]]
+    tokens: list[int]
     what: str
 
 
-def cut_text(corpus, tokens: int, context: int) -> Tuple["Tensor", int]:
+def cut_text(corpus, tokens: int, context: int) -> tuple["Tensor", int]:
     """Cut the beginning of a text into streams of equal length, which overlap: each first reads what comes before.
 
     Args:
@@ -89,11 +90,7 @@ def mean_over_steps(
 
 
 def check_attention(loaded: LoadedModel) -> None:
-    """Check that a model attends to earlier steps.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that a model attends to earlier steps."""
     if not hasattr(loaded.stack, "memory_attention"):
         raise UserError(f"{loaded.source}: attends to nothing (an LSTM); give a checkpoint of {CHOICE}")
 
@@ -103,9 +100,6 @@ def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> At
 
     Args:
         tokens_BT, context: see ``mean_over_steps``.
-
-    Raises:
-        UserError: the model has no attention.
     """
     check_attention(loaded)
 
@@ -121,14 +115,11 @@ def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> At
     return Attention(layers_LS.tolist(), (1 - layers_LS.sum(1)).tolist() if shared_softmax else None)
 
 
-def attention_map(loaded: LoadedModel, tokens: List[int], layer: Optional[int]) -> AttentionMap:
+def attention_map(loaded: LoadedModel, tokens: list[int], layer: int | None) -> AttentionMap:
     """The attention between the tokens of a short text, averaged over heads.
 
     Args:
         layer: counted from 1; None: the mean of all layers.
-
-    Raises:
-        UserError: the model has no attention or no such layer, or the text is too long for a figure.
     """
     import torch
 
@@ -159,31 +150,24 @@ def has_persistent_vectors(loaded: LoadedModel) -> bool:
 
 
 def check_persistent(loaded: LoadedModel) -> None:
-    """Check that a model has persistent vectors.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a model has persistent vectors."""
     if not has_persistent_vectors(loaded):
         raise UserError(f"{loaded.source}: has no persistent vectors; give a checkpoint of all_attention_lm")
 
 
 def persistent_shares(
     loaded: LoadedModel, tokens_BT: "Tensor", context: int, block: int = BLOCK_STEPS
-) -> List[List[float]]:
+) -> list[list[float]]:
     """The share of attention on persistent vectors, by layer and head.
 
     Args:
         tokens_BT, context, block: see ``mean_over_steps``.
-
-    Raises:
-        UserError: the model has no persistent vectors, or they do not share a softmax with the context.
     """
     check_persistent(loaded)
     return mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block).tolist()
 
 
-def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> List[List[float]]:
+def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> list[list[float]]:
     """How few persistent vectors take how much of the attention that goes to persistent vectors.
 
     Args:
@@ -191,9 +175,6 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> Li
 
     Returns:
         For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads.
-
-    Raises:
-        UserError: the model has no persistent vectors.
     """
     check_persistent(loaded)
     use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)

@@ -3,13 +3,11 @@
 fairseq is imported only in the functions that need it, so that learning curves can be drawn without it.
 """
 
-from typing import List
-
 from fb_fairseq.errors import UserError
 
 
 def load_checkpoint(path: str) -> dict:
-    """See ``fb_fairseq.tensor_files.load_checkpoint``."""
+    """The content of a checkpoint, with fairseq's patches applied before (see ``tensor_files``)."""
     from fb_fairseq import patches, tensor_files  # noqa: F401  patches: the safe globals
 
     return tensor_files.load_checkpoint(path)
@@ -21,12 +19,8 @@ def model_options(saved: dict) -> dict:
     return options if isinstance(options, dict) else vars(options)  # a Namespace
 
 
-def layer_weights(path: str) -> List[float]:
-    """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1).
-
-    Raises:
-        UserError: the model has no learned weights, or separate ones for each layer.
-    """
+def layer_weights(path: str) -> list[float]:
+    """The shares of the embedding and of each layer in the feedback memory: softmax(w) (arXiv 2002.09402v3, Eq. 1)."""
     import torch
 
     logits = load_checkpoint(path)["model"].get("decoder.memory.layer_weights")
@@ -38,12 +32,8 @@ def layer_weights(path: str) -> List[float]:
     return torch.softmax(logits.float(), 0).tolist()
 
 
-def adaptive_spans(path: str) -> List[List[float]]:
-    """How many steps back each head reaches, ramp included, by layer and head.
-
-    Raises:
-        UserError: the model was trained without ``--adaptive-span``.
-    """
+def adaptive_spans(path: str) -> list[list[float]]:
+    """How many steps back each head reaches, ramp included, by layer and head."""
     from fb_fairseq.checkpoint_contents import using
 
     saved = load_checkpoint(path)

@@ -21,7 +21,6 @@ several of these options, two panels stand side by side.
 import argparse
 import itertools
 import os
-from typing import Tuple
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.generate import no_log
@@ -37,7 +36,7 @@ PANELS = (
 )
 
 
-def named_path(argument: str) -> Tuple[str, str]:
+def named_path(argument: str) -> tuple[str, str]:
     """Name, as figures show it, and path of an argument ``[NAME=]PATH``; the name may be empty. A path may contain
     ``=`` too.
 

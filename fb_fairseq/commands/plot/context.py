@@ -1,7 +1,7 @@
 """Run a language model with more and more context, to see how much of it helps."""
 
 import math
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fb_fairseq.commands.plot.bins import doubling_bins
 from fb_fairseq.commands.plot.models import LoadedModel, progress
@@ -25,20 +25,17 @@ class ContextLosses(NamedTuple):
         bytes: whether the tokens are bytes.
     """
 
-    bins: List[Tuple[int, int]]
-    nats: List[float]
+    bins: list[tuple[int, int]]
+    nats: list[float]
     bytes: bool
 
 
-def longest_context(asked: Optional[int], length: int) -> int:
+def longest_context(asked: int | None, length: int) -> int:
     """The longest context that a text is read with, a power of two.
 
     Args:
         asked: ``--context``; None: as much as is reasonable.
         length: of the text.
-
-    Raises:
-        UserError: it is no power of two, or the text is too short.
     """
     possible = 2 ** int(math.log2(max(1, length // 2)))
     if asked is None:
@@ -57,7 +54,7 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     the text is predicted once with a context of the bin. So the means differ by the context only.
 
     Args:
-        corpus: a ``Corpus``. What is predicted begins ``longest`` tokens after its beginning.
+        corpus: a ``Corpus``. Predicted are the tokens from ``longest`` on.
         tokens: how many tokens are predicted for each bin; at least, half of ``longest``.
         longest: see ``longest_context``.
     """

@@ -1,6 +1,6 @@
 """Draw the heat maps of ``python -m fb_fairseq plot``, each on matplotlib axes of its own."""
 
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
 from fb_fairseq.commands.plot.bins import doubling_bins
@@ -24,7 +24,7 @@ class NamedMap(NamedTuple):
 
     name: str
     map: AttentionMap
-    labels: List[str]
+    labels: list[str]
 
 
 def draw_persistent_shares(axes, model: NamedHeads) -> None:
@@ -37,7 +37,7 @@ def draw_persistent_shares(axes, model: NamedHeads) -> None:
     axes.figure.colorbar(image, ax=axes, label="share on persistent vectors")
 
 
-def set_labels(axes, columns: List[str], layers: int) -> None:
+def set_labels(axes, columns: list[str], layers: int) -> None:
     """Label the columns of a heat map, and its rows, which are layers from the bottom to the top."""
     axes.set_xticks(range(len(columns)), columns)
     axes.set_ylabel("layer")

@@ -4,12 +4,12 @@ import json
 import math
 import os
 import re
-from typing import Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import open_text
 
-Curve = List[Tuple[float, float]]  # (update or hours of training, value)
+Curve = list[tuple[float, float]]  # (update or hours of training, value)
 UPDATES = "num_updates"  # key of the x axis in fairseq's logs
 # A line of --log-format simple: within an epoch; or at its end or of a validation, whose split is named.
 SIMPLE = re.compile(r"epoch \d+(?::\s+\d+ / \d+ (?P<inner>.*)| \| (?:\w+ on '(?P<split>.*?)' subset \| )?(?P<end>.*))")
@@ -24,20 +24,17 @@ class NamedCurves(NamedTuple):
     """
 
     name: str
-    curves: Dict[str, Curve]
+    curves: dict[str, Curve]
     continues: bool = False
 
 
-def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
+def read_log(path: str, metric: str, x: str = "updates") -> dict[str, Curve]:
     """The curves of one metric, by tag (``train_inner``, ``train``, ``valid``, …); empty if it is not logged.
 
     Args:
         path: what fairseq printed, or a folder of TensorBoard logs.
         metric: its name without the tag, for example ``loss``.
         x: one of ``X_AXES``.
-
-    Raises:
-        UserError: hours of training are asked of TensorBoard's logs, which do not have them.
     """
     if not os.path.isdir(path):
         return read_log_file(path, metric, x)
@@ -48,13 +45,13 @@ def read_log(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
     return read_tensorboard(path, metric)
 
 
-def read_layer_weights(path: str) -> List[Curve]:
+def read_layer_weights(path: str) -> list[Curve]:
     """The curves of Eq. 1's weights in validation: the embedding's, then each layer's; empty if they are not logged.
 
     Args:
         path: see ``read_log``. If the log has several validation splits, the first one's are read: they are the same.
     """
-    layers: List[Curve] = []
+    layers: list[Curve] = []
     while True:
         curves = read_log(path, f"layer_weight_{len(layers)}")
         if not curves:
@@ -68,7 +65,7 @@ class TrainingTime:
     def __init__(self):
         self.before = self.last = 0.0
 
-    def hours(self, values: Dict[str, str]) -> float:
+    def hours(self, values: dict[str, str]) -> float:
         """The hours until the newest of the values that are logged; call it with each line's."""
         wall = float(values.get("wall", self.last))
         if wall < self.last:
@@ -77,7 +74,7 @@ class TrainingTime:
         return (self.before + wall) / 3600
 
 
-def values_of(line: str) -> Dict[str, str]:
+def values_of(line: str) -> dict[str, str]:
     """The values in a line of a log, by their names in JSON.
 
     Raises:
@@ -94,13 +91,13 @@ def values_of(line: str) -> Dict[str, str]:
     return {f"{prefix}_{name}": value for name, value in (value.split() for value in found["end"].split(" | "))}
 
 
-def read_log_file(path: str, metric: str, x: str = "updates") -> Dict[str, Curve]:
+def read_log_file(path: str, metric: str, x: str = "updates") -> dict[str, Curve]:
     """The curves in the file of ``--log-file``, or in saved terminal output.
 
     At the end of an epoch and after a validation fairseq logs its values with the tag as a prefix (``valid_loss``,
     ``valid_num_updates``); within an epoch (``train_inner``) without a prefix. Damaged lines are left out.
     """
-    curves: Dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     time = TrainingTime()
     with open_text(path) as file:
         for line in file:
@@ -119,7 +116,7 @@ def read_log_file(path: str, metric: str, x: str = "updates") -> Dict[str, Curve
     return curves
 
 
-def read_tensorboard(folder: str, metric: str) -> Dict[str, Curve]:
+def read_tensorboard(folder: str, metric: str) -> dict[str, Curve]:
     """The curves in a folder of ``--tensorboard-logdir``, which has one subfolder per tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -131,13 +128,13 @@ def read_tensorboard(folder: str, metric: str) -> Dict[str, Curve]:
     return curves
 
 
-def continued(runs: List[NamedCurves]) -> List[NamedCurves]:
+def continued(runs: list[NamedCurves]) -> list[NamedCurves]:
     """Move runs that continue an earlier one of the same name behind it, whatever number their updates begin with.
 
     Args:
         runs: those without a name continue none.
     """
-    ends: Dict[str, float] = {}
+    ends: dict[str, float] = {}
     result = []
     for name, curves, _ in runs:
         continues = bool(name) and name in ends

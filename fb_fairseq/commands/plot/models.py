@@ -4,7 +4,8 @@ fairseq is imported only inside functions, so that learning curves can be drawn 
 """
 
 import os
-from typing import Any, Iterable, List, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from fb_fairseq import byte_codec
 from fb_fairseq.drawing import plain
@@ -44,16 +45,13 @@ class LoadedModel(NamedTuple):
         return bool(getattr(self.task.args, "labels", False))  # other tasks do not have the option
 
 
-def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -> LoadedModel:
+def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> LoadedModel:
     """Load a language model of this package.
 
     Args:
         option: the option that names the checkpoint; empty if none does.
         data: folder with its dictionary; None: that of its training data.
         cpu: use the CPU even if there is a GPU.
-
-    Raises:
-        UserError: the checkpoint holds another model, or its dictionary is not found.
     """
     import torch
 
@@ -77,11 +75,7 @@ def load_model(option: str, path: str, data: Optional[str], cpu: bool = False) -
 
 
 def check_split(data: str, split: str) -> None:
-    """Check that a folder has a split, of text or of labelled sequences.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a folder has a split, of text or of labelled sequences."""
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
     if not any(os.path.exists(os.path.join(data, f"{name}.idx")) for name in (split, file_prefix(split, INPUT))):
@@ -89,11 +83,7 @@ def check_split(data: str, split: str) -> None:
 
 
 def load_corpus(loaded: LoadedModel, data: str, split: str):
-    """The ``Corpus`` of a split; of labelled sequences, that of their inputs.
-
-    Raises:
-        UserError: the split is empty, or of another kind than the model's.
-    """
+    """The ``Corpus`` of a split; of labelled sequences, that of their inputs."""
     from fb_fairseq.streams.fairseq.corpus import Corpus, check_ends, load_indexed_dataset
     from fb_fairseq.streams.fairseq.labels import INPUT, file_prefix
 
@@ -105,13 +95,8 @@ def load_corpus(loaded: LoadedModel, data: str, split: str):
     return Corpus(dataset, eos, omit_eos)
 
 
-def text_of(args, loaded: LoadedModel) -> List[int]:
-    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the text is empty, or a token is not in the dictionary.
-    """
+def text_of(args, loaded: LoadedModel) -> list[int]:
+    """The tokens that a model reads of ``--prompt`` or the file of ``--text``, ``</s>`` first."""
     from fb_fairseq.commands.generate import encode
 
     option, text = "--prompt", args.prompt
@@ -127,7 +112,7 @@ def text_of(args, loaded: LoadedModel) -> List[int]:
     return [loaded.dictionary.eos(), *tokens]
 
 
-def token_labels(tokens: Iterable[int], dictionary) -> List[str]:
+def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
     """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):

@@ -1,7 +1,7 @@
 """Draw the panels of ``python -m fb_fairseq plot`` that are no heat maps, each on matplotlib axes of its own."""
 
 import math
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 from fb_fairseq.commands.plot.context import ContextLosses
 from fb_fairseq.commands.plot.logs import Curve, NamedCurves
@@ -29,21 +29,21 @@ class NamedWeights(NamedTuple):
     """Layer weights of a checkpoint: of the embedding, then of each layer."""
 
     name: str
-    weights: List[float]
+    weights: list[float]
 
 
 class NamedHeads(NamedTuple):
     """Values of each layer of a checkpoint: one per head, or for the use of persistent vectors one per vector."""
 
     name: str
-    layers: List[List[float]]
+    layers: list[list[float]]
 
 
 class NamedLayerCurves(NamedTuple):
     """Layer weights over a run: a curve for the embedding, then one for each layer."""
 
     name: str
-    layers: List[Curve]
+    layers: list[Curve]
 
 
 class NamedLosses(NamedTuple):
@@ -65,7 +65,7 @@ def centred(i: int, number: int) -> float:
     return i - (number - 1) / 2
 
 
-def draw_curves(axes, runs: List[NamedCurves], metric: str, x: str = "updates") -> None:
+def draw_curves(axes, runs: list[NamedCurves], metric: str, x: str = "updates") -> None:
     """Learning curves: training as thin lines, validation with markers, fine-tuning dashed.
 
     Of more than four runs, those that have validation curves are drawn without training. The y axis of losses ends at
@@ -111,7 +111,7 @@ def cut_steep_part(axes) -> None:
         axes.autoscale_view()
 
 
-def draw_layer_weights(axes, models: List[NamedWeights]) -> None:
+def draw_layer_weights(axes, models: list[NamedWeights]) -> None:
     """Bars of the layers' shares in the memory. The models have the same number of layers."""
     width = BARS_WIDTH / len(models)
     color = colors(name for name, _ in models)
@@ -125,7 +125,7 @@ def draw_layer_weights(axes, models: List[NamedWeights]) -> None:
     axes.set_ylabel("share of the memory")
 
 
-def draw_spans(axes, models: List[NamedHeads]) -> None:
+def draw_spans(axes, models: list[NamedHeads]) -> None:
     """Points for the adaptive spans of all heads. The models have the same number of layers."""
     color = colors(name for name, _ in models)
     for i, (name, layers) in enumerate(models):
@@ -172,12 +172,12 @@ def draw_persistent_use(axes, model: NamedHeads) -> None:
     axes.set_title(model.name)
 
 
-def drawn_values(losses: ContextLosses) -> List[float]:
+def drawn_values(losses: ContextLosses) -> list[float]:
     """Perplexities, or for bytes bits per byte."""
     return [nats / math.log(2) if losses.bytes else math.exp(nats) for nats in losses.nats]
 
 
-def context_table(models: List[NamedLosses]) -> List[str]:
+def context_table(models: list[NamedLosses]) -> list[str]:
     """The lines of a table in Markdown with the values that ``draw_context_losses`` draws."""
     lines = ["| context | " + " | ".join(name for name, _ in models) + " |", "|---:|" + "---:|" * len(models)]
     columns = [drawn_values(losses) for _, losses in models]
@@ -187,7 +187,7 @@ def context_table(models: List[NamedLosses]) -> List[str]:
     return lines
 
 
-def draw_context_losses(axes, models: List[NamedLosses]) -> None:
+def draw_context_losses(axes, models: list[NamedLosses]) -> None:
     """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
     is_bytes = models[-1].losses.bytes
     color = colors(name for name, _ in models)
@@ -201,7 +201,7 @@ def draw_context_losses(axes, models: List[NamedLosses]) -> None:
     axes.set_ylabel("bits per byte" if is_bytes else "perplexity")
 
 
-def draw_position_accuracy(axes, models: List[NamedPositions]) -> None:
+def draw_position_accuracy(axes, models: list[NamedPositions]) -> None:
     """Accuracy against the position in the sequence; of long sequences, means of neighbouring positions."""
     color = colors(name for name, _ in models)
     for name, counts in models:

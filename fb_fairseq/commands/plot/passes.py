@@ -29,9 +29,6 @@ def errors_by_pass(name: str, loaded: LoadedModel, tokens_BT: "Tensor") -> PassE
 
     Args:
         tokens_BT: streams that begin with an empty memory; their first ``STEPS`` steps are run.
-
-    Raises:
-        UserError: the model has no feedback memory.
     """
     import torch
 

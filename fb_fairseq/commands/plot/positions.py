@@ -1,6 +1,6 @@
 """Run a model that was trained with ``--labels``, to see in which part of a sequence it is right."""
 
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ class PositionCounts(NamedTuple):
         labels, correct: how many labels there are at each position, and how many are guessed.
     """
 
-    labels: List[int]
-    correct: List[int]
+    labels: list[int]
+    correct: list[int]
 
 
 def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> PositionCounts:
@@ -27,9 +27,6 @@ def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> Positi
     Args:
         split: of the data that the model was loaded with.
         tokens: about how many tokens are read: whole sequences from the beginning of the split, at least one.
-
-    Raises:
-        UserError: the model was not trained on labels, or none of the labels count.
     """
     from fb_fairseq.commands.evaluate_labels import judged_blocks
 

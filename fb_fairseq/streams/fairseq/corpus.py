@@ -3,7 +3,6 @@
 import functools
 import os
 import zlib
-from typing import List, Tuple
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class Corpus:
         self.ends = np.cumsum(sizes, dtype=np.int64)
 
     @functools.cached_property
-    def _inner_pieces(self) -> List[int]:
+    def _inner_pieces(self) -> list[int]:
         return inner_pieces(self.dataset, self.eos)
 
     @functools.cached_property
@@ -63,7 +62,7 @@ class Corpus:
             item += 1
         return torch.cat(pieces).long() if pieces else torch.empty(0, dtype=torch.long)
 
-    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    def block(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and the targets of the positions ``first`` to ``last - 1``: each input precedes its target."""
         tokens = self[first - 1 : last]
         return tokens[:-1], tokens[1:]
@@ -76,7 +75,7 @@ class Corpus:
         return zlib.crc32(torch.cat(samples).numpy().tobytes(), n & 0xFFFFFFFF)
 
 
-def inner_pieces(dataset, eos: int) -> List[int]:
+def inner_pieces(dataset, eos: int) -> list[int]:
     """The items that are pieces of a document of bytes, but for its last one."""
     pieces = np.flatnonzero(dataset.sizes == ITEM_TOKENS)  # (the last item ends a document in any case)
     return [i for i in pieces.tolist() if i + 1 < len(dataset.sizes) and int(dataset[i][-1]) != eos]
@@ -103,11 +102,7 @@ class Documents:
 
 
 def check_ends(path: str, dataset, eos: int) -> None:
-    """Check that items end in ``</s>``, and have more tokens than that: those of ``--omit-eos``. (Some items are read.)
-
-    Raises:
-        UserError: they do not.
-    """
+    """Check that items end in ``</s>`` and have more tokens, for ``--omit-eos``. (Some items are read.)"""
     n = len(dataset)
     inner = set(inner_pieces(dataset, eos))
     if any(int(dataset[i][-1]) != eos for i in {0, n // 2, n - 1} - inner):
@@ -123,9 +118,6 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
         path: the files of the split without ``.bin`` and ``.idx``.
         impl: ``--dataset-impl``; None to infer it from the files.
         combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
-
-    Raises:
-        UserError: the split is missing or empty, or all of it is padding.
     """
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     if not os.path.basename(path):

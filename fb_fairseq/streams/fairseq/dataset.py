@@ -1,7 +1,6 @@
 """fairseq's dataset of a split that is read as parallel streams."""
 
 import logging
-from typing import Optional
 
 import torch
 from fairseq.data import FairseqDataset
@@ -22,7 +21,7 @@ class StreamDataset(FairseqDataset):
         layout: None until ``arrange``.
     """
 
-    def __init__(self, split: str, corpus, pad: int, layout: Optional[StreamLayout] = None):
+    def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
         self.split = split
         self.corpus = corpus
         self.pad = pad
@@ -33,9 +32,6 @@ class StreamDataset(FairseqDataset):
 
         Args:
             option: the options that set the number of streams, for the error message.
-
-        Raises:
-            UserError: there are more streams than tokens (or sequences, if they must stay whole).
         """
         if layout.streams > layout.max_streams:
             raise UserError(

@@ -1,6 +1,6 @@
 """fairseq's epoch iterator for streams: serves blocks in order, and saves and restores the memory of streams."""
 
-from typing import Iterable, Iterator, List, Optional
+from collections.abc import Iterable, Iterator
 
 import torch
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator
@@ -43,7 +43,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         **kwargs: of fairseq's ``EpochBatchIterator``.
     """
 
-    def __init__(self, dataset: StreamDataset, memory_files: Optional[MemoryFiles] = None, **kwargs):
+    def __init__(self, dataset: StreamDataset, memory_files: MemoryFiles | None = None, **kwargs):
         super().__init__(
             dataset=dataset,
             collate_fn=dataset.collater,
@@ -74,7 +74,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         return self.layout.groups // self.num_shards
 
     @property
-    def _cohorts(self) -> List[int]:
+    def _cohorts(self) -> list[int]:
         """The cohorts that this process serves."""
         return self.layout.cohorts_of_process(self.shard_id, self.num_shards)
 
@@ -107,11 +107,7 @@ class StreamBatchIterator(SavesMemory, EpochBatchIterator):
         return state
 
     def load_state_dict(self, state_dict):
-        """Resume where a checkpoint was saved, with the memory saved there.
-
-        Raises:
-            UserError: streams or data differ, see ``StreamPosition.check``; or a memory file cannot be read.
-        """
+        """Resume where a checkpoint was saved, with the memory saved there."""
         if state_dict.get("iterations_in_epoch", 0) == 0:
             super().load_state_dict(state_dict)
             return

@@ -5,7 +5,6 @@ sequence; the same line of labels has as many symbols. The label ``_`` is ignore
 """
 
 import os
-from typing import Tuple
 
 import numpy as np
 import torch
@@ -24,11 +23,7 @@ def file_prefix(split: str, side: str) -> str:
 
 
 def load_dictionary(folder: str, side: str) -> Dictionary:
-    """Load the dictionary of inputs or labels.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Load the dictionary of inputs or labels."""
     path = os.path.join(folder, f"dict.{side}.txt")
     if not os.path.isfile(path):
         raise UserError(
@@ -47,9 +42,6 @@ class LabelledCorpus:
         path: names the split in error messages.
         inputs, labels: each sequence ends with ``</s>``.
         dictionary: the dictionary of labels.
-
-    Raises:
-        UserError: a sequence has more or fewer labels than inputs, or none of them counts.
     """
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
@@ -90,14 +82,11 @@ class LabelledCorpus:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def block(self, first: int, last: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    def block(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and targets of the positions ``first`` to ``last - 1``; ignored labels become padding.
 
         In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
         to the right: position p holds token p - 1 and its own label.
-
-        Raises:
-            UserError: a label is not in the dictionary.
         """
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():

@@ -1,6 +1,6 @@
 """The scores of a pass over a split, line by line: for what is counted by words, which blocks and streams cut."""
 
-from typing import Iterable, Iterator, List
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -24,7 +24,7 @@ class LineScores:
         for batch in batches:
             yield {**batch, "lines": self}
 
-    def replace(self, sample: dict, hypotheses: List[List[dict]]) -> Iterable[List[dict]]:
+    def replace(self, sample: dict, hypotheses: list[list[dict]]) -> Iterable[list[dict]]:
         """Keep the scores of a block. After the last block, all lines with their scores, before it none.
 
         Args:
@@ -41,7 +41,7 @@ class LineScores:
         sample["id"] = range(len(self.corpus.documents))
         return self._lines()
 
-    def _lines(self) -> Iterator[List[dict]]:
+    def _lines(self) -> Iterator[list[dict]]:
         start = 0
         for end in self.corpus.documents.tolist():
             yield [{"tokens": self.corpus[start:end], "positional_scores": self.scores[start:end]}]

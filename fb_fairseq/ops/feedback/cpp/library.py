@@ -79,7 +79,7 @@ def _user() -> int:
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a library is what this user has compiled: a file of the user's own, with the checksum in its name."""
+    """Whether this user has compiled a library, so that it is their own file and has the checksum in its name."""
     try:
         found = path.lstat()
         is_own = stat.S_ISREG(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022

@@ -266,7 +266,7 @@ class PackedSteps:
 
 
 def keeps_rows(ring: MemoryRing) -> bool:
-    """Whether steps in C++ can work on a ring's slots: keys and values in fp32 on a CPU."""
+    """Whether a ring holds keys and values in fp32 on a CPU, as steps in C++ need them."""
     fits = ring.buffer is None or (ring.buffer.dtype == torch.float32 and ring.buffer.device.type == "cpu")
     return fits and isinstance(ring.storage, KeyValueStorage)
 

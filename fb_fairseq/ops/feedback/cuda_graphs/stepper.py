@@ -157,11 +157,11 @@ class StepsInFp32:
         return getattr(self._model, name)
 
     def step_weights(self, *arguments) -> FeedbackWeights:
-        """See ``StepModel``."""
+        """The model's weights in fp32."""
         return in_fp32(self._model.step_weights(*arguments))
 
     def plain_step(self, *arguments) -> StepOutput:
-        """See ``StepModel``."""
+        """The model's step, with these weights."""
         return type(self._model).plain_step(self, *arguments)
 
 

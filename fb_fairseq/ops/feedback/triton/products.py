@@ -70,7 +70,7 @@ def derivative(x, KIND: tl.constexpr):
 
 @triton.jit
 def first_column_tile():
-    """Whether the program's column tile is the first one, [1]: Triton 3.9's interpreter takes no scalar in a mask."""
+    """True in the program of the first column tile, [1]. (Triton 3.9's interpreter takes no scalar in a mask.)"""
     return tl.program_id(1) + tl.zeros([1], tl.int32) == 0
 
 

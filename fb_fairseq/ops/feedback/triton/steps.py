@@ -46,7 +46,7 @@ class RingSlots:
         self.memory_KBD = x_BD.new_empty(sizes.K, *x_BD.shape)
 
     def memory(self, l: int, t: int) -> Source:
-        """See ``BlockSlots``."""
+        """The ring's slots, of every layer's step (see ``BlockSlots``)."""
         s, i, ring, span_mask_HS = self.sizes, one_or_own(l, self.sizes.I), self.ring, self.spans[l]
         log_mask_HS: Tensor | None = None
         if span_mask_HS is not None:
@@ -57,7 +57,7 @@ class RingSlots:
         )
 
     def encoder(self, l: int, t: int) -> Source:
-        """See ``BlockSlots``."""
+        """The encoder's slots of layer l."""
         keys, values = self.encoder_slots[l]
         return Source(keys, values, keys.shape[1], 0, padding=self.padding, streams=self.hypotheses)
 
