@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 from types import ModuleType
-from typing import Dict
 
 import torch
 
@@ -27,7 +26,7 @@ TABLE5 = "fb_fairseq.papers.table5.command"  # imported when the command runs, a
 COMMON_OPTIONS = {"bptt": (add_sizes, add_machine, add_dtype), "table5": (add_machine,)}
 
 
-def all_commands() -> Dict[str, ModuleType]:
+def all_commands() -> dict[str, ModuleType]:
     """The modules of all commands by name."""
     return {**COMMANDS, "table5": importlib.import_module(TABLE5)}
 

@@ -6,8 +6,9 @@ measured too, on streams of up to 4,096 tokens; its time and state grow.
 """
 
 import argparse
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Dict, List, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -32,8 +33,8 @@ CASES = {
 class PartMeasurements(NamedTuple):
     """What was measured in each part of the stream: milliseconds per step, and bytes of the state at its end."""
 
-    milliseconds: List[float]
-    state_bytes: List[int]
+    milliseconds: list[float]
+    state_bytes: list[int]
 
 
 class Decoding(NamedTuple):
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
-    results: Dict[str, Decoding] = {}
+    results: dict[str, Decoding] = {}
     for name, case in only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> dict:
     }
 
 
-def print_results(results: Dict[str, Decoding], streams: int) -> None:
+def print_results(results: dict[str, Decoding], streams: int) -> None:
     """Print the table."""
     rows = []
     for name, result in results.items():

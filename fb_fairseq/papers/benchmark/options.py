@@ -1,7 +1,6 @@
 """Options that several benchmarks have in common."""
 
 import argparse
-from typing import Dict
 
 import torch
 
@@ -55,12 +54,8 @@ def add_only(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
 
-def only(cases: Dict[str, Case], args: argparse.Namespace) -> Dict[str, Case]:
-    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option.
-
-    Raises:
-        UserError: there is no such case.
-    """
+def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
+    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option."""
     if not args.only:
         return cases
     unknown = [name for name in args.only if name not in cases]

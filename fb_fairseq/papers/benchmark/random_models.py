@@ -1,7 +1,7 @@
 """fairseq's Transformer and the feedback decoder with random parameters, for measurements of translation."""
 
 import argparse
-from typing import Dict, NamedTuple, Type
+from typing import NamedTuple
 
 import torch
 from fairseq.data import Dictionary
@@ -15,8 +15,8 @@ from fb_fairseq.ops.feedback.loops import TORCH
 class Kind(NamedTuple):
     """A model and the options that it is built with."""
 
-    model: Type[TransformerModelBase]
-    options: Dict[str, str]
+    model: type[TransformerModelBase]
+    options: dict[str, str]
 
 
 MODELS = {

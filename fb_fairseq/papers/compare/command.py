@@ -8,8 +8,6 @@ summarised: mean ± sample standard deviation. Then come all results, in a table
 number of updates, hours of training and the hardware.
 """
 
-from typing import Dict, List, Tuple
-
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.papers.compare.speedup import with_speedups
 from fb_fairseq.papers.compare.tables import other_table, paper_table
@@ -24,17 +22,13 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def comparison(outs: List[str]) -> List[str]:
-    """The lines that the command prints.
-
-    Raises:
-        UserError: a folder has no results.
-    """
-    by_recipe: Dict[Tuple[str, bool], List[Group]] = {}
+def comparison(outs: list[str]) -> list[str]:
+    """The lines that the command prints."""
+    by_recipe: dict[tuple[str, bool], list[Group]] = {}
     for group in grouped(with_speedups([run for out in outs for run in read_runs(out)])):
         key = str(group.identity["recipe"]), bool(group.identity.get("small"))
         by_recipe.setdefault(key, []).append(group)
-    lines: List[str] = []
+    lines: list[str] = []
     for (recipe, _), groups in by_recipe.items():
         for table in load("results"):
             if table["recipe"] == recipe:

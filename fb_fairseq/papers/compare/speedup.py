@@ -1,7 +1,5 @@
 """How many times as fast a shallow decoder decodes as one of six layers (v3 §4.2.1, v1 §4.2)."""
 
-from typing import List
-
 from fb_fairseq.papers.runner.results import IDENTITY
 
 DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
@@ -9,7 +7,7 @@ DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x
 SAME = (*(name for name in IDENTITY if name != "layers"), "seed", "hardware")
 
 
-def with_speedups(runs: List[dict]) -> List[dict]:
+def with_speedups(runs: list[dict]) -> list[dict]:
     """The runs, with ``decoding_speedup`` where the same model with six layers was measured on the same hardware."""
 
     def speed_of(run: dict) -> float:

@@ -103,13 +103,7 @@ def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
         )
     text, unpacked = os.path.join(folder, "text8"), os.path.join(folder, "unpacked")
     unpack(shell, source, unpacked, "text8")
-    known = source if shell.printing else unpacked
-    if os.path.isfile(known):
-        dump = is_dump(known)
-    else:
-        shell.comment("(only if DATA is a Wikipedia dump; otherwise: mv, to the same file)")
-        dump = True
-    if dump:
+    if is_dump(shell, shell.do(lambda: unpacked, otherwise=source)):
         shell.run("python", "-m", "fb_fairseq.papers.experiments.corpora.clean_wikipedia", unpacked, text)
         shell.run("rm", unpacked)
     else:
@@ -119,8 +113,11 @@ def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
     preprocess_bytes(shell, text, folder)
 
 
-def is_dump(path: str) -> bool:
-    """Whether a file is a Wikipedia dump in XML."""
+def is_dump(shell: Shell, path: str) -> bool:
+    """Whether a file is a Wikipedia dump in XML. The one that the word DATA stands for is taken for one."""
+    if not os.path.isfile(path):
+        shell.comment("(only if DATA is a Wikipedia dump; otherwise: mv, to the same file)")
+        return True
     with open(path, "rb") as file:
         return any(b"<text " in line for line in file)
 

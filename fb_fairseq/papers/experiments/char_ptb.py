@@ -4,8 +4,7 @@ import os
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.memory_options import composed
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, composed, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
 

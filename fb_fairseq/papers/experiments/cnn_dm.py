@@ -2,7 +2,6 @@
 
 import glob
 import os
-from typing import List
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.shell import Shell
@@ -61,7 +60,7 @@ PAIRS = {"train": ("train", 287_113), "valid": ("validation", 13_368), "test": (
 HELD_OUT = 100  # pairs of a sample for testing, and for validation
 
 
-def read_csv(shell: Shell, files: List[str], folder: str, split: str, *options: object) -> None:
+def read_csv(shell: Shell, files: list[str], folder: str, split: str, *options: object) -> None:
     """Write the tokens of both sides to ``{split}.tok.{article,summary}``."""
     article, summary = (os.path.join(folder, f"{split}.tok.{side}") for side in PAIR)
     command = ("python", "-m", "fb_fairseq.papers.experiments.corpora.read_csv", *files, *options)
@@ -74,15 +73,15 @@ def prepare_sample(shell: Shell, source: str, folder: str) -> None:
     files = sorted(path for path in [*glob.glob(pattern), *glob.glob(f"{pattern}.gz")] if os.path.isfile(path))
     for path in files:
         check_text(shell, path)
-    if shell.printing and not files:
+    if not files:
         shell.comment("(all .csv and .csv.gz files of DATA instead of this one)")
-        files = [os.path.join(source, "articles.csv")]
+        files = shell.do(list, otherwise=[os.path.join(source, "articles.csv")])
     if not files:
         raise UserError(f"DATA {source}: no *.csv or *.csv.gz in this folder; give another")
     read_csv(shell, files, folder, "test", "--take", HELD_OUT)
     read_csv(shell, files, folder, "valid", "--skip", HELD_OUT, "--take", HELD_OUT)
     read_csv(shell, files, folder, "train", "--skip", 2 * HELD_OUT)
-    if not shell.printing and count_lines(os.path.join(folder, "train.tok.article")) < HELD_OUT:
+    if shell.do(count_lines, os.path.join(folder, "train.tok.article"), otherwise=HELD_OUT) < HELD_OUT:
         raise UserError(f"DATA {source}: fewer than {3 * HELD_OUT} pairs; give more")
 
 

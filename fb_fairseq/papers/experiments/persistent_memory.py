@@ -3,7 +3,7 @@ with the context."""
 
 import os
 import re
-from typing import Callable, List, Optional
+from collections.abc import Callable
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.bytes_and_letters import SIZE, SMALL, TEXT8_MD5, full_training
@@ -15,7 +15,7 @@ from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, u
 VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")
 
 
-def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callable[[str], Optional[Model]]:
+def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callable[[str], Model | None]:
     """A function that makes a model of a name: a number of vectors (N512), a variant, or the baseline.
 
     Args:
@@ -40,7 +40,7 @@ def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callabl
     return describe
 
 
-def full_model(name: str) -> Optional[Model]:
+def full_model(name: str) -> Model | None:
     """A model of the papers' size."""
     # "we decrease the number of layers to 24 and increase the feedforward size to 3072"
     large = "all_attention_lm_char_large"
@@ -75,7 +75,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     preprocess_bytes(shell, text, folder)
 
 
-def draw(shell: Shell, out: str, runs: List[Run]) -> None:
+def draw(shell: Shell, out: str, runs: list[Run]) -> None:
     """Both panels of the figure."""
     shell.comment("draw the figure of the paper")
     shell.run("python", "-m", "fb_fairseq.papers.experiments.figures.persistent_memory", out)

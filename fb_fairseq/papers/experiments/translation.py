@@ -1,7 +1,7 @@
 """IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k."""
 
 import os
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.settings import Share

@@ -2,14 +2,12 @@
 
 import os
 from dataclasses import replace
-from typing import Dict, List
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
-from fb_fairseq.papers.runner.session import PLACEHOLDER
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
+from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
+from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -108,11 +106,11 @@ def small_shape(arch: str, layers: int) -> Options:
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its words."""
     if not small:
-        if shell.printing and os.path.basename(source) == PLACEHOLDER:
+        if os.path.basename(source) == PLACEHOLDER:
             source += ".zip"
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
-        if not shell.printing and not os.path.isfile(source):
+        if not given(shell, source):
             raise UserError(f"DATA {source}: no such file; give wikitext-103-v1.zip")
         check_file(shell, source, MD5, "wikitext-103-v1.zip")
     for split in ("train", "valid", "test"):
@@ -138,7 +136,7 @@ def recipe(name: str, summary: str, full: Scale, small: Scale, **more) -> Langua
     )  # fmt: skip
 
 
-def rows(full: Dict[str, Model], small: Dict[str, Model]) -> Dict[str, Scale]:
+def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
     """The scales of an experiment whose models are the rows of a table."""
     return dict(
         full=Scale(FULL, models=list(full), named=full, architectures=False),
@@ -233,16 +231,15 @@ def training_time_row(name: str, small: bool) -> Model:
     return replace(row, training=training, init_from="transformer-post")
 
 
-def draw_hours(shell: Shell, out: str, runs: List[Run]) -> None:
+def draw_hours(shell: Shell, out: str, runs: list[Run]) -> None:
     """Draw the validation perplexity of the first seed and depth against hours of training; those of initialised models
     include the Transformer's."""
     curves = []
     for run in runs:
-        log = os.path.join(out, f"{run.name}.log")
-        if (run.seed, run.layers) == (runs[0].seed, runs[0].layers) and (shell.printing or os.path.exists(log)):
-            if run.described.init_from:
-                curves.append(f"{run.model}={os.path.join(out, run.described.init_from + run.suffix)}.log")
-            curves.append(f"{run.model}={log}")
+        if run.suffix == runs[0].suffix and given(shell, run.log):
+            model, origin = run.values["model"], run.described.init_from
+            curves += [f"{model}={run.beside(origin)}.log"] if origin else []
+            curves.append(f"{model}={run.log}")
     shell.comment("draw the perplexity against hours of training")
     figure = os.path.join(out, "hours.png")
     plot = ("python", "-m", "fb_fairseq", "plot", "--curves", *curves)
@@ -257,7 +254,7 @@ TRAINING_TIME = recipe(
 )
 
 
-def end_of_line_rows(arch: str) -> Dict[str, Model]:
+def end_of_line_rows(arch: str) -> dict[str, Model]:
     """Trained, fine-tuned and evaluated without end-of-line symbols; then fine-tuned further, as models are fine-tuned
     and for as long, on text with them (v3 §7.6)."""
     return {

@@ -24,7 +24,7 @@ adaptive span [H, 1, 1]                   ``decoder.layers.{l}.self_attn.adaptiv
 ========================================  ==============================================================================
 """
 
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -59,11 +59,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, source: Source) -> "Kind":
-        """Determine the kind of a checkpoint's model from the names of its parameters.
-
-        Raises:
-            UserError: the checkpoint has no layers.
-        """
+        """Determine the kind of a checkpoint's model from the names of its parameters."""
         layers = 1 + max([int(name.split(".")[1]) for name in source.state if name.startswith("layers.")], default=-1)
         if layers == 0:
             raise UserError(f"{source.path}: layers.0 is missing; give a checkpoint of {PROGRAMS}")
@@ -96,9 +92,6 @@ def import_layers(source: Source, ramp: int) -> Imported:
 
     Args:
         ramp: number of steps over which adaptive spans fade out, which the checkpoint does not contain.
-
-    Raises:
-        UserError: a parameter is missing.
     """
     kind = Kind.of(source)
     key_pe = source.take(SEQUENTIAL_POSITIONS.format(0) if kind.sequential else "key_pe")
@@ -118,7 +111,7 @@ def import_layers(source: Source, ramp: int) -> Imported:
     return Imported(options, parameters)
 
 
-def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict[str, object]:
+def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> dict[str, object]:
     """The options of the model, with the sizes of its tensors.
 
     Args:
@@ -127,7 +120,7 @@ def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict
     """
     _, head_dim, span = key_pe.shape
     heads_dim, embed_dim = source.take("layers.0.attn.proj_query.weight").shape
-    options: Dict[str, object] = {
+    options: dict[str, object] = {
         "arch": kind.arch,
         "decoder_layers": kind.layers,
         "decoder_embed_dim": embed_dim,
@@ -146,7 +139,7 @@ def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict
     return options
 
 
-def layer_parameters(source: Source, l: int, kind: Kind) -> Dict[str, Tensor]:
+def layer_parameters(source: Source, l: int, kind: Kind) -> dict[str, Tensor]:
     """The parameters of layer l, by their name within the fairseq layer."""
     prefix = f"layers.{l}."
     parameters = {}
@@ -170,7 +163,7 @@ def layer_parameters(source: Source, l: int, kind: Kind) -> Dict[str, Tensor]:
     return parameters
 
 
-def share_projections(parameters: Dict[str, Tensor], kind: Kind) -> bool:
+def share_projections(parameters: dict[str, Tensor], kind: Kind) -> bool:
     """Replace the layers' key and value projections by the memory's, if they are the same in all layers.
 
     With pre-norm, the layer norm before them must be the same too; it becomes the memory's and remains the layers'.

@@ -5,7 +5,7 @@ symbols in this order is given with ``--dict``.
 """
 
 from collections import Counter
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 from fairseq.data import Dictionary
 
@@ -27,15 +27,11 @@ class Match(NamedTuple):
     """
 
     dictionary: Dictionary
-    indices: List[int]
+    indices: list[int]
 
 
-def read_symbols(path: str) -> List[str]:
-    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``.
-
-    Raises:
-        UserError: the file cannot be read, or contains a symbol more than once.
-    """
+def read_symbols(path: str) -> list[str]:
+    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``."""
     try:
         with open_text(path) as file:
             lines = file.read().splitlines()
@@ -63,9 +59,6 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
         path: file with the vocabulary.
         vocabulary_size: number of symbols that the checkpoint knows.
         as_bytes: whether symbols are bytes.
-
-    Raises:
-        UserError: the file has another number of symbols, or a symbol is not a byte.
     """
     symbols = read_symbols(path)
     if as_bytes:
@@ -83,11 +76,7 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
 
 
 def check_size(path: str, found: int, expected: int) -> None:
-    """Check that a vocabulary has as many symbols as the checkpoint.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that a vocabulary has as many symbols as the checkpoint."""
     if found != expected:
         raise UserError(
             f"--dict {path}: has {found} symbols, the checkpoint {expected}; give the vocabulary of its training, "
@@ -103,9 +92,6 @@ def byte_of(path: str, symbol: str, numbers: bool) -> str:
         symbol: ``<eos>``, which stands for a newline; or a byte.
         numbers: whether bytes are numbers (as the programs prepare enwik8), else characters with ``_`` for a space
             (text8).
-
-    Raises:
-        UserError: the symbol is not a byte.
     """
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]

@@ -3,8 +3,6 @@
 Shape suffixes: T steps of a block, B environments, A actions.
 """
 
-from typing import Dict, Tuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,7 +31,7 @@ def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tenso
 
 def a2c_loss(
     options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
-) -> Tuple[Tensor, Dict[str, float]]:
+) -> tuple[Tensor, dict[str, float]]:
     """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
 
     Returns:

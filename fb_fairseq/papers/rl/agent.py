@@ -7,9 +7,10 @@ Shape suffixes: B environments (streams), T steps of a block, O components of an
 those of ``fb_fairseq/ops/__init__.py``.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import accumulate
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
@@ -48,12 +49,12 @@ class AgentMemory(NamedTuple):
         previous_B: the previous action in each environment.
     """
 
-    state: Optional[StreamState]
+    state: StreamState | None
     age_B: Tensor
     previous_B: Tensor
 
     @staticmethod
-    def initial(environments: int, device: Optional[torch.device] = None) -> "AgentMemory":
+    def initial(environments: int, device: torch.device | None = None) -> "AgentMemory":
         """The memory before the first block."""
         zeros = torch.zeros(environments, dtype=torch.long, device=device)
         return AgentMemory(None, zeros, zeros)
@@ -117,13 +118,13 @@ class Agent(nn.Module):
             return x
         return x + self.embed_action(previous.masked_fill(age == 0, self.num_actions))
 
-    def policy_and_value(self, features: Tensor) -> Tuple[Tensor, Tensor]:
+    def policy_and_value(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [..., A] of the policy and values [...], from the stack's outputs [..., D]."""
         return self.policy(features), self.value(features).squeeze(-1)
 
     def forward(
         self, observations_TBO: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
-    ) -> Tuple[Tensor, Tensor, AgentMemory]:
+    ) -> tuple[Tensor, Tensor, AgentMemory]:
         """Run a block of steps.
 
         Args:
@@ -161,7 +162,7 @@ class Actor:
         self.ring = agent.stack.ring_after(memory.state)
 
     @torch.no_grad()
-    def step(self, observations_BO: Tensor, starts_B: Tensor) -> Tuple[Tensor, Tensor]:
+    def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
         """Run one step. Call ``record_actions`` with the chosen actions before the next.
 
         Args:

@@ -11,11 +11,7 @@ REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's che
 
 
 def load_checkpoint(path: str) -> dict:
-    """Read a checkpoint, its tensors on the CPU.
-
-    Raises:
-        UserError: the file is not a checkpoint of an agent.
-    """
+    """Read a checkpoint, its tensors on the CPU."""
     state = load_file(path)
     if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
         raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
@@ -29,9 +25,6 @@ def check_same_options(saved: dict, current: dict) -> None:
     Args:
         saved: the checkpoint, or its "options" and "settings".
         current: "options" and "settings" of the current run.
-
-    Raises:
-        UserError: an option other than --frames differs.
     """
     theirs, ours = (_fixed_options(state["options"], state["settings"]) for state in (saved, current))
     for name, value in ours.items():

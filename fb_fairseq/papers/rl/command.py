@@ -12,8 +12,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Callable, Dict, List, Optional
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.files import atomic_write, check_output_file
@@ -308,7 +308,7 @@ def run_evaluate(args) -> None:
     print(line)
 
 
-def given_sizes(args) -> Dict[str, int]:
+def given_sizes(args) -> dict[str, int]:
     """The size options given on the command line."""
     return {name: value for name, value in vars(args).items() if name in SIZE_OPTIONS and value is not None}
 
@@ -334,7 +334,7 @@ def run_speed(args) -> None:
         print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))
 
 
-def main(argv: Optional[List[str]] = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input."""
     parser = build_parser()
     args = parser.parse_args(argv)

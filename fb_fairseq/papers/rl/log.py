@@ -2,13 +2,12 @@
 
 import json
 import os
-from typing import List, Tuple
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
 LOG_FILE = "log.jsonl"
-Curve = List[Tuple[int, float]]  # (frames, value)
+Curve = list[tuple[int, float]]  # (frames, value)
 
 
 def append_entry(path: str, entry: dict) -> None:
@@ -17,12 +16,8 @@ def append_entry(path: str, entry: dict) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
-def read_entries(path: str) -> List[dict]:
-    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped.
-
-    Raises:
-        UserError: another line is damaged.
-    """
+def read_entries(path: str) -> list[dict]:
+    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
     entries = []
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
@@ -46,9 +41,6 @@ def truncate_log(path: str, frames: int) -> None:
 def read_curve(folder: str, metric: str) -> Curve:
     """A metric of the run in ``folder``, as (frames, value). Entries without the metric are skipped: there is no reward
     before the first episode has ended.
-
-    Raises:
-        UserError: the folder contains no log.
     """
     path = os.path.join(folder, LOG_FILE)
     if not os.path.isfile(path):

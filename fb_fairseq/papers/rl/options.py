@@ -1,9 +1,9 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Dict, Optional, Sequence
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.hardware import check_layers_fit
@@ -18,11 +18,7 @@ LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 
 def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
-
-    Raises:
-        UserError: the value of the option ``name`` is none.
-    """
+    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size."""
     if not isinstance(value, Integral):
         raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:
@@ -32,21 +28,13 @@ def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> 
 
 
 def check_finite(name: str, value: float) -> None:
-    """Check that an option is a number.
-
-    Raises:
-        UserError: the value of the option ``name`` is infinite, not a number (NaN), or something else.
-    """
+    """Check that an option is a number."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UserError(f"{flag(name)} {value}: must be a finite number")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that an option has a known value.
-
-    Raises:
-        UserError: the value of the option ``name`` is not among the choices.
-    """
+    """Check that an option has a known value."""
     if value not in choices:
         raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
@@ -65,9 +53,6 @@ class AgentOptions:
         previous_action: whether the agent observes its previous action, which the papers do not mention. In the
             corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
             outside its memory.
-
-    Raises:
-        UserError: an option is out of range.
     """
 
     agent: str = "feedback"
@@ -109,13 +94,10 @@ class TrainingOptions:
         entropy_cost: weight of the policy's entropy in the loss.
         value_cost: weight of the value's squared error in the loss.
         seed: seed of the parameters, the environments and the sampled actions.
-
-    Raises:
-        UserError: an option is out of range.
     """
 
     environment: str = "corridor"
-    sizes: Optional[Dict[str, int]] = None
+    sizes: dict[str, int] | None = None
     frames: int = 1_000_000
     environments: int = 64
     block: int = 100

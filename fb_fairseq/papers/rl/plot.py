@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from typing import Dict, List
 
 from fb_fairseq.drawing import Panel, colors, draw_band, plain
 from fb_fairseq.errors import UserError
@@ -12,9 +11,9 @@ METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes w
 MILLION = 10**6
 
 
-def group_by_name(runs: List[str]) -> Dict[str, List[str]]:
+def group_by_name(runs: list[str]) -> dict[str, list[str]]:
     """Group runs of the form NAME=FOLDER by their names. A folder without a name gets its own."""
-    groups: Dict[str, List[str]] = {}
+    groups: dict[str, list[str]] = {}
     for run in runs:
         name, equals, folder = run.partition("=")
         if not equals or os.path.isdir(run):
@@ -23,12 +22,8 @@ def group_by_name(runs: List[str]) -> Dict[str, List[str]]:
     return groups
 
 
-def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
-    """The curves of a metric by name, for runs of the form NAME=FOLDER.
-
-    Raises:
-        UserError: a folder contains no log, or the log does not contain the metric.
-    """
+def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
+    """The curves of a metric by name, for runs of the form NAME=FOLDER."""
     curves = {name: [read_curve(folder, metric) for folder in folders] for name, folders in group_by_name(runs).items()}
     for name, seeds in curves.items():
         if not all(seeds):
@@ -36,16 +31,13 @@ def read_curves(runs: List[str], metric: str) -> Dict[str, List[Curve]]:
     return curves
 
 
-def draw_rewards(axes, curves: Dict[str, List[Curve]], metric: str) -> None:
+def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
     """Draw the mean and range of the curves of each name, at the frames that all of them contain.
 
     Args:
         axes: matplotlib axes.
         curves: curves of the seeds, by name.
         metric: name of the metric.
-
-    Raises:
-        UserError: the curves of a name have no frames in common.
     """
     color = colors(curves)
     last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
@@ -64,6 +56,6 @@ def draw_rewards(axes, curves: Dict[str, List[Curve]], metric: str) -> None:
     axes.set_ylabel(METRIC_LABELS.get(metric, metric))
 
 
-def curves_figure(curves: Dict[str, List[Curve]], metric: str) -> List[Panel]:
+def curves_figure(curves: dict[str, list[Curve]], metric: str) -> list[Panel]:
     """The panel of a figure of learning curves; see ``draw_rewards``."""
     return [Panel(partial(draw_rewards, curves=curves, metric=metric))]

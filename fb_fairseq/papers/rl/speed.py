@@ -2,7 +2,6 @@
 
 import statistics
 from time import perf_counter
-from typing import Dict, Tuple
 
 import torch
 
@@ -13,7 +12,7 @@ from fb_fairseq.papers.rl.trainer import Trainer
 LATE_SPANS = 10  # "late" starts this many spans into an episode
 
 
-def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> Dict[str, float]:
+def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> dict[str, float]:
     """Measure training and acting.
 
     Args:
@@ -42,7 +41,7 @@ def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, de
     }
 
 
-def _acting_times(trainer: Trainer, span: int) -> Tuple[float, float]:
+def _acting_times(trainer: Trainer, span: int) -> tuple[float, float]:
     """Median seconds of an acting step over two spans of an episode: the first with a full memory, and a late one."""
     actor = trainer.agent.actor(AgentMemory.initial(trainer.options.environments, trainer.device))
     observation = torch.as_tensor(trainer.observation, device=trainer.device)

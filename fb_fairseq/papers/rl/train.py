@@ -2,8 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Callable, Dict, Sequence
 
 import numpy as np
 import torch
@@ -35,10 +35,6 @@ def train(
         log_interval: blocks between log entries.
         save_interval: blocks between checkpoints. A checkpoint is also written every two minutes.
         loggers: called with each log entry.
-
-    Raises:
-        UserError: see ``Trainer`` and ``lock_folder``; or the checkpoint is not an agent's, or was made with other
-            options.
     """
     trainer = Trainer(options, agent, device)
     check_own_folder("--out", out, LOCK)
@@ -77,7 +73,7 @@ def train(
     return trainer
 
 
-def _log_entry(trainer: Trainer, fps: float, metrics: Dict[str, float]) -> dict:
+def _log_entry(trainer: Trainer, fps: float, metrics: dict[str, float]) -> dict:
     """Frames, speed, reward and success of recent episodes, and the metrics of the last block."""
     entry = {"frames": trainer.frames, "fps": round(fps, 1)}
     if trainer.recent_rewards:

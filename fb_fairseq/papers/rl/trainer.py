@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import asdict
-from typing import Deque, Dict, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -45,9 +45,6 @@ class Trainer:
     are sums of discounted rewards up to the end of the episode or of the block; at the end of the block, the value
     stands for later rewards. As in language modelling, memory is carried from block to block; it is reset at the end of
     an episode. An episode that reaches the step limit counts as ended (its value is not used).
-
-    Raises:
-        UserError: the environment is unknown, or a size is not one of its options or out of range.
     """
 
     def __init__(self, options: TrainingOptions, agent: AgentOptions, device: torch.device = torch.device("cpu")):
@@ -66,10 +63,10 @@ class Trainer:
         self.observation, _ = self.envs.reset(seed=options.seed)
         self.starts = np.ones(options.environments, bool)
         self.episode_rewards = np.zeros(options.environments)  # sum so far in each running episode
-        self.recent_rewards: Deque[float] = deque(maxlen=RECENT_EPISODES)
+        self.recent_rewards: deque[float] = deque(maxlen=RECENT_EPISODES)
         self.frames = 0
 
-    def train_block(self) -> Dict[str, float]:
+    def train_block(self) -> dict[str, float]:
         """Collect a block and update the agent.
 
         Returns:
@@ -105,7 +102,7 @@ class Trainer:
         self.recent_rewards.extend(self.episode_rewards[self.starts].tolist())
         self.episode_rewards[self.starts] = 0
 
-    def _update(self, rollout: Rollout) -> Dict[str, float]:
+    def _update(self, rollout: Rollout) -> dict[str, float]:
         """Take an optimizer step on a block, and carry the memory to its end."""
         returns_TB = discounted_returns(
             rollout.rewards_TB, rollout.ended_TB, rollout.next_value_B, self.options.discount
@@ -147,11 +144,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Resume from a checkpoint.
-
-        Raises:
-            UserError: the checkpoint was made with other options (apart from the number of frames).
-        """
+        """Resume from a checkpoint."""
         check_same_options(state, {"options": asdict(self.options), "settings": self.agent.settings()})
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -4,27 +4,24 @@ A recipe runs the commands of fairseq and of this package as processes, as a per
 them. What is done is not repeated, so that a recipe that was stopped goes on where it was.
 
     command.py        the list of recipes, and the command
+    sweep.py          the engine: runs, steps and figures of an experiment
     settings.py       the settings of experiments, as data
     language_modeling.py, translation.py, labels.py   the steps of these kinds of experiments; labels: toy tasks
-    sweep.py          experiments that run the same steps for all combinations of values
-    call.py           what their calls have in common
-    options.py        command lines; memory_options.py: memory compositions as names of models
-    session.py        where a recipe runs and writes
+    options.py        command lines
     data.py, text.py  the step prepare
-    finetuning.py     from which checkpoint a model was fine-tuned
     training.py       fairseq-train: its command, log and progress (progress.py), and with which options a model was
                       trained (trained_options.py)
     shell.py          running or printing commands; processes.py: all that run; jobs.py: several at a time
     machines.py       GPUs, and training on several machines
-    results.py        reading results; language_model_results.py, translation_results.py: writing them
+    results.py        results of runs and recipes
     figures/          results against the number of layers, or the learning rate
 
 The experiments are in ``fb_fairseq/papers/experiments``. docs/recipes.md shows a recipe of one's own.
 """
 
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
+from fb_fairseq.papers.runner.results import draw_against
 from fb_fairseq.papers.runner.settings import Model, Scale, Share, Training, change, equal_parameters
-from fb_fairseq.papers.runner.training import draw_against
 from fb_fairseq.papers.runner.translation import Translation
 
 __all__ = [

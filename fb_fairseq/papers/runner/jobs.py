@@ -2,8 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Callable, List, Tuple
 
 from fb_fairseq.errors import UserError, single_line
 from fb_fairseq.papers.runner.processes import RUNNING, Interrupted
@@ -21,19 +21,15 @@ class Jobs:
 
     def __init__(self, shell: Shell, number: int = 1, keep_going: bool = False):
         self.shell = shell
-        self.number = 1 if shell.printing else number
-        self._at_once = self.number == 1 and (shell.printing or not keep_going)
+        self.number = number if shell.parallel else 1
+        self._at_once = self.number == 1 and not (keep_going and shell.parallel)
         self._pool = ThreadPoolExecutor(self.number)
-        self._started: List[Tuple[str, Future]] = []
+        self._started: list[tuple[str, Future]] = []
         if self.number > 1 and "OMP_NUM_THREADS" not in os.environ:
             shell.variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // self.number))
 
     def start(self, name: str, function: Callable[[Shell], None]) -> None:
-        """Run ``function(shell)``: now or, with two jobs or more, as soon as fewer are running.
-
-        Raises:
-            UserError: from the function, if it runs now.
-        """
+        """Run ``function(shell)``: now or, with two jobs or more, as soon as fewer are running."""
         if self._at_once:
             function(self.shell)
         else:
@@ -41,14 +37,10 @@ class Jobs:
             self._started.append((name, self._pool.submit(function, shell)))
 
     def wait(self, logs: str = "the lines with their names above") -> None:
-        """Wait for all runs.
+        """Wait for all runs, and name those that have failed.
 
         Args:
             logs: where to look for errors.
-
-        Raises:
-            Interrupted: the recipe is to stop.
-            UserError: some runs have failed.
         """
         failed = []
         while self._started:

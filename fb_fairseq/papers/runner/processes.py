@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator, List
 
 from fb_fairseq.errors import UserError
 
@@ -28,20 +28,16 @@ class Processes:
     def __init__(self):
         self.interrupted = False
         self._starting = 0  # processes that are not in the list yet
-        self._running: List[subprocess.Popen] = []
+        self._running: list[subprocess.Popen] = []
         self._lock = threading.RLock()  # re-entrant, as a signal may arrive while it is held
 
     @contextmanager
-    def start(self, words: List[str], **options) -> Iterator[subprocess.Popen]:
+    def start(self, words: list[str], **options) -> Iterator[subprocess.Popen]:
         """Start a process, and wait for it at the end of the block.
 
         Args:
             words: the command.
             options: of ``subprocess.Popen``.
-
-        Raises:
-            Interrupted: before the process has started, or after it has ended.
-            UserError: there is no such program.
         """
         self.check()
         try:

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import time
-from typing import Optional, Tuple
 
 from fb_fairseq.files import atomic_write
 
@@ -32,9 +31,9 @@ class Progress:
         self.target = target
         self.clock = clock
         self.updates = 0
-        self.first: Optional[Tuple[int, float]] = None  # updates and time of the first entry: a run may be resumed
+        self.first: tuple[int, float] | None = None  # updates and time of the first entry: a run may be resumed
 
-    def line(self, text: str) -> Optional[str]:
+    def line(self, text: str) -> str | None:
         """What to show after a line of the log; None if it holds no entry."""
         found = ENTRY.search(text)
         if not found:

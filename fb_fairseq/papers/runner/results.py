@@ -1,4 +1,4 @@
-"""Read the results that recipes write, and summarise runs that differ only in their seed."""
+"""The results of runs, RUN.json, and of recipes, results.json; runs that differ only in their seed are summarised."""
 
 import glob
 import json
@@ -6,22 +6,15 @@ import math
 import os
 import re
 import statistics
-from typing import Dict, List, NamedTuple, Tuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.shell import Shell, not_printed
 
 # What identifies a run, but for its seed; everything else in its results is a measurement.
 IDENTITY = (
-    "recipe",
-    "small",
-    "model",
-    "layers",
-    "finetuned",
-    "projections",
-    "data",
-    "attention_span",
-    "span",
-    "updates",
+    *("recipe", "small", "model", "layers", "finetuned", "projections", "data", "attention_span", "span", "updates"),
 )
 
 # Measurements, in the order of the columns.
@@ -49,6 +42,7 @@ HEADINGS = {
 
 LARGEST = 1e100  # of a measurement: a standard deviation squares it
 UPDATES = re.compile(r'"num_updates": "(\d+)"')
+PARAMETERS = re.compile(r"shared model params: ([\d,]+)")
 
 
 class Group(NamedTuple):
@@ -59,15 +53,15 @@ class Group(NamedTuple):
         runs: the results of each seed.
     """
 
-    identity: Dict[str, object]
-    runs: List[dict]
+    identity: dict[str, object]
+    runs: list[dict]
 
-    def values(self, metric: str) -> List[float]:
+    def values(self, metric: str) -> list[float]:
         """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
         found = [run.get(metric) for run in self.runs]
         return [as_float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
-    def matches(self, wanted: Dict[str, object]) -> bool:
+    def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
         for name, value in wanted.items():
             own = self.identity.get(name)
@@ -79,17 +73,13 @@ class Group(NamedTuple):
         return True
 
 
-def read_runs(out: str) -> List[dict]:
-    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say).
-
-    Raises:
-        UserError: the folder has none, or they are of an earlier version of the recipes.
-    """
+def read_runs(out: str) -> list[dict]:
+    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say)."""
     own = os.path.join(out, "results.json")
     paths = [own] if os.path.exists(own) else sorted(glob.glob(os.path.join(glob.escape(out), "*", "results.json")))
     if not paths:
         raise UserError(f"{out}: has no results.json; give the output folder of a recipe whose models are evaluated")
-    runs: List[dict] = []
+    runs: list[dict] = []
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
@@ -106,10 +96,10 @@ def read_runs(out: str) -> List[dict]:
     return runs
 
 
-def training_cost(run: str) -> Dict[str, object]:
+def training_cost(run: str) -> dict[str, object]:
     """What the recipes record beside a run, as far as it exists: ``seconds`` of training (RUN.seconds), the
     ``hardware`` (RUN.hardware), and ``num_updates``, after which training ended (RUN.log)."""
-    cost: Dict[str, object] = {}
+    cost: dict[str, object] = {}
     for name, kind in (("seconds", int), ("hardware", str)):
         if os.path.exists(f"{run}.{name}"):
             with open(f"{run}.{name}", encoding="utf-8") as file:
@@ -122,9 +112,57 @@ def training_cost(run: str) -> Dict[str, object]:
     return cost
 
 
-def grouped(runs: List[dict]) -> List[Group]:
+def parameters_of(run: str) -> int:
+    """The number of parameters, from the training log."""
+    with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
+        found = PARAMETERS.findall(file.read())
+    if not found:
+        raise UserError(f"{run}.log: names no number of parameters; train the model again")
+    return int(found[-1].replace(",", ""))
+
+
+def write(run: str, result: Mapping[str, Any]) -> None:
+    """Write the result of a run, RUN.json."""
+    with open(f"{run}.json", "w", encoding="utf-8") as file:
+        json.dump(result, file)
+
+
+@not_printed
+def collect_results(shell: Shell, out: str) -> None:
+    """Merge OUT/<run>.json of all runs into OUT/results.json."""
+    collected = {}
+    for path in shell.files(out, ".json"):
+        if os.path.basename(path) != "results.json":
+            with open(path, encoding="utf-8") as file:
+                collected[os.path.basename(path)[: -len(".json")]] = json.load(file)
+    path = os.path.join(out, "results.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(collected, file, indent=4)
+    shell.say(path)
+
+
+def compare(shell: Shell, out: str) -> None:
+    """Print the results beside the papers', with means and spreads over seeds."""
+    shell.comment("compare with the papers' tables")
+    shell.run("python", "-m", "fb_fairseq", "compare", out)
+
+
+def draw_against(field: str, *metrics: str) -> Callable[[Shell, str], None]:
+    """A figure of a recipe: metrics of OUT/results.json against a field of the results, such as ``layers`` or ``lr``.
+
+    It is drawn to OUT/FIELD.png.
+    """
+
+    def draw(shell: Shell, out: str) -> None:
+        shell.comment(f"draw the results against {'the number of layers' if field == 'layers' else field}")
+        shell.run("python", "-m", "fb_fairseq.papers.runner.figures.against", out, field, *metrics)
+
+    return draw
+
+
+def grouped(runs: list[dict]) -> list[Group]:
     """The runs by setting, in their order; a seed counts once."""
-    groups: Dict[Tuple, Group] = {}
+    groups: dict[tuple, Group] = {}
     for run in runs:
         identity = {name: run[name] for name in IDENTITY if run.get(name) is not None}
         group = groups.setdefault(tuple(sorted(identity.items(), key=str)), Group(identity, []))
@@ -143,7 +181,7 @@ def digits_after_point(metric: str) -> int:
     return 3 if "bits" in metric or "nll" in metric else 2
 
 
-def spread(values: List[float], metric: str) -> str:
+def spread(values: list[float], metric: str) -> str:
     """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
     of them is not finite."""
     if not values:

@@ -5,8 +5,8 @@ All have the same number of layers and the same width, and as many parameters as
 """
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
@@ -132,11 +132,7 @@ def rwkv(shape: Shape) -> Body:
 
 
 def xlstm(shape: Shape) -> Body:
-    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers.
-
-    Raises:
-        UserError: the width is not a multiple of 64, to which transformers' memory of this model rounds it up.
-    """
+    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers."""
     from transformers import xLSTMConfig, xLSTMModel
 
     if shape.width % 64:
@@ -204,7 +200,7 @@ def deltaproduct(shape: Shape) -> Body:
     return TransformersBody(GatedDeltaProductModel(config), "past_key_values")
 
 
-ARCHITECTURES: Dict[str, Architecture] = {
+ARCHITECTURES: dict[str, Architecture] = {
     "feedback": Architecture("Feedback Transformer", "arXiv 2002.09402", feedback, eighths),
     "transformer": Architecture("Transformer", "relative positions: arXiv 1803.02155", transformer, eighths),
     "lstm": Architecture("LSTM", "torch.nn.LSTM", lstm, eighths),
@@ -252,11 +248,7 @@ def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
 
 
 def build(architecture: Architecture, shape: Shape) -> Body:
-    """Build the layers.
-
-    Raises:
-        UserError: a package is missing.
-    """
+    """Build the layers."""
     try:
         if architecture.extra:
             importlib.import_module("fb_fairseq.transformers.installation")

@@ -3,7 +3,7 @@
 Shapes: B sequences, L steps, D features.
 """
 
-from typing import Any, Tuple
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -29,7 +29,7 @@ class Body(nn.Module):
         """What ``step`` takes before the first step."""
         return None
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Run the layers over one step. Returns its features, and what the next step takes."""
         raise NotImplementedError
 
@@ -45,19 +45,15 @@ class StackBody(Body):
         self.stack, self.width = stack, stack.options.decoder_embed_dim
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.stack(x_BLD.transpose(0, 1))[0].transpose(0, 1)
 
     def start(self) -> Any:
-        """See ``Body.start``."""
         return self.stack.new_ring()
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self.stack.run_step(x_BD, state), state
 
     def clamp(self) -> None:
-        """See ``Body.clamp``."""
         self.stack.clamp()
 
 
@@ -69,11 +65,9 @@ class LSTMBody(Body):
         self.lstm, self.width = nn.LSTM(width, hidden, layers, batch_first=True), hidden
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.lstm(x_BLD)[0]
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         y_BLD, state = self.lstm(x_BD[:, None], state)
         return y_BLD[:, 0], state
 
@@ -92,11 +86,9 @@ class TransformersBody(Body):
         self.model, self.state, self.more, self.width = model, state, more, model.config.hidden_size
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.model(inputs_embeds=x_BLD, use_cache=False, **self.more).last_hidden_state
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         given = self.more if state is None else {**self.more, self.state: state}
         output = self.model(inputs_embeds=x_BD[:, None], use_cache=True, **given)
         return output.last_hidden_state[:, 0], getattr(output, self.state)

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 from dataclasses import asdict, fields
-from typing import Optional
 
 import torch
 
@@ -75,11 +74,7 @@ def _add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
 
 
 def check(options: Options) -> None:
-    """Check the options.
-
-    Raises:
-        UserError: one is out of range; the message names it.
-    """
+    """Check the options."""
     for name, known in (("task", PROBLEMS), ("group", GROUPS), ("model", ARCHITECTURES)):
         value = getattr(options, name)
         if value not in known:
@@ -102,17 +97,13 @@ def check(options: Options) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of ``--device``.
-
-    Raises:
-        UserError: it is not there.
-    """
+    """The device of ``--device``."""
     if name not in ("cpu", "cuda") or name == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--device {name}: not there; give cpu" + (", or cuda" if torch.cuda.is_available() else ""))
     return torch.device(name)
 
 
-def train(options: Options, out: str, device: torch.device, minutes: Optional[float] = None) -> None:
+def train(options: Options, out: str, device: torch.device, minutes: float | None = None) -> None:
     """Train a model, test it, and write OUT/result.json.
 
     On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would

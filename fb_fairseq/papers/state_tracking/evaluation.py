@@ -1,7 +1,5 @@
 """Accuracy of a trained model by the size of its sequences, up to sixteen times those in training."""
 
-from typing import Dict, List
-
 import torch
 
 from fb_fairseq.papers.state_tracking.bodies import Tagger
@@ -15,7 +13,7 @@ GOOD = 0.9  # what the longest length is reported for
 
 
 @torch.no_grad()
-def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> Dict[str, List]:
+def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> dict[str, list]:
     """Accuracy of a model on sequences it was not trained on.
 
     Args:
@@ -49,7 +47,7 @@ def _right(model: Tagger, sequences: Sequences, size: int, split: str, number: i
     return found == labels if sequences.problem.by_position else (found == labels)[labels != NONE]
 
 
-def longest_good(sizes: List[int], accuracy: List[float]) -> int:
+def longest_good(sizes: list[int], accuracy: list[float]) -> int:
     """The largest size up to which the accuracy is at least ``GOOD`` everywhere; 0: it is not even at the first."""
     good = 0
     for size, value in zip(sizes, accuracy):

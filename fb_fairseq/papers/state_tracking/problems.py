@@ -4,7 +4,7 @@ They are the toy tasks with a ``growth``: one size makes sequences harder, such 
 Models are trained on sizes up to ``longest`` and tested beyond.
 """
 
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Sequences:
         given: the options ``group`` and ``symbols``, where the task has them.
     """
 
-    def __init__(self, task: str, given: Dict[str, Any], seed: int):
+    def __init__(self, task: str, given: dict[str, Any], seed: int):
         self.task, self.given, self.seed = task, given, seed
         self.problem = PROBLEMS[task]
         self._symbols = {name: i for i, name in enumerate(self.problem.symbols(given))}
@@ -42,7 +42,7 @@ class Sequences:
         """Number of different labels."""
         return len(self._labels) - 1
 
-    def draw(self, split: str, number: int, size: int, sequences: int) -> Tuple[Tensor, Tensor]:
+    def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels, [B, L] each; ``NONE`` where there is no label.
 
         Args:

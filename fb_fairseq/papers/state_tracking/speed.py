@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from typing import Dict
 
 import torch
 
@@ -11,7 +10,7 @@ from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
 DECODED = 64  # steps that are decoded at once between two looks at the clock
 
 
-def measure(options: Options, device: torch.device, seconds: float) -> Dict[str, float]:
+def measure(options: Options, device: torch.device, seconds: float) -> dict[str, float]:
     """Train on the longest sequences, then decode one sequence step by step, for so many seconds each.
 
     Returns:

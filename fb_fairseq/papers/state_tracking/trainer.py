@@ -3,8 +3,9 @@
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, Optional
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,7 @@ class Options:
     seed: int = 1
 
     @property
-    def given(self) -> Dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The task's options."""
         return dict(group=self.group, symbols=self.symbols)
 
@@ -66,11 +67,7 @@ class Options:
 
 
 def new_model(options: Options, sequences: Sequences) -> Tagger:
-    """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``.
-
-    Raises:
-        UserError: a package that it needs is missing, or the sizes do not fit it.
-    """
+    """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``."""
     architecture, wide = ARCHITECTURES[options.model], 4 * options.width
     wanted = parameters(build(ARCHITECTURES["transformer"], options.shape(wide)))
     inner = fitted_inner(architecture, options.shape(wide), wanted)
@@ -107,12 +104,8 @@ class Trainer:
         self.model = new_model(self.options, self.sequences).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
 
-    def train(self, out: str, say: Callable[[str], None], minutes: Optional[float] = None) -> None:
-        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
-
-        Raises:
-            UserError: see ``lock_folder``; or the checkpoint is not one of a ``Trainer`` with these options.
-        """
+    def train(self, out: str, say: Callable[[str], None], minutes: float | None = None) -> None:
+        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists."""
         check_own_folder("--out", out, LOCK)
         lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
@@ -161,7 +154,7 @@ class Trainer:
             self.recent.clear()
         return loss.item(), accuracy
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The checkpoint."""
         return {
             "options": asdict(self.options),

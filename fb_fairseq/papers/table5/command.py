@@ -15,8 +15,8 @@ import importlib
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Dict, List
 
 import torch
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> dict:
     setting = SMALL if args.small else FULL
     args.memory = setting.memory if args.memory is None else args.memory
     check(args)
-    found: List[Measured] = []
+    found: list[Measured] = []
     for key in dict.fromkeys(args.tasks):
         module, name = TASKS[key]
         task = getattr(importlib.import_module(f"{__package__}.{module}"), name)(setting.sizes[key], args.device)
@@ -84,11 +84,7 @@ def run(args: argparse.Namespace) -> dict:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the options.
-
-    Raises:
-        UserError: see ``run``.
-    """
+    """Check the options."""
     if not args.memory > 0:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
     if args.out:
@@ -108,14 +104,10 @@ def check_state(task: Task, kind: str) -> None:
         raise RuntimeError(f"{task.name}, {kind}: the state of a stream has {measured} bytes, not {calculated}")
 
 
-def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> List[Measured]:
-    """Measure training or inference of a task's models.
+def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> list[Measured]:
+    """Measure training or inference of a task's models."""
 
-    Raises:
-        UserError: the memory is too small for a batch of 1.
-    """
-
-    def speeds(batches: Dict[str, int]) -> Dict[str, float]:
+    def speeds(batches: dict[str, int]) -> dict[str, float]:
         makers = [partial(task.work, phase, kind, batch) for kind, batch in batches.items()]
         return dict(zip(batches, words_per_second(makers, args.device, args.repeats)))
 
@@ -142,7 +134,7 @@ def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> List[
     ]  # fmt: skip
 
 
-def words_per_second(makers: List[Callable[[], Work]], device: str, repeats: int) -> List[float]:
+def words_per_second(makers: list[Callable[[], Work]], device: str, repeats: int) -> list[float]:
     """The speed of each work. On a CPU they take turns; on a GPU, whose memory one may fill, each is done alone."""
     groups = [[make] for make in makers] if device.startswith("cuda") else [makers]
     found = []

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from typing import Callable, Dict
+from collections.abc import Callable
 
 import torch
 
@@ -51,7 +51,7 @@ def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) ->
         start: the first batch to measure.
     """
     fits, too_large = 0, math.inf
-    measured: Dict[int, float] = {}
+    measured: dict[int, float] = {}
     batch, halve = start, False
     while too_large - fits > 1:
         measured[batch] = bytes_of(batch)
@@ -70,7 +70,7 @@ def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) ->
     return fits
 
 
-def on_line(measured: Dict[int, float], limit: float) -> int:
+def on_line(measured: dict[int, float], limit: float) -> int:
     """The batch that takes ``limit`` bytes, on the line through the two measured batches that come closest to it."""
     finite = [(batch, size) for batch, size in measured.items() if size < math.inf]
     near = sorted(finite, key=lambda point: abs(point[1] - limit))[:2]

@@ -26,24 +26,20 @@ class ReinforcementLearning(Task):
         return Trainer(training, agent, torch.device(self.device))
 
     def training(self, kind, batch):
-        """See ``Task``."""
         trainer = self.trainer(kind, batch)
         block, span = trainer.options.block, trainer.agent.options.span
         return Work(self.repeated(trainer.train_block, -(-span // block)), trainer.train_block, batch * block)
 
     def inference(self, kind, batch):
-        """See ``Task``."""
         acting = Acting(self.trainer(kind, batch))
         prepare = partial(acting, acting.trainer.agent.options.span)
         return Work(prepare, partial(acting, self.sizes.steps), batch * self.sizes.steps)
 
     def state_sizes(self):
-        """See ``Task``."""
         options = self.trainer(SHARED, 1).agent.options
         return StateSizes(options.span, options.layers, options.width)
 
     def measured_state_bytes(self, kind):
-        """See ``Task``."""
         acting = Acting(self.trainer(kind, 1))
         acting(acting.trainer.agent.options.span + 1)
         return acting.actor.ring.nbytes()

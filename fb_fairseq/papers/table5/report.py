@@ -1,6 +1,6 @@
 """The table of results, beside the papers' figures."""
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fb_fairseq.papers.benchmark.measure import table
 from fb_fairseq.papers.table5.settings import PAPERS, PER_LAYER, SHARED, TRANSFORMER
@@ -30,13 +30,13 @@ class Measured(NamedTuple):
     state_bytes: int
 
 
-def paper(measured: Measured) -> Optional[float]:
+def paper(measured: Measured) -> float | None:
     """The papers' speed; None where they report none, and for per-layer projections."""
     figures = dict(zip((TRANSFORMER, SHARED), PAPERS.get((measured.key, measured.phase), ())))
     return figures.get(measured.kind)
 
 
-def print_report(found: List[Measured], memory: float) -> None:
+def print_report(found: list[Measured], memory: float) -> None:
     """Print the table, and a line about shared projections for each task that has both kinds.
 
     Args:
@@ -58,7 +58,7 @@ def print_report(found: List[Measured], memory: float) -> None:
         print(line)
 
 
-def sharing(models: Dict[tuple, Measured]) -> List[str]:
+def sharing(models: dict[tuple, Measured]) -> list[str]:
     """What shared projections do for inference."""
     lines = []
     for key in dict.fromkeys(key for key, _, _ in models):
@@ -74,7 +74,7 @@ def sharing(models: Dict[tuple, Measured]) -> List[str]:
     return lines
 
 
-def as_json(found: List[Measured]) -> List[dict]:
+def as_json(found: list[Measured]) -> list[dict]:
     """The results for JSON, each with the papers' speed."""
     rounded = {"speed": 1, "speed_at_largest": 1}
     return [

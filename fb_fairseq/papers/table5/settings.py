@@ -1,6 +1,6 @@
 """The models of Table 5, their sizes in the papers and in small, and the papers' figures."""
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 TRANSFORMER, SHARED, PER_LAYER = "Transformer", "Feedback, shared", "Feedback, per-layer"
 PHASES = ("training", "inference")
@@ -17,7 +17,7 @@ class LanguageModellingSizes(NamedTuple):
     """
 
     preset: str
-    options: Dict[str, Any]
+    options: dict[str, Any]
     vocabulary: int
     block: int
     steps: int
@@ -49,7 +49,7 @@ class ReinforcementLearningSizes(NamedTuple):
     """
 
     small: bool
-    options: Dict[str, Any]
+    options: dict[str, Any]
     steps: int
     batch: int
 
@@ -57,7 +57,7 @@ class ReinforcementLearningSizes(NamedTuple):
 class Setting(NamedTuple):
     """Sizes of all tasks, and the default of ``--memory`` in gigabytes."""
 
-    sizes: Dict[str, tuple]
+    sizes: dict[str, tuple]
     memory: float
 
 
@@ -96,7 +96,7 @@ SMALL = Setting(
 )
 
 # Words or frames per second, by task and phase: the Transformer's, and the Feedback Transformer's.
-PAPERS: Dict[Tuple[str, str], Tuple[float, float]] = {
+PAPERS: dict[tuple[str, str], tuple[float, float]] = {
     ("lm", "training"): (296e3, 84.4e3),
     ("lm", "inference"): (592, 2176),
     ("translation", "training"): (280e3, 126e3),

@@ -1,7 +1,8 @@
 """What the tasks of Table 5 have in common."""
 
 from abc import ABC, abstractmethod
-from typing import Callable, NamedTuple, Tuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -41,7 +42,7 @@ class Task(ABC):
     """
 
     name: str
-    kinds: Tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
+    kinds: tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
 
     def __init__(self, sizes, device: str):
         self.sizes, self.device = sizes, device

@@ -29,7 +29,6 @@ class Translation(Task):
         return random_model(MODELS[KINDS[kind]], self.sizes.layers, args, self.words, **options)
 
     def training(self, kind, batch):
-        """See ``Task``."""
         model = self.model(kind).train()
         source, target = self.sentences(batch), self.sentences(batch)
         lengths = torch.full((batch,), self.sizes.words, device=self.device)
@@ -42,7 +41,6 @@ class Translation(Task):
         return Work(self.repeated(step, 1), step, batch * self.sizes.words)
 
     def inference(self, kind, batch):
-        """See ``Task``."""
         words, search = self.sizes.words, dict(beam_size=self.sizes.beam, max_len_a=0)
         model = self.model(kind).eval()
         generator = SequenceGenerator([model], self.words, max_len_b=words, min_len=words, **search).to(self.device)
@@ -56,7 +54,6 @@ class Translation(Task):
         return Work(self.repeated(translate, 1), translate, batch * words)
 
     def state_sizes(self):
-        """See ``Task``."""
         return StateSizes(self.sizes.words, self.sizes.layers, self.sizes.embed_dim)
 
     def measured_state_bytes(self, kind):

@@ -9,10 +9,9 @@ In comments, "v1" and "v3" are versions of the paper on arXiv. Needs neither tor
 import importlib
 import pkgutil
 from types import ModuleType
-from typing import List
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """The names of all tasks."""
     return [found.name for found in pkgutil.iter_modules(__path__) if not found.ispkg]
 

@@ -1,6 +1,6 @@
 """A random walk through a maze, some of whose cells are blocked: the label of a move is the cell that it leads to."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.task import (
@@ -25,11 +25,7 @@ BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
 
 
 def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
-    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference.
-
-    Raises:
-        UserError: one of them is not the case.
-    """
+    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference."""
     if set(BESIDE_START) <= set(blocks):
         raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
     if free_first_move and not set(BESIDE_START) & set(blocks):
@@ -40,7 +36,7 @@ def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
 
 def simulate_blocked_walk(
     moves: Sequence[str], blocks: Sequence[str] = BLOCKS, free_first_move: bool = False
-) -> List[str]:
+) -> list[str]:
     """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
 
     The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A

@@ -5,8 +5,6 @@ context-free): digits, ``+``, ``-`` and ``*`` modulo 5, with brackets around eve
 digits. The only label of a sequence is that of ``=`` at its end.
 """
 
-from typing import List, Tuple
-
 from fb_fairseq.papers.toy_tasks.common.task import (
     NO_LABEL,
     Growth,
@@ -28,7 +26,7 @@ def modular_arithmetic(rng: SeededRandom, length: int = 40, modulus: int = 5) ->
     return LabelledSequence([*written, "="], [NO_LABEL] * len(written) + [str(value)])
 
 
-def _expression(rng: SeededRandom, length: int, modulus: int) -> Tuple[List[str], int]:
+def _expression(rng: SeededRandom, length: int, modulus: int) -> tuple[list[str], int]:
     """An expression of this length, and its value."""
     if length <= 4:  # a digit, -digit, (digit) or (-digit)
         digit = rng.randint(0, modulus - 1)

@@ -1,6 +1,6 @@
 """A random walk on a grid: the inputs are an agent's actions; the label of an action is the cell that it leads to."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.papers.toy_tasks.common.task import (
     LabelledSequence,
@@ -17,7 +17,7 @@ ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
 
 
-def simulate_walk(actions: Sequence[str], size: int) -> List[str]:
+def simulate_walk(actions: Sequence[str], size: int) -> list[str]:
     """Names ``row,column`` of the cells after each action (v3 §7.1).
 
     The agent starts in the upper left corner, heading right. A step out of the grid is ignored.

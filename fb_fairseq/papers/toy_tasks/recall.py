@@ -6,8 +6,6 @@ value. Keys that come back soon are more likely than late ones, by a power law. 
 symbols.
 """
 
-from typing import List
-
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.task import (
     NO_LABEL,
@@ -25,11 +23,7 @@ POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 
 
 
 def check_recall(pairs: int, length: int, symbols: int) -> None:
-    """Check that the pairs fit into a sequence, and that there are enough keys and values.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Check that the pairs fit into a sequence, and that there are enough keys and values."""
     if 4 * pairs > length:
         raise UserError(
             f"--pairs {pairs}: pairs and queries take 4 places each; give at most {length // 4}, or --length"
@@ -59,9 +53,9 @@ def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 
     return LabelledSequence(list(map(str, inputs)), labels)
 
 
-def _distinct(rng: SeededRandom, number: int, end: int) -> List[int]:
+def _distinct(rng: SeededRandom, number: int, end: int) -> list[int]:
     """Different numbers below ``end``, in random order."""
-    drawn: List[int] = []
+    drawn: list[int] = []
     seen = set()
     while len(drawn) < number:
         value = rng.randint(0, end - 1)
@@ -71,7 +65,7 @@ def _distinct(rng: SeededRandom, number: int, end: int) -> List[int]:
     return drawn
 
 
-def _weighted(rng: SeededRandom, weights: List[float]) -> int:
+def _weighted(rng: SeededRandom, weights: list[float]) -> int:
     """An index, as likely as its weight."""
     left = rng.fraction() * sum(weights)
     for index, weight in enumerate(weights):

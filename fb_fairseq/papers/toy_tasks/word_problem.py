@@ -5,9 +5,10 @@ drawn elements, and every step has a label. Keeping track of A5 or S5 is complet
 Transformer or state-space model of fixed depth can do it for all lengths, unless TC0 = NC1.
 """
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache
 from itertools import permutations, product
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 from fb_fairseq.papers.toy_tasks.common.task import (
     Choice,
@@ -33,11 +34,11 @@ class Group(NamedTuple):
         table: ``table[a][b]`` is the index of the product ab; of permutations: first b, then a.
     """
 
-    elements: Tuple[str, ...]
-    table: Tuple[Tuple[int, ...], ...]
+    elements: tuple[str, ...]
+    table: tuple[tuple[int, ...], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def named(name: str) -> Group:
     """The group of this name, one of ``GROUPS``."""
     if "x" in name:
@@ -73,7 +74,7 @@ def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> Lab
     """
     elements, table = named(group)
     drawn = [rng.randint(0, len(elements) - 1) for _ in range(length)]
-    so_far: List[int] = []
+    so_far: list[int] = []
     for element in drawn:
         so_far.append(table[so_far[-1]][element] if so_far else element)
     return LabelledSequence([elements[i] for i in drawn], [elements[i] for i in so_far])

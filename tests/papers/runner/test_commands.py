@@ -170,8 +170,7 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
     """A run that was interrupted before it logged anything has no curve; the others' are drawn."""
     drawn = []
     monkeypatch.setattr(shell, "run", lambda *words: drawn.append(list(words)))
-    trainer = Trainer(str(tmp_path), Machines())
-    draw_curves(shell, trainer, "nll_loss")
+    draw_curves(shell, str(tmp_path), "nll_loss")
     assert not drawn
     begun = "{'best_checkpoint_metric': 'nll_loss'}\n"
     point = '{"nll_loss": "6.6", "num_updates": "25"}\n'
@@ -188,8 +187,8 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
         (tmp_path / name).write_text(text)
     read = []
     has_logged = training.has_logged
-    monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[1]) or has_logged(*words))
-    draw_curves(shell, trainer, "nll_loss", [str(tmp_path / "stage")])
+    monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[0]) or has_logged(*words))
+    draw_curves(shell, str(tmp_path), "nll_loss", [str(tmp_path / "stage")])
     assert len(read) == len(set(read)), "each log once"
     curves = [f"{name[0]}={tmp_path}/{name}.log" for name in ("a", "stage/c", "c", "c-finetuned")]
     ((*_, metric, name, _, out),) = drawn

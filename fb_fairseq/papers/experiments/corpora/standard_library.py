@@ -6,12 +6,11 @@ A module is a document. Of every 20 modules, one is for validation and one for t
 import pathlib
 import sys
 import sysconfig
-from typing import List
 
 from fb_fairseq.commands import preprocess_bytes
 
 
-def options(folder: pathlib.Path) -> List[str]:
+def options(folder: pathlib.Path) -> list[str]:
     """The options of ``preprocess-bytes`` for the modules in a folder."""
     splits = {"train": [], "valid": [], "test": []}
     modules = [path for path in sorted(folder.glob("*.py")) if path.stat().st_size]

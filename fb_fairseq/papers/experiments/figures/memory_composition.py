@@ -7,7 +7,6 @@ import json
 import os
 import statistics
 from functools import partial
-from typing import Dict, List
 
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
 from fb_fairseq.errors import UserError
@@ -24,7 +23,7 @@ NAMES = {
 }
 
 
-def walk(out: str, layers: int) -> Dict[str, List[float]]:
+def walk(out: str, layers: int) -> dict[str, list[float]]:
     """Read the test accuracies of all seeds by composition; empty if the walk has not been run."""
     path = os.path.join(out, "walk", "summary.json")
     if not os.path.exists(path):
@@ -34,7 +33,7 @@ def walk(out: str, layers: int) -> Dict[str, List[float]]:
     return {entry["model"]: [run["accuracy"] for run in entry["runs"]] for entry in entries}
 
 
-def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
+def char_ptb(out: str, layers: int) -> dict[str, list[float]]:
     """Read the bits per character on the test split by composition, of the fine-tuned model if there is one."""
     folder = os.path.join(out, "char_ptb")
     if not os.path.exists(os.path.join(folder, "results.json")):
@@ -42,7 +41,7 @@ def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
     return bits_per_character(grouped(read_runs(folder)), layers)
 
 
-def bits_per_character(groups: List[Group], layers: int) -> Dict[str, List[float]]:
+def bits_per_character(groups: list[Group], layers: int) -> dict[str, list[float]]:
     """The bits per character of each composition, of the fine-tuned model if there is one."""
     bits = {}
     for group in sorted(
@@ -53,7 +52,7 @@ def bits_per_character(groups: List[Group], layers: int) -> Dict[str, List[float
     return bits
 
 
-def draw_compositions(axes, values: Dict[str, List[float]], task: str, label: str) -> None:
+def draw_compositions(axes, values: dict[str, list[float]], task: str, label: str) -> None:
     """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
     rows = {NAMES.get(name, name.replace("layer", "layer ")): values[name] for name in order}
@@ -63,7 +62,7 @@ def draw_compositions(axes, values: Dict[str, List[float]], task: str, label: st
     axes.set_ylabel("what a step attends to")
 
 
-def panels(walked: Dict[str, List[float]], bits: Dict[str, List[float]]) -> List[Panel]:
+def panels(walked: dict[str, list[float]], bits: dict[str, list[float]]) -> list[Panel]:
     """A panel for each task that has been run."""
     tasks = ((walked, WALK, "accuracy (% of the labels)"), (bits, PTB, "test bits per character"))
     return [
@@ -74,11 +73,7 @@ def panels(walked: Dict[str, List[float]], bits: Dict[str, List[float]]) -> List
 
 
 def main(out: str, layers: int) -> None:
-    """Draw one panel per task that has been run, and print the values.
-
-    Raises:
-        UserError: none has been run.
-    """
+    """Draw one panel per task that has been run, and print the values."""
     tasks = {WALK: walk(out, layers), PTB: char_ptb(out, layers)}
     if not any(tasks.values()):
         raise UserError(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the recipe's --out")

@@ -10,7 +10,6 @@ import os
 import re
 from functools import partial
 from statistics import mean
-from typing import Dict, List
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
@@ -23,9 +22,9 @@ VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head
 RUN = re.compile(r"(?P<model>.*?)(-\d+)?(-seed(?P<seed>\d+))?(-finetuned)?\.log")
 
 
-def best_of_runs(out: str) -> Dict[str, List[float]]:
+def best_of_runs(out: str) -> dict[str, list[float]]:
     """Read the lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …), from the logs."""
-    best: Dict[str, Dict[str, float]] = {}
+    best: dict[str, dict[str, float]] = {}
     for log in sorted(glob.glob(os.path.join(glob.escape(out), "*.log"))):
         run = RUN.fullmatch(os.path.basename(log))
         curve = read_log(log, "bpb").get("valid")
@@ -36,7 +35,7 @@ def best_of_runs(out: str) -> Dict[str, List[float]]:
     return {model: list(seeds.values()) for model, seeds in best.items()}
 
 
-def draw_numbers(axes, best: Dict[str, List[float]]) -> None:
+def draw_numbers(axes, best: dict[str, list[float]]) -> None:
     """Draw the bits per byte against the number of persistent vectors."""
     numbers = numbers_of(best)
     draw_points(
@@ -49,7 +48,7 @@ def draw_numbers(axes, best: Dict[str, List[float]]) -> None:
     axes.set_ylabel(BITS)
 
 
-def draw_variants(axes, best: Dict[str, List[float]], same_size: str) -> None:
+def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
     """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, and a Transformer.
 
     Args:
@@ -64,12 +63,12 @@ def draw_variants(axes, best: Dict[str, List[float]], same_size: str) -> None:
     axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
 
 
-def numbers_of(best: Dict[str, List[float]]) -> List[int]:
+def numbers_of(best: dict[str, list[float]]) -> list[int]:
     """The numbers of persistent vectors that were trained."""
     return sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
 
 
-def panels(best: Dict[str, List[float]], same_size: str) -> List[Panel]:
+def panels(best: dict[str, list[float]], same_size: str) -> list[Panel]:
     """Both panels, the right one if a variant has been validated; see ``draw_variants``."""
     drawn = [Panel(partial(draw_numbers, best=best))]
     if any(model in best for model in VARIANTS):
@@ -78,11 +77,7 @@ def panels(best: Dict[str, List[float]], same_size: str) -> List[Panel]:
 
 
 def main(out: str) -> None:
-    """Draw both panels from the runs that have been validated.
-
-    Raises:
-        UserError: none with persistent vectors has been.
-    """
+    """Draw both panels from the runs that have been validated."""
     best = best_of_runs(out)
     if not numbers_of(best):
         raise UserError(

@@ -16,7 +16,6 @@ import os
 import re
 import statistics
 from functools import partial
-from typing import Dict, List, Optional, Tuple
 
 from fb_fairseq.drawing import Panel, draw_figure, draw_points, draw_reference, model_color, model_name
 from fb_fairseq.errors import UserError
@@ -27,15 +26,12 @@ from fb_fairseq.papers.runner.results import spread, training_cost
 
 AGENTS = ("feedback", "transformer", "lstm")
 METRICS = ("success", "reward", "training_reward")
-Setting = Tuple[str, Optional[int]]  # agent and span; None for the preset's span
+Setting = tuple[str, int | None]  # agent and span; None for the preset's span
 
 
-def read_results(out: str) -> Dict[Setting, List[dict]]:
+def read_results(out: str) -> dict[Setting, list[dict]]:
     """Results by setting, the shortest span of each agent first. Agent, span, seed, training reward (None if no episode
     has ended), seconds and hardware of training, and run (the run's folder) are added to each result.
-
-    Raises:
-        UserError: there are none.
     """
     results = []
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.json"))):
@@ -54,9 +50,9 @@ def read_results(out: str) -> Dict[Setting, List[dict]]:
     return by_setting(results)
 
 
-def by_setting(runs: List[dict]) -> Dict[Setting, List[dict]]:
+def by_setting(runs: list[dict]) -> dict[Setting, list[dict]]:
     """The results of ``read_results`` for runs that name their agent, span and seed."""
-    results: Dict[Setting, List[dict]] = {}
+    results: dict[Setting, list[dict]] = {}
     for run in sorted(runs, key=lambda run: run["seed"]):
         results.setdefault((run["agent"], run["span"]), []).append(run)
     return dict(sorted(results.items(), key=lambda item: (AGENTS.index(item[0][0]), item[0][1] or float("inf"))))
@@ -68,19 +64,19 @@ def label(setting: Setting) -> str:
     return f"{model_name(agent)}, span {span}" if span else model_name(agent)
 
 
-def mean(runs: List[dict], metric: str) -> Optional[float]:
+def mean(runs: list[dict], metric: str) -> float | None:
     """Mean of a metric over seeds; None if a run lacks it."""
     values = [run[metric] for run in runs]
     return None if None in values else statistics.mean(values)
 
 
-def deviation(runs: List[dict], metric: str) -> Optional[float]:
+def deviation(runs: list[dict], metric: str) -> float | None:
     """Sample standard deviation of a metric over seeds; None for a single seed, or if a run lacks the metric."""
     values = [run[metric] for run in runs]
     return None if None in values or len(values) == 1 else statistics.stdev(values)
 
 
-def draw_memory(axes, results: Dict[Setting, List[dict]]) -> None:
+def draw_memory(axes, results: dict[Setting, list[dict]]) -> None:
     """Draw success against span: mean and range over seeds. Agents without a span are horizontal lines."""
     for agent in dict.fromkeys(agent for agent, _ in results):
         points = [(span, runs) for (other, span), runs in results.items() if other == agent and span]
@@ -97,7 +93,7 @@ def draw_memory(axes, results: Dict[Setting, List[dict]]) -> None:
     axes.set_ylim(0, 102)
 
 
-def print_results(results: Dict[Setting, List[dict]]) -> None:
+def print_results(results: dict[Setting, list[dict]]) -> None:
     """Print the metrics of each setting, with their standard deviations if there are several seeds."""
     for setting, runs in results.items():
         values = []
@@ -108,18 +104,18 @@ def print_results(results: Dict[Setting, List[dict]]) -> None:
         print(f"{label(setting)}: {', '.join(values)} ({len(runs)} seed{'s' if len(runs) > 1 else ''})")
 
 
-def summarise(setting: Setting, runs: List[dict]) -> dict:
+def summarise(setting: Setting, runs: list[dict]) -> dict:
     """The entry of a setting in results.json."""
     means = {metric: mean(runs, metric) for metric in METRICS}
     spreads = {f"{metric}_spread": deviation(runs, metric) for metric in METRICS}
     return {"agent": setting[0], "span": setting[1], **means, **spreads, "seeds": [run["seed"] for run in runs]}
 
 
-def write_results(results: Dict[Setting, List[dict]], environment: str, scale: str, path: str) -> None:
+def write_results(results: dict[Setting, list[dict]], environment: str, scale: str, path: str) -> None:
     """Write results.json."""
     recipe = {"recipe": environment, "small": scale == "small"}
     settings = [summarise(setting, runs) for setting, runs in results.items()]
-    written: Dict[str, object] = {}
+    written: dict[str, object] = {}
     for entry in settings:
         written.setdefault(entry["agent"], entry)  # the shortest span
     written["settings"] = settings

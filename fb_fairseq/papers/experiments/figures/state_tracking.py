@@ -17,24 +17,19 @@ import os
 import re
 from functools import partial
 from statistics import mean, median, stdev
-from typing import Dict, List, Tuple
 
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.figures.program import run_main
 
-Key = Tuple[str, str, int, int]
+Key = tuple[str, str, int, int]
 POINTS = 120  # of a line
 ENTRY = re.compile(r"^update ([\d,]+) of .*, ([\d.]+)% right", re.MULTILINE)  # in the log of a run
 SHOWN = (0.5, 1, 4, 16)  # sizes in the table, as multiples of the longest in training
 
 
-def read_results(out: str) -> Dict[Key, List[dict]]:
-    """The runs of each setting (model, memory composition, span, layers) at its best learning rate, by seed.
-
-    Raises:
-        UserError: there are none.
-    """
+def read_results(out: str) -> dict[Key, list[dict]]:
+    """The runs of each setting (model, memory composition, span, layers) at its best learning rate, by seed."""
     runs = []
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*", "result.json"))):
         with open(path) as file:
@@ -44,9 +39,9 @@ def read_results(out: str) -> Dict[Key, List[dict]]:
     return best_results(runs)
 
 
-def best_results(runs: List[dict]) -> Dict[Key, List[dict]]:
+def best_results(runs: list[dict]) -> dict[Key, list[dict]]:
     """The same, of these runs."""
-    found: Dict[Key, Dict[float, List[dict]]] = {}
+    found: dict[Key, dict[float, list[dict]]] = {}
     for run in runs:
         key = run["model"], run["memory_composition"], run["span"], run["layers"]
         found.setdefault(key, {}).setdefault(run["lr"], []).append(run)
@@ -57,7 +52,7 @@ def best_results(runs: List[dict]) -> Dict[Key, List[dict]]:
     return best
 
 
-def label(key: Key, results: Dict[Key, List[dict]]) -> str:
+def label(key: Key, results: dict[Key, list[dict]]) -> str:
     """Name of a setting: what distinguishes it."""
     model, memory, span, layers = key
     name = results[key][0]["title"]
@@ -71,7 +66,7 @@ def label(key: Key, results: Dict[Key, List[dict]]) -> str:
     return name
 
 
-def summarise(name: str, runs: List[dict], speed: dict) -> dict:
+def summarise(name: str, runs: list[dict], speed: dict) -> dict:
     """The entry of a setting in results.json."""
     first = runs[0]
     sizes, longest = first["sizes"], first["longest"]
@@ -90,13 +85,13 @@ def summarise(name: str, runs: List[dict], speed: dict) -> dict:
     return {**entry, **speed.get(first["model"], {})}
 
 
-def percent(values: List[float]) -> str:
+def percent(values: list[float]) -> str:
     """Mean and sample standard deviation in percent."""
     spread = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
     return f"{100 * mean(values):.2f}{spread}"
 
 
-def table(settings: List[dict]) -> List[str]:
+def table(settings: list[dict]) -> list[str]:
     """A table in Markdown: a row for each setting, with means over seeds."""
     first = settings[0]
     sizes = [round(float(at[:-1]) * first["longest"]) for at in first["accuracy"]]
@@ -110,7 +105,7 @@ def table(settings: List[dict]) -> List[str]:
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def draw_accuracy(axes, results: Dict[Key, List[dict]]) -> None:
+def draw_accuracy(axes, results: dict[Key, list[dict]]) -> None:
     """Draw the accuracy of each setting: the mean over seeds, on a band from the lowest to the highest."""
     order = sorted(results, key=lambda key: -median(run["longest_good"] for run in results[key]))
     color = colors(label(key, results) for key in order)
@@ -130,7 +125,7 @@ def draw_accuracy(axes, results: Dict[Key, List[dict]]) -> None:
     axes.set_ylim(-2, 102)
 
 
-def read_curves(out: str) -> Dict[str, List[Tuple[int, float]]]:
+def read_curves(out: str) -> dict[str, list[tuple[int, float]]]:
     """The accuracy on the last label of training sequences by update, from the log of each run."""
     curves = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.log"))):
@@ -142,7 +137,7 @@ def read_curves(out: str) -> Dict[str, List[Tuple[int, float]]]:
     return curves
 
 
-def draw_training(axes, curves: Dict[str, List[Tuple[int, float]]]) -> None:
+def draw_training(axes, curves: dict[str, list[tuple[int, float]]]) -> None:
     """Draw the learning curves."""
     color = colors(curves)
     for name, curve in curves.items():
@@ -156,7 +151,7 @@ def draw_training(axes, curves: Dict[str, List[Tuple[int, float]]]) -> None:
 def main(out: str) -> None:
     """Compare the runs in the folder ``out``."""
     results = read_results(out)
-    speed: Dict[str, dict] = {}
+    speed: dict[str, dict] = {}
     path = os.path.join(out, "speed.json")
     if os.path.exists(path):
         with open(path) as file:

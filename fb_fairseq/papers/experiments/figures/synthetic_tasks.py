@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 from functools import partial
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure, draw_points, model_name
@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 
     model: str
     layers: int
-    attention_span: Optional[int]  # None for an LSTM
+    attention_span: int | None  # None for an LSTM
 
     def __str__(self):
         span = "" if self.attention_span is None else f", span {self.attention_span}"
@@ -43,13 +43,9 @@ class Run(NamedTuple):
     log: str  # path of its training log
 
 
-def read(out: str) -> Dict[Setting, List[Run]]:
-    """Read the runs of a sweep by setting, sorted by seed.
-
-    Raises:
-        UserError: there are none.
-    """
-    runs: Dict[Setting, List[Run]] = {}
+def read(out: str) -> dict[Setting, list[Run]]:
+    """Read the runs of a sweep by setting, sorted by seed."""
+    runs: dict[Setting, list[Run]] = {}
     for path in glob.glob(os.path.join(glob.escape(out), "*", "results.json")):
         with open(path, encoding="utf-8") as file:
             for model, result in json.load(file).items():
@@ -63,7 +59,7 @@ def read(out: str) -> Dict[Setting, List[Run]]:
     return dict(sorted(runs.items(), key=lambda item: (item[0].model, item[0].layers, item[0].attention_span or 0)))
 
 
-def table(runs: Dict[Setting, List[Run]]) -> List[str]:
+def table(runs: dict[Setting, list[Run]]) -> list[str]:
     """Format a Markdown table with one row per setting."""
     columns = ("model", "layers", "span", "parameters", "updates", "seeds")
     columns += ("labels right, %", "sequences right, %", "minutes per run")
@@ -85,11 +81,11 @@ def table(runs: Dict[Setting, List[Run]]) -> List[str]:
     return lines
 
 
-def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
+def draw_updates(axes, runs: dict[Setting, list[Run]]) -> None:
     """Draw the training accuracy against updates, one line and band per setting."""
     color = colors(map(str, runs))
     for setting, found in runs.items():
-        at: Dict[float, List[float]] = {}
+        at: dict[float, list[float]] = {}
         for run in found:
             for update, accuracy in read_log(run.log, "accuracy").get("train_inner", []):
                 at.setdefault(update, []).append(accuracy)
@@ -100,9 +96,9 @@ def draw_updates(axes, runs: Dict[Setting, List[Run]]) -> None:
     set_accuracy(axes)
 
 
-def draw_against(axes, runs: Dict[Setting, List[Run]], field: str, label: str) -> None:
+def draw_against(axes, runs: dict[Setting, list[Run]], field: str, label: str) -> None:
     """Draw the test accuracy against one field of the setting, one line per combination of the other fields."""
-    lines: Dict[Setting, list] = {}
+    lines: dict[Setting, list] = {}
     for setting, found in runs.items():
         if getattr(setting, field) is not None:
             lines.setdefault(setting._replace(**{field: 0}), []).append((getattr(setting, field), found))
@@ -128,7 +124,7 @@ def set_accuracy(axes) -> None:
     axes.set_ylim(0, 102)
 
 
-def panels(runs: Dict[Setting, List[Run]]) -> List[Panel]:
+def panels(runs: dict[Setting, list[Run]]) -> list[Panel]:
     """Updates, and depth and span if the runs differ in them."""
     drawn = [Panel(partial(draw_updates, runs=runs), wide=True)]
     for field, label in (("layers", "number of layers"), ("attention_span", "attention span (steps)")):

@@ -7,14 +7,12 @@ water_maze.py     find the way to a goal
 gymnasium_api.py  the same environments for gymnasium
 """
 
-from typing import Dict, Type
-
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor
 from fb_fairseq.papers.rl.envs.maze import Maze, MazeEasy
 from fb_fairseq.papers.rl.envs.water_maze import WaterMaze
 
-ENVS: Dict[str, Type[BatchedEnv]] = {
+ENVS: dict[str, type[BatchedEnv]] = {
     "corridor": Corridor,
     "maze": Maze,
     "maze_easy": MazeEasy,

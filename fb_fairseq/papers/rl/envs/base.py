@@ -1,6 +1,6 @@
 """The interface of the environments. Shapes: B environments, O components of an observation."""
 
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,10 +39,10 @@ class BatchedEnv:
         rng: source of all randomness.
     """
 
-    observation_sizes: Tuple[int, ...]
-    action_names: Tuple[str, ...]
-    size_options: Tuple[str, ...]
-    state_arrays: Tuple[str, ...] = ("steps",)
+    observation_sizes: tuple[int, ...]
+    action_names: tuple[str, ...]
+    size_options: tuple[str, ...]
+    state_arrays: tuple[str, ...] = ("steps",)
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
@@ -69,11 +69,11 @@ class BatchedEnv:
         """Draw one environment as text."""
         raise NotImplementedError
 
-    def state_dict(self) -> Dict[str, object]:
+    def state_dict(self) -> dict[str, object]:
         """The state of the episodes and of the random generator, as plain values and arrays."""
         return {"rng": self.rng.bit_generator.state, **{name: getattr(self, name).copy() for name in self.state_arrays}}
 
-    def load_state_dict(self, state: Dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore a state of ``state_dict``."""
         self.rng.bit_generator.state = state["rng"]
         for name in self.state_arrays:

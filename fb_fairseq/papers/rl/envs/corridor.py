@@ -1,7 +1,5 @@
 """Corridor: the agent sees a colour at the start and must remember it until the end (v3 §4.1.1, Figure 3)."""
 
-from typing import Optional
-
 import numpy as np
 
 from fb_fairseq.errors import UserError
@@ -25,9 +23,6 @@ class Corridor(BatchedEnv):
         length: number of steps to the doors.
         shortest: the length of each corridor is drawn between ``shortest`` and ``length``, so that agents learn to
             remember from short ones first; None: all have the full length.
-
-    Raises:
-        UserError: a size is out of range.
     """
 
     observation_sizes = (4,)
@@ -35,7 +30,7 @@ class Corridor(BatchedEnv):
     size_options = ("length", "shortest")
     state_arrays = ("steps", "colour", "position", "end")
 
-    def __init__(self, num_envs: int, length: int = 50, shortest: Optional[int] = None):
+    def __init__(self, num_envs: int, length: int = 50, shortest: int | None = None):
         super().__init__(num_envs)
         check_range("length", length, 1)
         self.length, self.shortest = length, length if shortest is None else shortest

@@ -10,8 +10,6 @@ Importing this module registers the environments. Vectorised environments reset 
 their episodes ended, ``_final_obs``.
 """
 
-from typing import Dict, Optional
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
@@ -30,7 +28,7 @@ CELL_PIXELS = 16  # side of a cell in rendered images
 ENV_IDS = {name: f"fb_fairseq/{''.join(part.capitalize() for part in name.split('_'))}-v0" for name in ENVS}
 
 
-def _check_render_mode(mode: Optional[str]) -> None:
+def _check_render_mode(mode: str | None) -> None:
     if mode is not None and mode not in RENDER_MODES:
         raise ValueError(f"render_mode {mode}: unknown; choose from {', '.join(RENDER_MODES)}")
 
@@ -51,7 +49,7 @@ def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
     return actions
 
 
-def _render(env: BatchedEnv, index: int, mode: Optional[str]):
+def _render(env: BatchedEnv, index: int, mode: str | None):
     """Render one environment as text or as an image [rows, columns, 3]; None if there is no render mode."""
     if mode == "ansi":
         return env.render_text(index)
@@ -72,14 +70,14 @@ class SingleEnv(gymnasium.Env):
 
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
 
-    def __init__(self, env_name: str, render_mode: Optional[str] = None, **sizes):
+    def __init__(self, env_name: str, render_mode: str | None = None, **sizes):
         _check_render_mode(render_mode)
         self.render_mode = render_mode
         self.batched_env = ENVS[env_name](1, **sizes)
         self.observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
         self.action_space = Discrete(len(self.batched_env.action_names))
 
-    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self.batched_env.rng = self.np_random
         self.batched_env.reset(np.array([0]))
@@ -99,7 +97,7 @@ class ParallelEnv(VectorEnv):
 
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS, "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, env_name: str, num_envs: int = 1, render_mode: Optional[str] = None, **sizes):
+    def __init__(self, env_name: str, num_envs: int = 1, render_mode: str | None = None, **sizes):
         _check_render_mode(render_mode)
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -109,7 +107,7 @@ class ParallelEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
             self._np_random, self._np_random_seed = seeding.np_random(seed)
         self.batched_env.rng = self.np_random
@@ -140,7 +138,7 @@ for _name, _id in ENV_IDS.items():
 
 
 def make_vector_env(
-    name: str, num_envs: int, sizes: Optional[Dict[str, int]] = None, render_mode: Optional[str] = None
+    name: str, num_envs: int, sizes: dict[str, int] | None = None, render_mode: str | None = None
 ) -> VectorEnv:
     """Environments that run in parallel.
 
@@ -149,9 +147,6 @@ def make_vector_env(
         num_envs: number of environments.
         sizes: size options of the environment; its defaults where omitted.
         render_mode: see ``SingleEnv``.
-
-    Raises:
-        UserError: the environment is unknown, or a size is not one of its options or out of range.
     """
     check_choice("environment", name, list(ENV_IDS))
     for option in sizes or {}:

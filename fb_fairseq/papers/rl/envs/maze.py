@@ -83,9 +83,6 @@ class Maze(BatchedEnv):
     Args:
         size: number of rows and columns; odd, 5 or more.
         limit: steps of an episode.
-
-    Raises:
-        UserError: a size is out of range.
     """
 
     oriented = True

@@ -18,9 +18,6 @@ class WaterMaze(BatchedEnv):
     Args:
         size: number of rows and columns, 2 or more.
         limit: steps of an episode.
-
-    Raises:
-        UserError: a size is out of range.
     """
 
     action_names = ("up", "right", "down", "left")

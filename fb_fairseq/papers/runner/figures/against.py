@@ -7,8 +7,8 @@ lr0.002 are one line.
 """
 
 import os
+from collections.abc import Sequence
 from functools import partial
-from typing import Dict, List, Optional, Sequence
 
 from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, model_name
 from fb_fairseq.errors import UserError
@@ -20,7 +20,7 @@ FIELD_LABELS = {"lr": "learning rate", "layers": "number of layers"}
 METRIC_LABELS = {"dev_nll": "dev nll, bits per token"}  # where a table's heading is too short
 
 
-def value_of(group: Group, field: str) -> Optional[float]:
+def value_of(group: Group, field: str) -> float | None:
     """The value of a field in a group's results; None if they have none."""
     value = group.identity.get(field, group.runs[0].get(field))
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
@@ -35,9 +35,9 @@ def line_name(group: Group, field: str) -> str:
     return ", ".join(words + [str(v) for name, v in group.identity.items() if name not in {*OTHER_FIELDS, field}])
 
 
-def lines(groups: List[Group], field: str, metric: str) -> Dict[str, List[Group]]:
+def lines(groups: list[Group], field: str, metric: str) -> dict[str, list[Group]]:
     """The groups that have the field and the metric, by the name of their line, in the order of the field."""
-    found: Dict[str, List[Group]] = {}
+    found: dict[str, list[Group]] = {}
     for group in groups:
         if value_of(group, field) is not None and group.values(metric):
             found.setdefault(line_name(group, field), []).append(group)
@@ -46,7 +46,7 @@ def lines(groups: List[Group], field: str, metric: str) -> Dict[str, List[Group]
     return found
 
 
-def draw(axes, groups: List[Group], field: str, metric: str) -> None:
+def draw(axes, groups: list[Group], field: str, metric: str) -> None:
     """Draw one metric's panel."""
     drawn = lines(groups, field, metric)
     color, ticks = colors(drawn), set()
@@ -63,18 +63,14 @@ def draw(axes, groups: List[Group], field: str, metric: str) -> None:
     axes.set_ylabel(f"{quantity} ({unit})" if comma else quantity)
 
 
-def panels(groups: List[Group], field: str, metrics: Sequence[str]) -> List[Panel]:
+def panels(groups: list[Group], field: str, metrics: Sequence[str]) -> list[Panel]:
     """A panel for each metric that the results have."""
     drawn = [metric for metric in metrics if lines(groups, field, metric)]
     return [Panel(partial(draw, groups=groups, field=field, metric=metric)) for metric in drawn]
 
 
 def main(out: str, field: str, *metrics: str) -> None:
-    """Write OUT/FIELD.png, with the metrics that the results have.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Write OUT/FIELD.png, with the metrics that the results have."""
     drawn = panels(grouped(read_runs(out)), field, metrics)
     if not drawn:
         raise UserError(f"{out}: no results have {field} and {' or '.join(metrics)}; name another metric")

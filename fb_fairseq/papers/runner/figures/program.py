@@ -1,7 +1,7 @@
 """The command line of a module that draws a figure, ``python -m MODULE OUT …``."""
 
 import inspect
-from typing import Callable
+from collections.abc import Callable
 
 from fb_fairseq.command_line import CommandParser
 

@@ -9,7 +9,8 @@ has too few different ones).
 """
 
 import os
-from typing import Any, Dict, Iterator, Set, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
@@ -39,12 +40,8 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def check_options(task: Task, options: Dict[str, Any]) -> None:
-    """Check the numbers of sequences and the task's own options.
-
-    Raises:
-        UserError: a value is wrong, or the options do not fit together.
-    """
+def check_options(task: Task, options: dict[str, Any]) -> None:
+    """Check the numbers of sequences and the task's own options."""
     for split in Splits._fields:
         if options[split] < 1:
             raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
@@ -60,7 +57,7 @@ def check_options(task: Task, options: Dict[str, Any]) -> None:
     task.check(**{name: options[name] for name in task.options})
 
 
-def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[str, Any]:
+def options_of_split(task: Task, options: dict[str, Any], split: str) -> dict[str, Any]:
     """The task's options by name, for a split's sequences."""
     chosen = {name: options[name] for name in task.options}
     for name, option in task.options.items():
@@ -69,7 +66,7 @@ def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[st
     return chosen
 
 
-def sizes_that_vary(task: Task, options: Dict[str, Any], split: str) -> Dict[str, int]:
+def sizes_that_vary(task: Task, options: dict[str, Any], split: str) -> dict[str, int]:
     """The smallest values of the sizes that vary among a split's sequences, by name: in the training split only."""
     if split != "train":
         return {}
@@ -77,14 +74,11 @@ def sizes_that_vary(task: Task, options: Dict[str, Any], split: str) -> Dict[str
     return {name: value for name, value in lowest.items() if value is not None}
 
 
-def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
+def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
     """The sequences of a split.
 
     Args:
         seen: inputs of the sequences in other splits, which are skipped if the task's splits are to be disjoint.
-
-    Raises:
-        UserError: there are too few sequences that other splits do not have.
     """
     name, wanted = options["task"], options[split]
     task = load(name).TASK
@@ -105,12 +99,12 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
             )
 
 
-def write_splits(options: Dict[str, Any], folder: str) -> None:
+def write_splits(options: dict[str, Any], folder: str) -> None:
     """Write all files to ``folder``.
 
     The training split comes last and avoids the sequences of the others, so these do not depend on its size.
     """
-    seen: Set[Tuple[str, ...]] = set()
+    seen: set[tuple[str, ...]] = set()
     for split in reversed(Splits._fields):
         inputs_path, labels_path = (os.path.join(folder, f"{split}.{side}") for side in ("input", "label"))
         new = set()

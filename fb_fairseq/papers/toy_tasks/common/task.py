@@ -3,8 +3,9 @@
 import argparse
 import random
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar
 
 from fb_fairseq.errors import UserError, flag
 
@@ -14,8 +15,8 @@ NO_LABEL = "_"  # label of a symbol that is not evaluated; must equal fb_fairseq
 class LabelledSequence(NamedTuple):
     """A sequence of input symbols, and one label for each of them."""
 
-    inputs: List[str]
-    labels: List[str]
+    inputs: list[str]
+    labels: list[str]
 
 
 def with_output(given: Sequence[str], output: Sequence[str]) -> LabelledSequence:
@@ -106,7 +107,7 @@ class Choice(NamedTuple):
 
     default: str
     help: str
-    choices: Tuple[str, ...]
+    choices: tuple[str, ...]
     test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
@@ -165,7 +166,7 @@ class Switch(NamedTuple):
         """Any value is valid."""
 
 
-Option = Union[Size, Choice, Letters, Switch]
+Option = Size | Choice | Letters | Switch
 
 
 class Growth(NamedTuple):
@@ -185,13 +186,13 @@ class Growth(NamedTuple):
     size: str
     smallest: int
     steps: Callable[[int], int]
-    options: Callable[[int, Dict[str, Any]], Dict[str, Any]]
-    symbols: Callable[[Dict[str, Any]], Sequence[str]]
-    labels: Callable[[Dict[str, Any]], Sequence[str]]
+    options: Callable[[int, dict[str, Any]], dict[str, Any]]
+    symbols: Callable[[dict[str, Any]], Sequence[str]]
+    labels: Callable[[dict[str, Any]], Sequence[str]]
     by_position: bool = False
 
 
-def numbers(end: int, start: int = 0) -> List[str]:
+def numbers(end: int, start: int = 0) -> list[str]:
     """The numbers from ``start`` to ``end``, which is excluded, as symbols."""
     return list(map(str, range(start, end)))
 
@@ -223,11 +224,11 @@ class Task(NamedTuple):
 
     help: str
     generate: Callable[..., LabelledSequence]
-    options: Dict[str, Option]
+    options: dict[str, Option]
     sequences: Splits
     disjoint_splits: bool = True
     check: Callable[..., None] = anything_fits
-    growth: Optional[Growth] = None
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ class Setting:
     lstm: Mapping[str, Any] = field(default_factory=dict)
     decay: bool = False
 
-    def schedule(self) -> Dict[str, Any]:
+    def schedule(self) -> dict[str, Any]:
         """The options of the learning rate's schedule."""
         if not self.decay:
             return {}
