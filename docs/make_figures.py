@@ -11,17 +11,12 @@ import pathlib
 import re
 import sys
 from functools import partial
-from typing import Dict, List
+from typing import List
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
-from fb_fairseq.papers.experiments.figures import (
-    memory_composition,
-    persistent_memory,
-    reinforcement_learning,
-    state_tracking,
-)
+from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
@@ -128,7 +123,7 @@ def draw_streams(axes) -> None:
 def word_problem() -> List[Panel]:
     """Accuracy by position on A5."""
     runs = json.loads((RESULTS / "state_tracking/A5/results.json").read_text())["all"]
-    return [Panel(partial(state_tracking.draw_accuracy, results=state_tracking.best_results(runs)))]
+    return [Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(runs)))]
 
 
 def char_ptb_depth() -> List[Panel]:
@@ -153,19 +148,16 @@ def multi30k_depth() -> List[Panel]:
 
 def corridor() -> List[Panel]:
     """Success against span."""
-    runs = json.loads((RESULTS / "corridor/results.json").read_text())["all"]
-    results = reinforcement_learning.by_setting(runs)
-    return [Panel(partial(reinforcement_learning.draw_memory, results=results))]
+    return against.panels(grouped(read_runs(str(RESULTS / "corridor"))), "span", ["success"])
 
 
 def compositions() -> List[Panel]:
     """Accuracy and bits per character by memory composition."""
-    layers = 2
-    walked: Dict[str, List[float]] = {}
-    for group in grouped(read_runs(str(RESULTS / "memory_composition_walk"))):
-        walked[str(group.identity["model"])] = group.values("accuracy")
-    runs = grouped(read_runs(str(RESULTS / "memory_composition_ptb")))
-    return memory_composition.panels(walked, memory_composition.bits_per_character(runs, layers))
+    found = {}
+    for task, folder in (("walk", "memory_composition_walk"), ("char_ptb", "memory_composition_ptb")):
+        groups, metric = grouped(read_runs(str(RESULTS / folder))), memory_composition.TASKS[task][1]
+        found[task] = memory_composition.values_of(groups, metric, layers=2)
+    return memory_composition.panels(found)
 
 
 def persistent_vectors() -> List[Panel]:

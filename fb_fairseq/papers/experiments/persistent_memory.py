@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.bytes_and_letters import SIZE, SMALL, TEXT8_MD5, full_training
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, unpack
@@ -75,7 +75,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     preprocess_bytes(shell, text, folder)
 
 
-def draw(shell: Shell, out: str, runs: list[Run]) -> None:
+def draw(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     """Both panels of the figure."""
     shell.comment("draw the figure of the paper")
     shell.run("python", "-m", "fb_fairseq.papers.experiments.figures.persistent_memory", out)

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
 from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, unpack
@@ -231,7 +231,7 @@ def training_time_row(name: str, small: bool) -> Model:
     return replace(row, training=training, init_from="transformer-post")
 
 
-def draw_hours(shell: Shell, out: str, runs: list[Run]) -> None:
+def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     """Draw the validation perplexity of the first seed and depth against hours of training; those of initialised models
     include the Transformer's."""
     curves = []

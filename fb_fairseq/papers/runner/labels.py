@@ -31,7 +31,7 @@ FIRST_SPAN = 8  # initial length of adaptive spans, in steps
 
 
 @dataclass(frozen=True)
-class Run(sweep.Run):
+class TaskRun(sweep.Run):
     """One seed, span and depth of a task, in a folder: all models on the same data."""
 
     models: Sequence[str] = ()
@@ -96,7 +96,7 @@ class LabelledTask(Experiment):
             return f"{self.name}-sweep"
         return f"{self.name}-{size}" + ("" if self.in_folders(call) else f"-seed{self.seeds(call)[0]}")
 
-    def runs(self, call: Call) -> Iterator[Run]:
+    def runs(self, call: Call) -> Iterator[TaskRun]:
         args, several = call.args, self.in_folders(call)
         for model in args.models:
             if composition(model) is None and not model.startswith(ARCHITECTURES):
@@ -120,12 +120,12 @@ class LabelledTask(Experiment):
             setting = replace(call.setting, **{name: value for name, value in given.items() if value})
             path = os.path.join(call.out, name) if several else call.out
             if models:
-                yield Run(path, {"seed": seed}, {}, args.extra, models, setting, sequences)
+                yield TaskRun(path, {"seed": seed}, {}, args.extra, models, setting, sequences)
 
     def begin(self, call: Call) -> None:
         """Prepare nothing: each seed has its own data."""
 
-    def run(self, call: Call, shell: Shell, run: Run) -> None:
+    def run(self, call: Call, shell: Shell, run: TaskRun) -> None:
         """Generate the data, and train and evaluate all models."""
         if run.path == call.out:
             self.run_models(call, shell, run)
@@ -134,7 +134,7 @@ class LabelledTask(Experiment):
         with shell.writing(self.name, run.path):
             self.run_models(call, shell, run)
 
-    def run_models(self, call: Call, shell: Shell, run: Run) -> None:
+    def run_models(self, call: Call, shell: Shell, run: TaskRun) -> None:
         """Run all models in the run's folder."""
         machines, graded, out = call.machines, self.recipe.graded, run.path
         machines.look(shell)
@@ -158,7 +158,7 @@ class LabelledTask(Experiment):
         results.collect_results(shell, out)
         draw_curves(shell, out, "accuracy", stages)
 
-    def generate(self, shell: Shell, data: str, run: Run, sequences: Options, dictionaries: Options) -> None:
+    def generate(self, shell: Shell, data: str, run: TaskRun, sequences: Options, dictionaries: Options) -> None:
         """Generate sequences, and binarise them in the folder ``data``."""
         given = ["--seed", str(run.values["seed"]), *words(sequences)]
 
@@ -170,7 +170,7 @@ class LabelledTask(Experiment):
 
         prepare_data(shell, os.path.dirname(data), data, " ".join([self.name, *given]), "", write)
 
-    def options(self, call: Call, run: Run, model: str) -> dict[str, Any]:
+    def options(self, call: Call, run: TaskRun, model: str) -> dict[str, Any]:
         """The options of a model's training."""
         setting, composed = run.setting, composition(model)
         options = {
@@ -198,7 +198,7 @@ class LabelledTask(Experiment):
             **dict(best_checkpoint_metric="accuracy", maximize_best_checkpoint_metric=True, keep_interval_updates=1),
         }
 
-    def train(self, call: Call, shell: Shell, run: Run, model: str, stages: Sequence[str]) -> None:
+    def train(self, call: Call, shell: Shell, run: TaskRun, model: str, stages: Sequence[str]) -> None:
         """Train one model. Each stage of a curriculum starts from the best checkpoint of the one before it."""
         options, updates = self.options(call, run, model), run.setting.updates
         trainer = Trainer(run.path, call.machines, run.extra)
@@ -210,7 +210,7 @@ class LabelledTask(Experiment):
             trainer.train(shell, path, data, options, **schedule)
             options = {**options, "finetune_from_model": best(path)}
 
-    def evaluate(self, call: Call, shell: Shell, run: Run, model: str, stages: Sequence[str]) -> None:
+    def evaluate(self, call: Call, shell: Shell, run: TaskRun, model: str, stages: Sequence[str]) -> None:
         """Evaluate the best checkpoint of a model, and write the results to OUT/<model>.json."""
         path, setting = os.path.join(run.path, model), run.setting
         shell.comment(f"evaluate {model}")

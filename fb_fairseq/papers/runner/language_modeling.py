@@ -24,7 +24,7 @@ FINETUNED = "-finetuned"
 
 
 @dataclass(frozen=True)
-class Run(sweep.Run):
+class ModelRun(sweep.Run):
     """One model to train, with everything that it depends on. Its values are model, layers (None: the architecture's),
     seed and lr; its options make up the model."""
 
@@ -67,7 +67,7 @@ class LanguageModeling(Experiment):
     small: Scale | None = None
     result: str = "bits_per_token"
     figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
-    after: Sequence[Callable[[Shell, str, list[Run]], None]] = field(default_factory=tuple)
+    after: Sequence[Callable[[Shell, str, list[ModelRun]], None]] = field(default_factory=tuple)
     extra = "fairseq-train"
     steps = ("prepare", "train", "finetune", "evaluate", "generate")
     on_all_machines = ("train", "finetune")
@@ -106,7 +106,7 @@ class LanguageModeling(Experiment):
             f'"feedback_transformer_lm relative_transformer_lm"{others}'
         )
 
-    def runs(self, call: Call) -> Iterator[Run]:
+    def runs(self, call: Call) -> Iterator[ModelRun]:
         args, scale = call.args, call.setting
         if any(word == "--lr" or word.startswith("--lr=") for word in args.extra):
             raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
@@ -122,7 +122,7 @@ class LanguageModeling(Experiment):
                     values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
                     options = {"arch": model.arch, **shape, **model.options}
                     path = os.path.join(call.out, f"{name}{suffix}")
-                    yield Run(path, values, options, args.extra, suffix, model, training)
+                    yield ModelRun(path, values, options, args.extra, suffix, model, training)
 
     def begin(self, call: Call) -> None:
         call.prepare("dict.txt")
@@ -134,7 +134,7 @@ class LanguageModeling(Experiment):
                     f"{processes} processes x {call.update_freq}"
                 )
 
-    def waits(self, run: Run) -> bool:
+    def waits(self, run: ModelRun) -> bool:
         return bool(run.described.init_from or run.described.finetune_from)
 
     def finish(self, call: Call) -> None:
@@ -151,7 +151,7 @@ class LanguageModeling(Experiment):
             for draw in self.after:
                 draw(shell, out, call.runs)
 
-    def options(self, call: Call, run: Run) -> dict[str, Any]:
+    def options(self, call: Call, run: ModelRun) -> dict[str, Any]:
         """The options that training and fine-tuning share."""
         training = run.training
         streams = training.streams // (call.machines.processes * call.update_freq)
@@ -164,7 +164,7 @@ class LanguageModeling(Experiment):
             "keep_interval_updates": 1,
         }
 
-    def train(self, call: Call, shell: Shell, run: Run) -> None:
+    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Train a model, which may start from another one."""
         shell.comment(f"train {run.name}")
         training, options = run.training, self.options(call, run)
@@ -179,7 +179,7 @@ class LanguageModeling(Experiment):
         options.update(training.resolved({**training.warmup, **training.bptt_warmup}))
         call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
 
-    def finetune(self, call: Call, shell: Shell, run: Run) -> None:
+    def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Continue from the best checkpoint at a tenth of the learning rate.
 
         "The final performances are obtained by finetuning the models with a 10x smaller learning rate" (v3 §7.6).
@@ -203,7 +203,7 @@ class LanguageModeling(Experiment):
         options = {**self.options(call, run), start: checkpoint, "lr": run.training.lr / 10}
         call.trainer.train(shell, path, call.data, options, updates=updates, renewed=renewed, **fixed(run))
 
-    def evaluate(self, call: Call, shell: Shell, run: Run) -> None:
+    def evaluate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Evaluate the best checkpoints on the validation and test splits; the results go to RUN.json."""
         for path in (run.path, run.finetuned):
             checkpoint = best(path)
@@ -222,7 +222,7 @@ class LanguageModeling(Experiment):
             identity = {"recipe": self.name, "small": call.small, **run.values}
             write_results(shell, path, identity, run.training.test_streams, before(run, path))
 
-    def generate(self, call: Call, shell: Shell, run: Run) -> None:
+    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""
         checkpoint = best(run.finetuned if has_trained(shell, run.finetuned) else run.path)
         shell.need(checkpoint, "train")
@@ -233,7 +233,7 @@ class LanguageModeling(Experiment):
         shell.run(*command, what="generation", log=f"{run.path}.sample", text=self.prompt)
         shell.do(self._say_sample, shell, run)
 
-    def _say_sample(self, shell: Shell, run: Run) -> None:
+    def _say_sample(self, shell: Shell, run: ModelRun) -> None:
         with open(f"{run.path}.sample", encoding="utf-8", errors="replace") as file:
             found = [line.rstrip("\n").split("\t")[2] for line in file if line.startswith("D-0")]
         shell.say("\n".join([f"== {run.name} continues: {self.prompt}", *found]))
@@ -249,7 +249,7 @@ def has_trained(shell: Shell, run: str) -> bool:
     return shell.exists(best(run)) or shell.do(lambda: False, otherwise=shell.exists(f"{run}.log"))
 
 
-def fixed(run: Run) -> dict[str, int]:
+def fixed(run: ModelRun) -> dict[str, int]:
     """The arguments that training and fine-tuning share."""
     return dict(every=run.training.validate_every, seed=run.values["seed"])
 
@@ -274,7 +274,7 @@ def updates_of(checkpoint: str) -> int:
     return load_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
 
 
-def before(run: Run, path: str) -> list[str]:
+def before(run: ModelRun, path: str) -> list[str]:
     """The runs that the one in ``path`` starts from, a model or its fine-tuning."""
     origin, start = run.described.init_from, run.described.finetune_from
     paths = [run.beside(origin)] if origin else []

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
@@ -74,7 +74,8 @@ class Group(NamedTuple):
 
 
 def read_runs(out: str) -> list[dict]:
-    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say)."""
+    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say), each with the
+    ``path`` of its files."""
     own = os.path.join(out, "results.json")
     paths = [own] if os.path.exists(own) else sorted(glob.glob(os.path.join(glob.escape(out), "*", "results.json")))
     if not paths:
@@ -84,8 +85,10 @@ def read_runs(out: str) -> list[dict]:
         try:
             with open(path, encoding="utf-8") as file:
                 results = json.load(file)
-            found = results["all"] if "all" in results else list(results.values())
-            runs += [{**run, "model": run.get("model", run.get("agent"))} for run in found]
+            found = dict(enumerate(results["all"])) if "all" in results else results  # "all": an earlier version's
+            for name, run in found.items():
+                path_of_run = os.path.join(os.path.dirname(path), str(name))
+                runs.append({**run, "model": run.get("model", run.get("agent")), "path": path_of_run})
             hash(tuple(run.get(name) for run in runs for name in (*IDENTITY, "hardware")))  # no lists, no dictionaries
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
@@ -160,7 +163,7 @@ def draw_against(field: str, *metrics: str) -> Callable[[Shell, str], None]:
     return draw
 
 
-def grouped(runs: list[dict]) -> list[Group]:
+def grouped(runs: Iterable[dict]) -> list[Group]:
     """The runs by setting, in their order; a seed counts once."""
     groups: dict[tuple, Group] = {}
     for run in runs:

@@ -61,7 +61,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Run(sweep.Run):
+class ModelRun(sweep.Run):
     """One model to train. Its values are model, layers (of the decoder), seed and projections."""
 
     suffix: str = ""  # how the name goes on after the model's
@@ -117,7 +117,7 @@ class Translation(Experiment):
         """The further models."""
         return {**self.full.variants, **call.setting.variants}
 
-    def runs(self, call: Call) -> Iterator[Run]:
+    def runs(self, call: Call) -> Iterator[ModelRun]:
         args, scale, variants = call.args, call.setting, self.variants(call)
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
@@ -135,7 +135,7 @@ class Translation(Experiment):
                     projections = args.projections[0] if args.projections and default else default
                     values = dict(model=model, layers=depth, seed=seed, projections=projections)
                     path = os.path.join(call.out, f"{model}{suffix}")
-                    yield Run(path, values, self.options(call, values), args.extra, suffix)
+                    yield ModelRun(path, values, self.options(call, values), args.extra, suffix)
 
     def options(self, call: Call, values: Mapping[str, Any]) -> Options:
         """The options that make up a model."""
@@ -155,7 +155,7 @@ class Translation(Experiment):
     def begin(self, call: Call) -> None:
         call.prepare(f"dict.{self.pair[1]}.txt")
 
-    def waits(self, run: Run) -> bool:
+    def waits(self, run: ModelRun) -> bool:
         return run.model == "initialised"
 
     def finish(self, call: Call) -> None:
@@ -167,7 +167,7 @@ class Translation(Experiment):
                 results.draw_against("layers", self.metric[1], "dev_nll", "decoded_tokens_per_second")(shell, out)
             results.compare(shell, out)
 
-    def train(self, call: Call, shell: Shell, run: Run) -> None:
+    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Train a model."""
         shell.comment(f"train {run.name}")
         start, scale, updates = {}, call.setting, call.args.updates or call.setting.updates
@@ -187,7 +187,7 @@ class Translation(Experiment):
         every, seed = scale.validate_every, run.values["seed"]
         call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=seed)
 
-    def average(self, call: Call, shell: Shell, run: Run) -> None:
+    def average(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Write the average of the last checkpoints, or a copy of the best one, to RUN.pt."""
         path, target, number = run.path, f"{run.path}.pt", call.setting.average
         best = os.path.join(path, "checkpoint_best.pt")
@@ -202,7 +202,7 @@ class Translation(Experiment):
             shell.show("cp", best, target)
             shell.do(copy, best, target)
 
-    def translate(self, call: Call, shell: Shell, run: Run, subset: str, lengths: Options) -> None:
+    def translate(self, call: Call, shell: Shell, run: ModelRun, subset: str, lengths: Options) -> None:
         """Translate a subset with the model to RUN.SUBSET."""
         checkpoint, target = f"{run.path}.pt", f"{run.path}.{subset}"
         shell.need(checkpoint, "average")
@@ -221,7 +221,7 @@ class Translation(Experiment):
         language = self.language or self.pair[1]
         return ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", language, *more]
 
-    def tune(self, call: Call, shell: Shell, run: Run) -> None:
+    def tune(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Find the length penalty with the best metric on the validation set, and then the best lengths.
 
         Writes the options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev.
@@ -251,7 +251,7 @@ class Translation(Experiment):
         shell.do(write_lines, f"{run.path}.dev", [str(best)])
         shell.do(write_lines, f"{run.path}.tuned", words(chosen))
 
-    def generate(self, call: Call, shell: Shell, run: Run) -> None:
+    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Translate the test set with the tuned options to RUN.test."""
         checkpoint, target, tuned = (f"{run.path}{end}" for end in (".pt", ".test", ".tuned"))
         shell.need(checkpoint, "average")
@@ -261,7 +261,7 @@ class Translation(Experiment):
         if not shell.do(lambda: newer(target, checkpoint) and not newer(tuned, target)):
             self.translate(call, shell, run, "test", shell.do(read_tuned, tuned, otherwise={}) or default)
 
-    def score(self, call: Call, shell: Shell, run: Run) -> None:
+    def score(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Write the scores on the test set to RUN.json."""
         shell.need(f"{run.path}.test", "generate")
         shell.comment(f"score {run.name}")

@@ -18,7 +18,7 @@ from fb_fairseq.papers.runner.figures.program import run_main
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
-VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
+VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head")}, "ff-attn": "FF-attn"}
 RUN = re.compile(r"(?P<model>.*?)(-\d+)?(-seed(?P<seed>\d+))?(-finetuned)?\.log")
 
 
@@ -38,9 +38,8 @@ def best_of_runs(out: str) -> dict[str, list[float]]:
 def draw_numbers(axes, best: dict[str, list[float]]) -> None:
     """Draw the bits per byte against the number of persistent vectors."""
     numbers = numbers_of(best)
-    draw_points(
-        axes, range(len(numbers)), [best[f"N{n}"] for n in numbers], "all-attention", model_color("all-attention")
-    )
+    values = [best[f"N{n}"] for n in numbers]
+    draw_points(axes, range(len(numbers)), values, "all-attention", model_color("all-attention"))
     axes.set_xticks(range(len(numbers)), map(str, numbers))
     if TRANSFORMER in best:
         draw_reference(axes, mean(best[TRANSFORMER]), "Transformer", model_color("Transformer"))
@@ -56,9 +55,7 @@ def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
     """
     names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}
-    draw_names(
-        axes, rows, [model_color("transformer" if title == "Transformer" else "all-attention") for title in rows]
-    )
+    draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])
     axes.set_xlabel(BITS)
     axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
 
