@@ -22,7 +22,7 @@ from fb_fairseq.papers.experiments.figures import (
     state_tracking,
     synthetic_tasks,
 )
-from fb_fairseq.papers.rl.plot import draw_rewards
+from fb_fairseq.papers.rl.log import draw_rewards
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import grouped
 from tests.conftest import REPOSITORY
@@ -127,7 +127,7 @@ DRAWN = {
         partial(synthetic_tasks.draw_updates, groups=[]),
         ("updates", "accuracy (% of the labels)"),
     ),
-    "plot.draw_rewards": (
+    "log.draw_rewards": (
         partial(draw_rewards, curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
         ("frames of training (millions)", "reward per episode"),
     ),

@@ -39,23 +39,14 @@ SEQUENTIAL_POSITIONS = "layers.{}.attn.attn.key_pe"
 
 
 class Kind(NamedTuple):
-    """The kind of model in a checkpoint.
+    """The kind of model in a checkpoint."""
 
-    Attributes:
-        sequential: saved by transformer-sequential, else by adaptive-span.
-        layers: number of layers.
-        pre_norm: layer norms come before the sublayers, and one after the last layer.
-        feedback: it is a Feedback Transformer.
-        persistent: it is an all-attention network.
-        spans: it has adaptive spans.
-    """
-
-    sequential: bool
-    layers: int
-    pre_norm: bool
-    feedback: bool
-    persistent: bool
-    spans: bool
+    sequential: bool  # saved by transformer-sequential, else by adaptive-span
+    layers: int  # number of layers
+    pre_norm: bool  # layer norms come before the sublayers, and one after the last layer
+    feedback: bool  # it is a Feedback Transformer
+    persistent: bool  # it is an all-attention network
+    spans: bool  # it has adaptive spans
 
     @classmethod
     def of(cls, source: Source) -> "Kind":

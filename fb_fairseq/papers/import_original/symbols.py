@@ -19,15 +19,10 @@ SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pa
 
 
 class Match(NamedTuple):
-    """A fairseq dictionary for an original vocabulary.
+    """A fairseq dictionary for an original vocabulary."""
 
-    Attributes:
-        dictionary: the fairseq dictionary.
-        indices: index in it of each symbol of the vocabulary.
-    """
-
-    dictionary: Dictionary
-    indices: list[int]
+    dictionary: Dictionary  # the fairseq dictionary
+    indices: list[int]  # index in it of each symbol of the vocabulary
 
 
 def read_symbols(path: str) -> list[str]:

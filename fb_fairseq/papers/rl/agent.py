@@ -41,17 +41,11 @@ def build_stack(options: AgentOptions) -> nn.Module:
 
 
 class AgentMemory(NamedTuple):
-    """What B environments carry from block to block.
+    """What B environments carry from block to block."""
 
-    Attributes:
-        state: state of the stack; None before the first block.
-        age_B: number of steps since the start of each episode.
-        previous_B: the previous action in each environment.
-    """
-
-    state: StreamState | None
-    age_B: Tensor
-    previous_B: Tensor
+    state: StreamState | None  # state of the stack; None before the first block
+    age_B: Tensor  # number of steps since the start of each episode
+    previous_B: Tensor  # the previous action in each environment
 
     @staticmethod
     def initial(environments: int, device: torch.device | None = None) -> "AgentMemory":

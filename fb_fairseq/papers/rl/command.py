@@ -12,199 +12,123 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.errors import flag
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.papers.rl.envs import SIZE_OPTIONS
 from fb_fairseq.papers.rl.options import AGENTS, LONGEST, TrainingOptions, check_range
+
+# Options by name: type, and help. Those of a preset have no default of their own.
+SIZES = (
+    ("length", int, "length of the (longest) corridor (default: {})"),
+    ("shortest", int, "length of the shortest corridor (default: {})"),
+    ("size", int, "number of rows and columns of a maze (default: {})"),
+    ("limit", int, "number of steps of an episode in a maze (default: {})"),
+)
+AGENT = (
+    ("layers", int, "number of layers (default: {})"),
+    ("width", int, "model width (default: {})"),
+    ("ffn_width", int, "width of the feed-forward sublayers (default: four times the model width)"),
+    ("heads", int, "number of attention heads (default: {})"),
+    ("span", int, "how many steps back attention reaches (default: {})"),
+)
+BLOCK = (
+    ("environments", int, "number of environments that run in parallel (default: {})"),
+    ("block", int, "number of steps per block, for BPTT (default: {})"),
+)
+TRAINING = (
+    ("frames", int, "total number of steps, summed over the environments (default: {})"),
+    *BLOCK,
+    ("optimizer", str, "adam or rmsprop (default: {})"),
+    ("lr", float, "learning rate (default: {})"),
+    ("rmsprop_eps", float, f"epsilon of RMSprop (default: {TrainingOptions.rmsprop_eps})"),
+    ("clip_norm", float, f"gradients of a larger norm are scaled down to it (default: {TrainingOptions.clip_norm})"),
+    ("discount", float, f"discount factor of future rewards, per step (default: {TrainingOptions.discount})"),
+    ("entropy_cost", float, "weight of the policy's entropy in the loss (default: {})"),
+    ("value_cost", float, f"weight of the value's squared error in the loss (default: {TrainingOptions.value_cost})"),
+    ("seed", int, f"of the parameters, the environments and the sampled actions (default: {TrainingOptions.seed})"),
+)
+
+
+def add(parser: argparse.ArgumentParser, options: Iterable[tuple], default: str = "the preset's") -> None:
+    """Add options; those without a default of their own have this one."""
+    for name, kind, text in options:
+        parser.add_argument(flag(name), type=kind, help=text.format(default))
 
 
 def build_parser() -> CommandParser:
     """The parser of ``rl`` and its subcommands."""
     parser = CommandParser("rl", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    add_train_options(commands.add_parser("train", help="train an agent, or resume training"))
-    add_evaluate_options(commands.add_parser("evaluate", help="measure reward and success of a trained agent"))
-    add_plot_options(commands.add_parser("plot", help="draw learning curves: mean and range over seeds"))
-    add_speed_options(
-        commands.add_parser("speed", help="measure frames per second of training, and the latency of an acting step")
-    )
+
+    train = commands.add_parser("train", help="train an agent, or resume training")
+    text = "folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint"
+    train.add_argument("--out", required=True, help=text)
+    text = "architecture: feedback, transformer or lstm (default: %(default)s)"
+    train.add_argument("--agent", default="feedback", help=text)
+    add_preset_options(train)
+    add(train, TRAINING)
+    text = "number of blocks between log entries (default: %(default)s)"
+    train.add_argument("--log-interval", type=int, default=20, help=text)
+    text = "number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)"
+    train.add_argument("--save-interval", type=int, default=200, help=text)
+    text = "folder for TensorBoard logs (default: no TensorBoard logs)"
+    train.add_argument("--tensorboard-logdir", metavar="DIR", help=text)
+
+    evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
+    evaluate.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
+    add(evaluate, SIZES, "as in training; all corridors have full length")
+    evaluate.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
+    text = "take the most probable action (default: sample from the policy)"
+    evaluate.add_argument("--greedy", action="store_true", help=text)
+    text = "seed of the environments and the sampled actions (default: %(default)s)"
+    evaluate.add_argument("--seed", type=int, default=0, help=text)
+    text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
+    evaluate.add_argument("--record", metavar="FILE", help=text)
+    text = "also write the result, a line of JSON, to this file (default: no file)"
+    evaluate.add_argument("--out", metavar="FILE", help=text)
+    add_overwrite(evaluate)
+
+    plot = commands.add_parser("plot", help="draw learning curves: mean and range over seeds")
+    text = "--out folder of train, and its name in the legend; folders of the same name are seeds of one curve"
+    plot.add_argument("runs", nargs="+", metavar="NAME=FOLDER", help=text)
+    text = "metric to draw: reward, success, or another in the log (default: %(default)s)"
+    plot.add_argument("--metric", default="reward", help=text)
+    plot.add_argument("--title", default="", help="title of the figure (default: none)")
+    plot.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
+    add_overwrite(plot)
+
+    text = "measure frames per second of training, and the latency of an acting step"
+    speed = commands.add_parser("speed", help=text)
+    add_preset_options(speed)
+    add(speed, BLOCK)
+    speed.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
+    for command in (train, evaluate, speed):
+        command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
     return parser
-
-
-def add_train_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl train``."""
-    parser.add_argument(
-        "--out",
-        required=True,
-        help="folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint",
-    )
-    parser.add_argument(
-        "--agent", default="feedback", help="architecture: feedback, transformer or lstm (default: %(default)s)"
-    )
-    add_preset_options(parser)
-    parser.add_argument(
-        "--frames", type=int, help="total number of steps, summed over the environments (default: the preset's)"
-    )
-    add_block_options(parser)
-    parser.add_argument("--optimizer", help="adam or rmsprop (default: the preset's)")
-    parser.add_argument("--lr", type=float, help="learning rate (default: the preset's)")
-    parser.add_argument(
-        "--rmsprop-eps", type=float, help=f"epsilon of RMSprop (default: {TrainingOptions.rmsprop_eps})"
-    )
-    parser.add_argument(
-        "--clip-norm",
-        type=float,
-        help=f"gradients of a larger norm are scaled down to it (default: {TrainingOptions.clip_norm})",
-    )
-    parser.add_argument(
-        "--discount",
-        type=float,
-        help=f"discount factor of future rewards, per step (default: {TrainingOptions.discount})",
-    )
-    parser.add_argument(
-        "--entropy-cost", type=float, help="weight of the policy's entropy in the loss (default: the preset's)"
-    )
-    parser.add_argument(
-        "--value-cost",
-        type=float,
-        help=f"weight of the value's squared error in the loss (default: {TrainingOptions.value_cost})",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        help=f"seed of the parameters, the environments and the sampled actions (default: {TrainingOptions.seed})",
-    )
-    parser.add_argument(
-        "--log-interval", type=int, default=20, help="number of blocks between log entries (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--save-interval",
-        type=int,
-        default=200,
-        help="number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tensorboard-logdir", metavar="DIR", help="folder for TensorBoard logs (default: no TensorBoard logs)"
-    )
-    add_device_option(parser)
-
-
-def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl evaluate``."""
-    parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
-    add_size_options(
-        parser, default="as in training", shortest="length of the shortest corridor (default: all have full length)"
-    )
-    parser.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
-    parser.add_argument(
-        "--greedy",
-        action="store_true",
-        help="take the most probable action (default: sample from the policy)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the environments and the sampled actions (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--record",
-        metavar="FILE",
-        help="file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="also write the result, a line of JSON, to this file (default: no file)"
-    )
-    add_overwrite(parser)
-    add_device_option(parser)
-
-
-def add_plot_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl plot``."""
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="NAME=FOLDER",
-        help="--out folder of train, and its name in the legend; folders of the same name are seeds of one curve",
-    )
-    parser.add_argument(
-        "--metric",
-        default="reward",
-        help="metric to draw: reward, success, or another in the log (default: %(default)s)",
-    )
-    parser.add_argument("--title", default="", help="title of the figure (default: none)")
-    parser.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
-    add_overwrite(parser)
-
-
-def add_speed_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl speed``."""
-    add_preset_options(parser)
-    add_block_options(parser)
-    parser.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
-    add_device_option(parser)
 
 
 def add_preset_options(parser: argparse.ArgumentParser) -> None:
     """Add the environment, its preset, and the options that override sizes and architecture."""
-    parser.add_argument(
-        "--environment",
-        default="corridor",
-        help="environment: corridor, maze, maze_easy or water_maze (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="use the small preset, for a CPU (default: the papers' settings)"
-    )
-    add_size_options(
-        parser, default="the preset's", shortest="length of the shortest corridor to learn from (default: the preset's)"
-    )
-    parser.add_argument("--layers", type=int, help="number of layers (default: the preset's)")
-    parser.add_argument("--width", type=int, help="model width (default: the preset's)")
-    parser.add_argument(
-        "--ffn-width", type=int, help="width of the feed-forward sublayers (default: four times the model width)"
-    )
-    parser.add_argument("--heads", type=int, help="number of attention heads (default: the preset's)")
-    parser.add_argument("--span", type=int, help="how many steps back attention reaches (default: the preset's)")
+    text = "environment: corridor, maze, maze_easy or water_maze (default: %(default)s)"
+    parser.add_argument("--environment", default="corridor", help=text)
+    text = "use the small preset, for a CPU (default: the papers' settings)"
+    parser.add_argument("--small", action="store_true", help=text)
+    add(parser, [*SIZES, *AGENT])
     previous = parser.add_mutually_exclusive_group()
-    previous.add_argument(
-        "--previous-action",
-        action="store_true",
-        default=None,
-        help="let the agent observe its previous action, too (default: the preset's; the papers' settings do not)",
-    )
-    previous.add_argument(
-        "--no-previous-action",
-        dest="previous_action",
-        action="store_false",
-        default=None,
-        help="hide the previous action from the agent (default: the preset's)",
-    )
-
-
-def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: str) -> None:
-    """Add the sizes of environments.
-
-    Args:
-        default: description of the defaults.
-        shortest: help of --shortest.
-    """
-    parser.add_argument("--length", type=int, help=f"length of the (longest) corridor (default: {default})")
-    parser.add_argument("--shortest", type=int, help=shortest)
-    parser.add_argument("--size", type=int, help=f"number of rows and columns of a maze (default: {default})")
-    parser.add_argument("--limit", type=int, help=f"number of steps of an episode in a maze (default: {default})")
-
-
-def add_block_options(parser: argparse.ArgumentParser) -> None:
-    """Add the size of a training block."""
-    parser.add_argument(
-        "--environments", type=int, help="number of environments that run in parallel (default: the preset's)"
-    )
-    parser.add_argument("--block", type=int, help="number of steps per block, for BPTT (default: the preset's)")
-
-
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cpu``."""
-    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+    for name, value, text in (
+        (
+            "previous",
+            True,
+            "let the agent observe its previous action, too (default: the preset's; not in the papers')",
+        ),
+        ("no-previous", False, "hide the previous action from the agent (default: the preset's)"),
+    ):
+        kept = dict(dest="previous_action", action="store_const", const=value, default=None)
+        previous.add_argument(f"--{name}-action", help=text, **kept)
 
 
 def options_from_args(args, agent: str):
@@ -316,7 +240,7 @@ def given_sizes(args) -> dict[str, int]:
 def run_plot(args) -> None:
     """Run ``rl plot``."""
     from fb_fairseq.drawing import check_figure, draw_figure
-    from fb_fairseq.papers.rl.plot import curves_figure, read_curves
+    from fb_fairseq.papers.rl.log import curves_figure, read_curves
 
     check_figure("--out", args.out, args.overwrite)
     curves = curves_figure(read_curves(args.runs, args.metric), args.metric)

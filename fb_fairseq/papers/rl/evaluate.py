@@ -23,17 +23,11 @@ WHITE = 255
 
 
 class EvaluationResult(NamedTuple):
-    """Result of an evaluation. The names are keys of the JSON output.
+    """Result of an evaluation. The names are keys of the JSON output."""
 
-    Attributes:
-        reward: mean sum of rewards per episode.
-        success: percentage of episodes with a reward.
-        episodes: number of episodes.
-    """
-
-    reward: float
-    success: float
-    episodes: int
+    reward: float  # mean sum of rewards per episode
+    success: float  # percentage of episodes with a reward
+    episodes: int  # number of episodes
 
 
 def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]:

@@ -44,23 +44,17 @@ class AgentOptions:
     """Architecture of an agent.
 
     Args:
-        agent: one of ``AGENTS``.
-        layers: number of layers.
-        width: model width.
-        ffn_width: width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
-        heads: number of attention heads. Unused by an LSTM.
-        span: how many steps back attention reaches. Unused by an LSTM.
-        previous_action: whether the agent observes its previous action, which the papers do not mention. In the
-            corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
-            outside its memory.
+            corridor it must not: actions have no effect on the way, so the agent could store the colour in
+            them, outside its memory.
     """
 
-    agent: str = "feedback"
-    layers: int = 2
-    width: int = 64
-    ffn_width: int = 0
-    heads: int = 4
-    span: int = 200
+    agent: str = "feedback"  # one of ``AGENTS``
+    layers: int = 2  # number of layers
+    width: int = 64  # model width
+    ffn_width: int = 0  # width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
+    heads: int = 4  # number of attention heads. Unused by an LSTM.
+    span: int = 200  # how many steps back attention reaches. Unused by an LSTM.
+    # whether the agent observes its previous action, which the papers do not mention. In the
     previous_action: bool = True
 
     def __post_init__(self):
@@ -78,37 +72,22 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Environment and hyperparameters of A2C.
+    """Environment and hyperparameters of A2C."""
 
-    Args:
-        environment: a name in ``ENVS``.
-        sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
-        frames: total number of steps, summed over the environments.
-        environments: number of environments that run in parallel.
-        block: steps per block, over which gradients are propagated (the papers' BPTT length).
-        optimizer: one of ``OPTIMIZERS``.
-        lr: learning rate.
-        rmsprop_eps: epsilon of RMSprop.
-        clip_norm: gradients of a larger norm are scaled down to it.
-        discount: discount factor of future rewards, per step.
-        entropy_cost: weight of the policy's entropy in the loss.
-        value_cost: weight of the value's squared error in the loss.
-        seed: seed of the parameters, the environments and the sampled actions.
-    """
-
-    environment: str = "corridor"
+    environment: str = "corridor"  # a name in ``ENVS``
+    # size options of the environment, such as ``{"length": 30}``; its defaults where omitted
     sizes: dict[str, int] | None = None
-    frames: int = 1_000_000
-    environments: int = 64
-    block: int = 100
-    optimizer: str = "adam"
-    lr: float = 3e-4
-    rmsprop_eps: float = 0.01
-    clip_norm: float = 0.5
-    discount: float = 0.99
-    entropy_cost: float = 5e-4
-    value_cost: float = 0.5
-    seed: int = 1
+    frames: int = 1_000_000  # total number of steps, summed over the environments
+    environments: int = 64  # number of environments that run in parallel
+    block: int = 100  # steps per block, over which gradients are propagated (the papers' BPTT length)
+    optimizer: str = "adam"  # one of ``OPTIMIZERS``
+    lr: float = 3e-4  # learning rate
+    rmsprop_eps: float = 0.01  # epsilon of RMSprop
+    clip_norm: float = 0.5  # gradients of a larger norm are scaled down to it
+    discount: float = 0.99  # discount factor of future rewards, per step
+    entropy_cost: float = 5e-4  # weight of the policy's entropy in the loss
+    value_cost: float = 0.5  # weight of the value's squared error in the loss
+    seed: int = 1  # seed of the parameters, the environments and the sampled actions
 
     def __post_init__(self):
         check_range("frames", self.frames, 1, LONGEST)

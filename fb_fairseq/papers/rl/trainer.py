@@ -1,4 +1,7 @@
-"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block (A2C)."""
+"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block.
+
+It is an advantage actor-critic (A2C; Mnih et al. 2016). Shape suffixes: T steps of a block, B environments, A actions.
+"""
 
 from collections import deque
 from dataclasses import asdict
@@ -6,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.modules.state import StreamState
-from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
 from fb_fairseq.papers.rl.checkpoint import check_same_options
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
@@ -19,23 +22,50 @@ RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 epis
 
 
 class Rollout(NamedTuple):
-    """A block of steps as the agent experienced it.
+    """A block of steps as the agent experienced it."""
 
-    Attributes:
-        observations_TBO: what the agent saw before each action.
-        starts_TB: whether the step is the first of an episode.
-        actions_TB: the actions taken.
-        rewards_TB: the rewards that followed.
-        ended_TB: whether the action ended the episode.
-        next_value_B: value after the last step.
+    observations_TBO: Tensor  # what the agent saw before each action
+    starts_TB: Tensor  # whether the step is the first of an episode
+    actions_TB: Tensor  # the actions taken
+    rewards_TB: Tensor  # the rewards that followed
+    ended_TB: Tensor  # whether the action ended the episode
+    next_value_B: Tensor  # value after the last step
+
+
+def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
+    """Discounted sums of the rewards from each step to the end of its episode.
+
+    Args:
+        rewards_TB: reward of each step.
+        ended_TB: whether the step ended an episode.
+        next_value_B: value after the block, which stands for the rewards of episodes that continue.
+        discount: discount factor per step.
+
+    Returns:
+        Returns [T, B].
     """
+    returns, following = [], next_value_B
+    for rewards_B, ended_B in zip(rewards_TB.flip(0), ended_TB.flip(0)):
+        following = rewards_B + discount * following.masked_fill(ended_B, 0)
+        returns.append(following)
+    return torch.stack(returns[::-1])
 
-    observations_TBO: Tensor
-    starts_TB: Tensor
-    actions_TB: Tensor
-    rewards_TB: Tensor
-    ended_TB: Tensor
-    next_value_B: Tensor
+
+def a2c_loss(
+    options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
+) -> tuple[Tensor, dict[str, float]]:
+    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
+
+    Returns:
+        The loss, and its parts as log entries.
+    """
+    log_p_TBA = F.log_softmax(logits_TBA, -1)
+    log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
+    policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
+    value = (returns_TB - values_TB).square().mean()
+    entropy = -(log_p_TBA.exp() * log_p_TBA).sum(-1).mean()
+    loss = policy + options.value_cost * value - options.entropy_cost * entropy
+    return loss, {"policy_loss": policy.item(), "value_loss": value.item(), "entropy": entropy.item()}
 
 
 class Trainer:

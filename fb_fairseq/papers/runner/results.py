@@ -46,15 +46,10 @@ PARAMETERS = re.compile(r"shared model params: ([\d,]+)")
 
 
 class Group(NamedTuple):
-    """Runs of the same setting with different seeds.
+    """Runs of the same setting with different seeds."""
 
-    Attributes:
-        identity: the values of ``IDENTITY`` that the results have.
-        runs: the results of each seed.
-    """
-
-    identity: dict[str, object]
-    runs: list[dict]
+    identity: dict[str, object]  # the values of ``IDENTITY`` that the results have
+    runs: list[dict]  # the results of each seed
 
     def values(self, metric: str) -> list[float]:
         """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""

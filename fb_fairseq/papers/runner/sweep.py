@@ -211,33 +211,24 @@ Figure = Callable[[Call], None]
 
 @dataclass(frozen=True)
 class Sweep(Experiment):
-    """An experiment that is data alone.
-
-    Attributes:
-        doing: the steps in words.
-        axes: in the order of a run's name; the last one varies most slowly, but for the seed.
-        each: the steps of a run, one after the other.
-        figures: drawn when all runs have ended.
-        small, full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU.
-        seeds: of the full setting.
-        changes: options of the command line that replace those of the setting, as argparse describes them.
-        switches: further options of the command line that are on or off, with their help.
-        variant: the option whose value is a part of the output folder's name.
-    """
+    """An experiment that is data alone."""
 
     name: str
     summary: str
     extra: str
-    doing: str
-    axes: Sequence[Axis]
-    each: Sequence[Step]
-    figures: Sequence[Figure]
+    doing: str  # the steps in words
+    axes: Sequence[Axis]  # in the order of a run's name; the last one varies most slowly, but for the seed
+    each: Sequence[Step]  # the steps of a run, one after the other
+    figures: Sequence[Figure]  # drawn when all runs have ended
     small: Options
+    # small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU
     full: Options
-    seeds: Sequence[int] = (1,)
+    seeds: Sequence[int] = (1,)  # of the full setting
+    # options of the command line that replace those of the setting, as argparse describes them
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # further options of the command line that are on or off, with their help
     switches: Mapping[str, str] = field(default_factory=dict)
-    variant: str = ""
+    variant: str = ""  # the option whose value is a part of the output folder's name
     corpus = ""
     small_first = keep_going = True
 

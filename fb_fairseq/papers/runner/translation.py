@@ -74,28 +74,19 @@ class ModelRun(sweep.Run):
 
 @dataclass(frozen=True)
 class Translation(Experiment):
-    """A recipe.
-
-    Attributes:
-        pair: source and target language.
-        prepare: a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder,
-            small)``.
-        metric: that of tuning: a name of ``score --metrics``, and its key in the JSON.
-        full, small: the papers' setting, and one for a CPU.
-        language: of the outputs, for the scores; empty: the target language.
-        task: further options of the task.
-    """
+    """A recipe."""
 
     name: str
     summary: str
     corpus: str
-    pair: Sequence[str]
+    pair: Sequence[str]  # source and target language
+    # a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``
     prepare: Callable[[Shell, str, str, bool], None]
-    metric: Sequence[str]
+    metric: Sequence[str]  # that of tuning: a name of ``score --metrics``, and its key in the JSON
     full: Scale
-    small: Scale
-    language: str = ""
-    task: Options = field(default_factory=dict)
+    small: Scale  # full and small: the papers' setting, and one for a CPU
+    language: str = ""  # of the outputs, for the scores; empty: the target language
+    task: Options = field(default_factory=dict)  # further options of the task
     extra = "fairseq-train"
     steps = ("prepare", "train", "average", "tune", "generate", "score")
 

@@ -19,43 +19,28 @@ CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequ
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model is built from.
-
-    Attributes:
-        layers, width, heads: as in a Transformer.
-        inner: see ``Architecture``.
-        span: how many steps back attention reaches; of no effect on recurrent models.
-        memory_composition: see ``TransformerOptions``; of the Feedback Transformer.
-    """
+    """What a model is built from."""
 
     layers: int
     width: int
-    heads: int
-    inner: int
-    span: int
-    memory_composition: str = "weighted"
+    heads: int  # layers and width and heads: as in a Transformer
+    inner: int  # see ``Architecture``
+    span: int  # how many steps back attention reaches; of no effect on recurrent models
+    memory_composition: str = "weighted"  # see ``TransformerOptions``; of the Feedback Transformer
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An entry of the table.
+    """An entry of the table."""
 
-    Attributes:
-        title: its name in figures.
-        source: where the model comes from, with the section of its paper or the class of its library.
-        build: builds the layers.
-        inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
-            of the Transformer.
-        extra: the extra of this package that has what it needs; empty if nothing is needed.
-        device: "cuda" if it runs on a GPU only.
-    """
-
-    title: str
-    source: str
-    build: Callable[[Shape], Body]
+    title: str  # its name in figures
+    source: str  # where the model comes from, with the section of its paper or the class of its library
+    build: Callable[[Shape], Body]  # builds the layers
+    # possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters of the
+    # Transformer
     inner: Callable[[int], Sequence[int]]
-    extra: str = ""
-    device: str = ""
+    extra: str = ""  # the extra of this package that has what it needs; empty if nothing is needed
+    device: str = ""  # "cuda" if it runs on a GPU only
 
 
 def eighths(width: int) -> Sequence[int]:

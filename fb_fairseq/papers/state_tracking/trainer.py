@@ -78,23 +78,13 @@ def new_model(options: Options, sequences: Sequences) -> Tagger:
 
 @dataclass
 class Trainer:
-    """A model in training.
+    """A model in training."""
 
-    Args:
-        options: what is trained.
-        device: where.
-
-    Attributes:
-        update: number of updates so far.
-        size: of the sequences now.
-        seconds: that training has taken.
-    """
-
-    options: Options
-    device: torch.device
-    update: int = 0
-    size: int = 0
-    seconds: float = 0.0
+    options: Options  # what is trained
+    device: torch.device  # where
+    update: int = 0  # number of updates so far
+    size: int = 0  # of the sequences now
+    seconds: float = 0.0  # that training has taken
     recent: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def __post_init__(self):

@@ -7,27 +7,17 @@ from fb_fairseq.papers.table5.settings import PAPERS, PER_LAYER, SHARED, TRANSFO
 
 
 class Measured(NamedTuple):
-    """Training or inference of one model.
+    """Training or inference of one model."""
 
-    Attributes:
-        key: the task, as in ``--tasks``.
-        task: its name.
-        batch: the same for all models.
-        speed: words or frames per second with that batch.
-        largest_batch: the largest that fits into memory.
-        speed_at_largest: words or frames per second with the largest batch.
-        state_bytes: what inference keeps of the past of one stream.
-    """
-
-    key: str
-    task: str
+    key: str  # the task, as in ``--tasks``
+    task: str  # its name
     phase: str
     kind: str
-    batch: int
-    speed: float
-    largest_batch: int
-    speed_at_largest: float
-    state_bytes: int
+    batch: int  # the same for all models
+    speed: float  # words or frames per second with that batch
+    largest_batch: int  # the largest that fits into memory
+    speed_at_largest: float  # words or frames per second with the largest batch
+    state_bytes: int  # what inference keeps of the past of one stream
 
 
 def paper(measured: Measured) -> float | None:

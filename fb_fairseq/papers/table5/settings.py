@@ -7,20 +7,13 @@ PHASES = ("training", "inference")
 
 
 class LanguageModellingSizes(NamedTuple):
-    """Sizes of the language models.
+    """Sizes of the language models."""
 
-    Attributes:
-        preset: a name in ``fb_fairseq.models.presets.TRANSFORMERS``, or empty.
-        options: values of the models' options, beyond those of the preset.
-        block: steps of a training block.
-        steps: steps of inference that are timed at once, all with a full memory.
-    """
-
-    preset: str
-    options: dict[str, Any]
+    preset: str  # a name in ``fb_fairseq.models.presets.TRANSFORMERS``, or empty
+    options: dict[str, Any]  # values of the models' options, beyond those of the preset
     vocabulary: int
-    block: int
-    steps: int
+    block: int  # steps of a training block
+    steps: int  # steps of inference that are timed at once, all with a full memory
     batch: int
 
 
@@ -39,19 +32,12 @@ class TranslationSizes(NamedTuple):
 
 
 class ReinforcementLearningSizes(NamedTuple):
-    """Sizes of the agents.
+    """Sizes of the agents."""
 
-    Attributes:
-        small: whether to take the small preset of the maze, or the papers'.
-        options: values of its options, beyond those of the preset.
-        steps: steps of inference that are timed at once, all with a full memory.
-        batch: number of environments.
-    """
-
-    small: bool
-    options: dict[str, Any]
-    steps: int
-    batch: int
+    small: bool  # whether to take the small preset of the maze, or the papers'
+    options: dict[str, Any]  # values of its options, beyond those of the preset
+    steps: int  # steps of inference that are timed at once, all with a full memory
+    batch: int  # number of environments
 
 
 class Setting(NamedTuple):

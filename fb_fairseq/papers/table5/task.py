@@ -11,17 +11,11 @@ from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER
 
 
 class Work(NamedTuple):
-    """Training or inference with one model and batch.
+    """Training or inference with one model and batch."""
 
-    Attributes:
-        prepare: fills the memory; on a GPU also runs until graphs are captured.
-        run: what is timed.
-        words: words, or frames, that a run processes.
-    """
-
-    prepare: Callable[[], None]
-    run: Callable[[], None]
-    words: int
+    prepare: Callable[[], None]  # fills the memory; on a GPU also runs until graphs are captured
+    run: Callable[[], None]  # what is timed
+    words: int  # words, or frames, that a run processes
 
 
 class StateSizes(NamedTuple):

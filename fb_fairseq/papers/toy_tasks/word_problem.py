@@ -26,15 +26,11 @@ GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
 
 
 class Group(NamedTuple):
-    """A finite group.
+    """A finite group."""
 
-    Attributes:
-        elements: their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1
-            and 2.
-        table: ``table[a][b]`` is the index of the product ab; of permutations: first b, then a.
-    """
-
+    # their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
     elements: tuple[str, ...]
+    # ``table[a][b]`` is the index of the product ab; of permutations: first b, then a
     table: tuple[tuple[int, ...], ...]
 
 

@@ -13,17 +13,11 @@ RED, GREEN, BLUE = (200, 40, 40), (60, 170, 60), (60, 90, 220)
 
 
 class StepResult(NamedTuple):
-    """Result of a step in B environments.
+    """Result of a step in B environments."""
 
-    Attributes:
-        rewards: [B], float32.
-        terminated: [B], whether the episode reached its end.
-        truncated: [B], whether the episode reached its step limit.
-    """
-
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    rewards: np.ndarray  # [B], float32
+    terminated: np.ndarray  # [B], whether the episode reached its end
+    truncated: np.ndarray  # [B], whether the episode reached its step limit
 
 
 class BatchedEnv:

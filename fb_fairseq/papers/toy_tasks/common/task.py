@@ -58,23 +58,15 @@ class SeededRandom:
 
 
 class Size(NamedTuple):
-    """A size of a task's sequences.
+    """A size of a task's sequences."""
 
-    Attributes:
-        default: the papers' value.
-        help: help text of the option.
-        lowest: smallest valid value.
-        highest: largest valid value.
-        test_name: name of an option that overrides the size in the test split; empty if there is no such option.
-        training_name: name of an option with which sizes in the training split vary: from its value to the size;
-            empty if there is no such option.
-    """
-
-    default: int
-    help: str
-    lowest: int = 1
-    highest: int = 1_000_000
-    test_name: str = ""
+    default: int  # the papers' value
+    help: str  # help text of the option
+    lowest: int = 1  # smallest valid value
+    highest: int = 1_000_000  # largest valid value
+    test_name: str = ""  # name of an option that overrides the size in the test split; empty if there is no such option
+    # name of an option with which sizes in the training split vary: from its value to the size; empty if there is no
+    # such option
     training_name: str = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
@@ -97,17 +89,11 @@ class Size(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of several readings of the papers.
+    """One of several readings of the papers."""
 
-    Attributes:
-        default: one of ``choices``.
-        help: help text of the option, without the choices.
-        choices: the valid values.
-    """
-
-    default: str
-    help: str
-    choices: tuple[str, ...]
+    default: str  # one of ``choices``
+    help: str  # help text of the option, without the choices
+    choices: tuple[str, ...]  # the valid values
     test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
@@ -122,17 +108,11 @@ class Choice(NamedTuple):
 
 
 class Letters(NamedTuple):
-    """A set of letters, in any order.
+    """A set of letters, in any order."""
 
-    Attributes:
-        default: the letters as one word.
-        help: help text of the option.
-        alphabet: the valid letters.
-    """
-
-    default: str
-    help: str
-    alphabet: str
+    default: str  # the letters as one word
+    help: str  # help text of the option
+    alphabet: str  # the valid letters
     test_name = training_name = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
@@ -148,13 +128,9 @@ class Letters(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """A reading of the papers that is off unless the option is given.
+    """A reading of the papers that is off unless the option is given."""
 
-    Attributes:
-        help: help text of the option.
-    """
-
-    help: str
+    help: str  # help text of the option
     default = False
     test_name = training_name = ""
 
@@ -170,25 +146,16 @@ Option = Size | Choice | Letters | Switch
 
 
 class Growth(NamedTuple):
-    """How the sequences of a task grow in ``state-tracking``.
+    """How the sequences of a task grow in ``state-tracking``."""
 
-    Attributes:
-        size: the option of the task that grows.
-        smallest: its value at the start of training.
-        steps: number of steps in a sequence of a size.
-        options: the task's other options for a size, given those of the command line.
-        symbols: all inputs, given the task's options.
-        labels: all labels.
-        by_position: whether every step has a label, so that sequences of one size show the accuracy at all smaller
-            ones.
-    """
-
-    size: str
-    smallest: int
-    steps: Callable[[int], int]
+    size: str  # the option of the task that grows
+    smallest: int  # its value at the start of training
+    steps: Callable[[int], int]  # number of steps in a sequence of a size
+    # the task's other options for a size, given those of the command line
     options: Callable[[int, dict[str, Any]], dict[str, Any]]
-    symbols: Callable[[dict[str, Any]], Sequence[str]]
-    labels: Callable[[dict[str, Any]], Sequence[str]]
+    symbols: Callable[[dict[str, Any]], Sequence[str]]  # all inputs, given the task's options
+    labels: Callable[[dict[str, Any]], Sequence[str]]  # all labels
+    # whether every step has a label, so that sequences of one size show the accuracy at all smaller ones
     by_position: bool = False
 
 
@@ -210,58 +177,36 @@ def anything_fits(**options) -> None:
 
 
 class Task(NamedTuple):
-    """A task.
+    """A task."""
 
-    Attributes:
-        help: help text of the task.
-        generate: returns one sequence, given a ``SeededRandom`` and the options as keyword arguments.
-        options: the options by name.
-        sequences: the papers' number of sequences.
-        disjoint_splits: whether a sequence may occur in one split only.
-        check: called with the options as keyword arguments; raises a ``UserError`` if they do not fit together.
-        growth: how sequences grow in ``state-tracking``; None: the task is not for it.
-    """
-
-    help: str
+    help: str  # help text of the task
+    # returns one sequence, given a ``SeededRandom`` and the options as keyword arguments
     generate: Callable[..., LabelledSequence]
-    options: dict[str, Option]
-    sequences: Splits
-    disjoint_splits: bool = True
+    options: dict[str, Option]  # the options by name
+    sequences: Splits  # the papers' number of sequences
+    disjoint_splits: bool = True  # whether a sequence may occur in one split only
+    # called with the options as keyword arguments; raises a ``UserError`` if they do not fit together
     check: Callable[..., None] = anything_fits
-    growth: Growth | None = None
+    growth: Growth | None = None  # how sequences grow in ``state-tracking``; None: the task is not for it
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the models are trained on a task.
+    """How the models are trained on a task."""
 
-    Attributes:
-        source: where the values come from.
-        sequences: options of ``synthetic-tasks``.
-        updates: of training.
-        span: attention span in steps.
-        layers: of every model.
-        streams: in an update, over all processes.
-        model: options of all models.
-        attention: options of the Transformer and the Feedback Transformer.
-        feedback: further options of the Feedback Transformer.
-        training: options of training.
-        lstm: what LSTMs have instead.
-        decay: whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth;
-            and longer spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
-    """
-
-    source: str
-    sequences: Mapping[str, Any]
-    updates: int
-    span: int
-    layers: int
-    streams: int
-    model: Mapping[str, Any]
-    attention: Mapping[str, Any]
-    training: Mapping[str, Any]
-    feedback: Mapping[str, Any] = field(default_factory=dict)
-    lstm: Mapping[str, Any] = field(default_factory=dict)
+    source: str  # where the values come from
+    sequences: Mapping[str, Any]  # options of ``synthetic-tasks``
+    updates: int  # of training
+    span: int  # attention span in steps
+    layers: int  # of every model
+    streams: int  # in an update, over all processes
+    model: Mapping[str, Any]  # options of all models
+    attention: Mapping[str, Any]  # options of the Transformer and the Feedback Transformer
+    training: Mapping[str, Any]  # options of training
+    feedback: Mapping[str, Any] = field(default_factory=dict)  # further options of the Feedback Transformer
+    lstm: Mapping[str, Any] = field(default_factory=dict)  # what LSTMs have instead
+    # whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth; and longer
+    # spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them
     decay: bool = False
 
     def schedule(self) -> dict[str, Any]:
@@ -326,35 +271,21 @@ def full(**changes: Any) -> Setting:
 
 @dataclass(frozen=True)
 class Labels:
-    """A recipe that trains fairseq's models on a task (``papers/runner/labels.py``).
+    """A recipe that trains fairseq's models on a task (``papers/runner/labels.py``)."""
 
-    Attributes:
-        summary: one line for the list of recipes.
-        small: a setting for a CPU, the default.
-        full: the papers' setting.
-        graded: the size that ``--curriculum`` varies; empty if the task has none.
-    """
-
-    summary: str
-    small: Setting
-    full: Setting
-    graded: str = ""
+    summary: str  # one line for the list of recipes
+    small: Setting  # a setting for a CPU, the default
+    full: Setting  # the papers' setting
+    graded: str = ""  # the size that ``--curriculum`` varies; empty if the task has none
     kind: str = "fb_fairseq.papers.runner.labels:LabelledTask"
 
 
 @dataclass(frozen=True)
 class Tracking:
-    """A recipe of ``state-tracking`` (``papers/experiments/state_tracking.py``).
+    """A recipe of ``state-tracking`` (``papers/experiments/state_tracking.py``)."""
 
-    Attributes:
-        summary: one line for the list of recipes.
-        small: options of ``state-tracking train`` for a CPU, the default.
-        full: for a GPU.
-        rates: default of ``--lrs``.
-    """
-
-    summary: str
-    small: Mapping[str, Any]
-    full: Mapping[str, Any]
-    rates: Sequence[float] = (0.003,)
+    summary: str  # one line for the list of recipes
+    small: Mapping[str, Any]  # options of ``state-tracking train`` for a CPU, the default
+    full: Mapping[str, Any]  # for a GPU
+    rates: Sequence[float] = (0.003,)  # default of ``--lrs``
     kind: str = "fb_fairseq.papers.experiments.state_tracking:state_tracking"
