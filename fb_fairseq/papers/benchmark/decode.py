@@ -137,11 +137,7 @@ def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartMeas
 
 
 def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace) -> PartMeasurements:
-    """Run ``step(t)`` along the stream.
-
-    Args:
-        nbytes: returns the current size of the state.
-    """
+    """Run ``step(t)`` along the stream."""
     steps = max(args.steps // PARTS, 1)
 
     def run_part(first: int) -> None:

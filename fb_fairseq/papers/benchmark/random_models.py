@@ -36,13 +36,7 @@ def dictionary(size: int) -> Dictionary:
 
 
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
-    """Build a model on the device.
-
-    Args:
-        layers: number of decoder layers.
-        args: ``embed_dim``, ``ffn_dim``, ``heads`` and ``device``.
-        options: further options of the model.
-    """
+    """Build a model on the device."""
     sizes = argparse.Namespace(
         decoder_layers=layers,
         encoder_embed_dim=args.embed_dim,

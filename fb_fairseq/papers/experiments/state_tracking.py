@@ -61,12 +61,7 @@ def draw(call: Call) -> None:
 
 
 def state_tracking(name: str, recipe: Tracking) -> Sweep:
-    """The recipe of a toy task.
-
-    Args:
-        name: of the task.
-        recipe: of the task's file.
-    """
+    """The recipe of a toy task."""
     models = f"{', '.join(ARCHITECTURES)}, or memory compositions: average, previous, layer1, … (default: "
     models += f"{' '.join(MODELS)})"
     rates = "learning rates, each a run; the best one of a model on validation data counts (default: "

@@ -41,16 +41,7 @@ def read(path: str) -> Source:
 
 
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
-    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
-
-    Args:
-        path: original checkpoint.
-        vocabulary: file with its symbols.
-        out: fairseq checkpoint to write.
-        ramp: number of steps over which adaptive spans fade out.
-        as_bytes: whether symbols are bytes.
-        overwrite: whether ``out`` may be a file of another program.
-    """
+    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.papers.import_original.symbols import match_dictionary
 

@@ -103,12 +103,7 @@ def import_layers(source: Source, ramp: int) -> Imported:
 
 
 def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> dict[str, object]:
-    """The options of the model, with the sizes of its tensors.
-
-    Args:
-        key_pe: relative positions [1, E, S].
-        ramp: see ``import_layers``.
-    """
+    """The options of the model, with the sizes of its tensors."""
     _, head_dim, span = key_pe.shape
     heads_dim, embed_dim = source.take("layers.0.attn.proj_query.weight").shape
     options: dict[str, object] = {

@@ -39,10 +39,6 @@ class Source:
     ==================================================  ============  =============================================
 
     The modules ``layers``, ``embeddings`` and ``symbols`` say what each becomes.
-
-    Args:
-        path: path of the checkpoint, for error messages.
-        state: its state dict.
     """
 
     def __init__(self, path: str, state: dict[str, Tensor]):

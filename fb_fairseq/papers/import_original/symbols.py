@@ -49,11 +49,6 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
     - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
       model was trained with fairseq's indices, and keeps them.
     - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
-
-    Args:
-        path: file with the vocabulary.
-        vocabulary_size: number of symbols that the checkpoint knows.
-        as_bytes: whether symbols are bytes.
     """
     symbols = read_symbols(path)
     if as_bytes:

@@ -55,15 +55,8 @@ class AgentMemory(NamedTuple):
 
 
 def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
-    """Number of steps since the start of the episode.
-
-    Args:
-        starts_TB: whether the step is the first of an episode.
-        age_B: age at the first step, if no episode starts there.
-
-    Returns:
-        Ages [T + 1, B]: before each step of the block, and after the last one.
-    """
+    """Number of steps since the start of the episode. Returns them before each step of the block, and after the last
+    one: [T + 1, B]."""
     age_TB = [age_B]
     for starts_B in starts_TB:
         age_TB[-1] = age_TB[-1].masked_fill(starts_B, 0)
@@ -72,12 +65,7 @@ def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """A stack of layers with a policy and a value.
-
-    Args:
-        observation_sizes: number of possible values of each component of an observation.
-        num_actions: number of actions.
-    """
+    """A stack of layers with a policy and a value."""
 
     def __init__(self, observation_sizes: Sequence[int], num_actions: int, options: AgentOptions):
         super().__init__()
@@ -119,17 +107,7 @@ class Agent(nn.Module):
     def forward(
         self, observations_TBO: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
     ) -> tuple[Tensor, Tensor, AgentMemory]:
-        """Run a block of steps.
-
-        Args:
-            observations_TBO: the observation at each step.
-            actions_TB: the action taken after each observation.
-            starts_TB: whether the step is the first of an episode.
-            memory: the memory after the previous block.
-
-        Returns:
-            Logits of the policy [T, B, A], values [T, B], and the memory after the block.
-        """
+        """Run a block of steps. Returns the policy's logits [T, B, A], values [T, B], and the memory after it."""
         age_TB = ages(starts_TB, memory.age_B)
         previous_TB = torch.cat([memory.previous_B[None], actions_TB[:-1]])
         x_TBD = self.embed(observations_TBO, previous_TB, age_TB[:-1])
@@ -143,11 +121,7 @@ class Agent(nn.Module):
 
 
 class Actor:
-    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile.
-
-    Args:
-        memory: the memory after the previous block.
-    """
+    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile."""
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
@@ -157,15 +131,8 @@ class Actor:
 
     @torch.no_grad()
     def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Run one step. Call ``record_actions`` with the chosen actions before the next.
-
-        Args:
-            observations_BO: the current observation in each environment.
-            starts_B: whether it is the first of an episode.
-
-        Returns:
-            Logits of the policy [B, A] and values [B].
-        """
+        """Run one step. Call ``record_actions`` with the chosen actions before the next. Returns logits of the policy
+        [B, A] and values [B]."""
         age_B = self.age_B.masked_fill(starts_B, 0)
         self.ring.reset(age_B)
         x_BD = self.agent.embed(observations_BO, self.previous_B, age_B)

@@ -13,50 +13,38 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import flag
 from fb_fairseq.files import atomic_write, check_output_file
-from fb_fairseq.papers.rl.envs import SIZE_OPTIONS
-from fb_fairseq.papers.rl.options import AGENTS, LONGEST, TrainingOptions, check_range
+from fb_fairseq.papers.rl.options import AGENTS, LONGEST, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.presets import FULL, preset_options
 
-# Options by name: type, and help. Those of a preset have no default of their own.
-SIZES = (
-    ("length", int, "length of the (longest) corridor (default: {})"),
-    ("shortest", int, "length of the shortest corridor (default: {})"),
-    ("size", int, "number of rows and columns of a maze (default: {})"),
-    ("limit", int, "number of steps of an episode in a maze (default: {})"),
-)
-AGENT = (
-    ("layers", int, "number of layers (default: {})"),
-    ("width", int, "model width (default: {})"),
-    ("ffn_width", int, "width of the feed-forward sublayers (default: four times the model width)"),
-    ("heads", int, "number of attention heads (default: {})"),
-    ("span", int, "how many steps back attention reaches (default: {})"),
-)
-BLOCK = (
-    ("environments", int, "number of environments that run in parallel (default: {})"),
-    ("block", int, "number of steps per block, for BPTT (default: {})"),
-)
-TRAINING = (
-    ("frames", int, "total number of steps, summed over the environments (default: {})"),
-    *BLOCK,
-    ("optimizer", str, "adam or rmsprop (default: {})"),
-    ("lr", float, "learning rate (default: {})"),
-    ("rmsprop_eps", float, f"epsilon of RMSprop (default: {TrainingOptions.rmsprop_eps})"),
-    ("clip_norm", float, f"gradients of a larger norm are scaled down to it (default: {TrainingOptions.clip_norm})"),
-    ("discount", float, f"discount factor of future rewards, per step (default: {TrainingOptions.discount})"),
-    ("entropy_cost", float, "weight of the policy's entropy in the loss (default: {})"),
-    ("value_cost", float, f"weight of the value's squared error in the loss (default: {TrainingOptions.value_cost})"),
-    ("seed", int, f"of the parameters, the environments and the sampled actions (default: {TrainingOptions.seed})"),
-)
+SIZES = {
+    "length": "length of the (longest) corridor",
+    "shortest": "length of the shortest corridor",
+    "size": "number of rows and columns of a maze",
+    "limit": "number of steps of an episode in a maze",
+}
+BLOCK = ("environments", "block")
+PRESET = "the preset's"
 
 
-def add(parser: argparse.ArgumentParser, options: Iterable[tuple], default: str = "the preset's") -> None:
-    """Add options; those without a default of their own have this one."""
-    for name, kind, text in options:
-        parser.add_argument(flag(name), type=kind, help=text.format(default))
+def add_sizes(parser: argparse.ArgumentParser, default: str = PRESET) -> None:
+    """Add the sizes of environments."""
+    for name, text in SIZES.items():
+        parser.add_argument(flag(name), type=int, help=f"{text} (default: {default})")
+
+
+def add_fields(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] = ()) -> None:
+    """Add options of agents or of training; without names, all."""
+    in_presets = {*FULL["maze"].agent, *FULL["maze"].training}
+    for each in fields(kind):
+        if "help" in each.metadata and (not names or each.name in names):
+            default = PRESET if each.name in in_presets else each.default
+            text = f"{each.metadata['help']} (default: {default})"
+            parser.add_argument(flag(each.name), type=type(each.default), help=text)
 
 
 def build_parser() -> CommandParser:
@@ -70,7 +58,7 @@ def build_parser() -> CommandParser:
     text = "architecture: feedback, transformer or lstm (default: %(default)s)"
     train.add_argument("--agent", default="feedback", help=text)
     add_preset_options(train)
-    add(train, TRAINING)
+    add_fields(train, TrainingOptions)
     text = "number of blocks between log entries (default: %(default)s)"
     train.add_argument("--log-interval", type=int, default=20, help=text)
     text = "number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)"
@@ -80,7 +68,7 @@ def build_parser() -> CommandParser:
 
     evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
     evaluate.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
-    add(evaluate, SIZES, "as in training; all corridors have full length")
+    add_sizes(evaluate, "as in training; all corridors have full length")
     evaluate.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
     text = "take the most probable action (default: sample from the policy)"
     evaluate.add_argument("--greedy", action="store_true", help=text)
@@ -104,7 +92,7 @@ def build_parser() -> CommandParser:
     text = "measure frames per second of training, and the latency of an acting step"
     speed = commands.add_parser("speed", help=text)
     add_preset_options(speed)
-    add(speed, BLOCK)
+    add_fields(speed, TrainingOptions, BLOCK)
     speed.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
     for command in (train, evaluate, speed):
         command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
@@ -117,7 +105,8 @@ def add_preset_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--environment", default="corridor", help=text)
     text = "use the small preset, for a CPU (default: the papers' settings)"
     parser.add_argument("--small", action="store_true", help=text)
-    add(parser, [*SIZES, *AGENT])
+    add_sizes(parser)
+    add_fields(parser, AgentOptions)
     previous = parser.add_mutually_exclusive_group()
     for name, value, text in (
         (
@@ -133,8 +122,6 @@ def add_preset_options(parser: argparse.ArgumentParser) -> None:
 
 def options_from_args(args, agent: str):
     """The training and agent options: the preset, overridden by the options given."""
-    from fb_fairseq.papers.rl.presets import preset_options
-
     return preset_options(args.environment, agent, args.small, vars(args))
 
 
@@ -147,8 +134,8 @@ def select_device(args):
 
 def run_train(args) -> None:
     """Run ``rl train``."""
-    from fb_fairseq.papers.rl.checkpoint import CHECKPOINT_FILE
     from fb_fairseq.papers.rl.train import train
+    from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE
 
     check_range("log_interval", args.log_interval, 1, LONGEST)
     check_range("save_interval", args.save_interval, 1, LONGEST)
@@ -161,11 +148,7 @@ def run_train(args) -> None:
 
 
 def progress_bar(frames: int) -> Callable[[dict], None]:
-    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
-
-    Args:
-        frames: total number of frames.
-    """
+    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry."""
 
     def show(entry: dict) -> None:
         share = min(1.0, entry["frames"] / frames)
@@ -178,11 +161,7 @@ def progress_bar(frames: int) -> Callable[[dict], None]:
 
 
 def tensorboard_logger(folder: str) -> Callable[[dict], None]:
-    """A logger that writes to TensorBoard.
-
-    Raises:
-        ImportError: TensorBoard is not installed.
-    """
+    """A logger that writes to TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = None
@@ -234,7 +213,7 @@ def run_evaluate(args) -> None:
 
 def given_sizes(args) -> dict[str, int]:
     """The size options given on the command line."""
-    return {name: value for name, value in vars(args).items() if name in SIZE_OPTIONS and value is not None}
+    return {name: value for name, value in vars(args).items() if name in SIZES and value is not None}
 
 
 def run_plot(args) -> None:

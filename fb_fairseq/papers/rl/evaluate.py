@@ -11,9 +11,9 @@ from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
-from fb_fairseq.papers.rl.checkpoint import load_checkpoint
 from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
 from fb_fairseq.papers.rl.options import TrainingOptions
+from fb_fairseq.papers.rl.trainer import load_checkpoint
 
 # Layout of a .png recording.
 MAX_IMAGES = 40
@@ -40,13 +40,7 @@ def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]
 
 
 class Player:
-    """Lets an agent act in environments, starting with new episodes.
-
-    Args:
-        envs: environments of ``make_vector_env``.
-        seed: seed of the environments and of the sampled actions.
-        greedy: take the most probable action instead of sampling from the policy.
-    """
+    """Lets an agent act in environments, starting with new episodes."""
 
     def __init__(self, agent: Agent, envs: VectorEnv, seed: int, greedy: bool = False):
         batched_env = envs.unwrapped.batched_env
@@ -61,11 +55,7 @@ class Player:
         self.starts = np.ones(envs.num_envs, bool)
 
     def step(self) -> tuple[np.ndarray, np.ndarray]:
-        """Act once in each environment.
-
-        Returns:
-            Rewards [B], and whether the episodes ended [B].
-        """
+        """Act once in each environment. Returns rewards [B], and whether the episodes ended [B]."""
         logits_BA, _ = self.actor.step(
             torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
         )
@@ -85,10 +75,6 @@ def evaluate(
 
     Each of ``episodes`` parallel environments contributes its first episode, so that short episodes are not
     overrepresented.
-
-    Args:
-        options: the environment and its sizes.
-        seed, greedy: see ``Player``.
     """
     player = Player(agent, make_vector_env(options.environment, episodes, options.sizes), seed, greedy)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)

@@ -83,13 +83,7 @@ def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
 
 
 def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
-    """Draw the mean and range of the curves of each name, at the frames that all of them contain.
-
-    Args:
-        axes: matplotlib axes.
-        curves: curves of the seeds, by name.
-        metric: name of the metric.
-    """
+    """Draw the mean and range of the curves of each name, at the frames that all of them contain."""
     color = colors(curves)
     last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
     unit = MILLION if last >= MILLION else 1

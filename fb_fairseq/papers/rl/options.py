@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
+from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.hardware import check_layers_fit
@@ -39,22 +40,23 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
 
+def option(default: Any, text: str) -> Any:
+    """A field that is an option of the command line, with its help."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass(frozen=True)
 class AgentOptions:
-    """Architecture of an agent.
-
-    Args:
-            corridor it must not: actions have no effect on the way, so the agent could store the colour in
-            them, outside its memory.
-    """
+    """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers."""
 
     agent: str = "feedback"  # one of ``AGENTS``
-    layers: int = 2  # number of layers
-    width: int = 64  # model width
-    ffn_width: int = 0  # width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
-    heads: int = 4  # number of attention heads. Unused by an LSTM.
-    span: int = 200  # how many steps back attention reaches. Unused by an LSTM.
-    # whether the agent observes its previous action, which the papers do not mention. In the
+    layers: int = option(2, "number of layers")
+    width: int = option(64, "model width")
+    ffn_width: int = option(0, "width of the feed-forward sublayers; 0: four times the model width")
+    heads: int = option(4, "number of attention heads")
+    span: int = option(200, "how many steps back attention reaches")
+    # Whether the agent observes its previous action, which the papers do not mention. In the corridor it must not:
+    # actions have no effect on the way, so the agent could store the colour in them, outside its memory.
     previous_action: bool = True
 
     def __post_init__(self):
@@ -77,17 +79,17 @@ class TrainingOptions:
     environment: str = "corridor"  # a name in ``ENVS``
     # size options of the environment, such as ``{"length": 30}``; its defaults where omitted
     sizes: dict[str, int] | None = None
-    frames: int = 1_000_000  # total number of steps, summed over the environments
-    environments: int = 64  # number of environments that run in parallel
-    block: int = 100  # steps per block, over which gradients are propagated (the papers' BPTT length)
-    optimizer: str = "adam"  # one of ``OPTIMIZERS``
-    lr: float = 3e-4  # learning rate
-    rmsprop_eps: float = 0.01  # epsilon of RMSprop
-    clip_norm: float = 0.5  # gradients of a larger norm are scaled down to it
-    discount: float = 0.99  # discount factor of future rewards, per step
-    entropy_cost: float = 5e-4  # weight of the policy's entropy in the loss
-    value_cost: float = 0.5  # weight of the value's squared error in the loss
-    seed: int = 1  # seed of the parameters, the environments and the sampled actions
+    frames: int = option(1_000_000, "total number of steps, summed over the environments")
+    environments: int = option(64, "number of environments that run in parallel")
+    block: int = option(100, "steps per block, over which gradients are propagated (the papers' BPTT length)")
+    optimizer: str = option("adam", "adam or rmsprop")
+    lr: float = option(3e-4, "learning rate")
+    rmsprop_eps: float = option(0.01, "epsilon of RMSprop")
+    clip_norm: float = option(0.5, "gradients of a larger norm are scaled down to it")
+    discount: float = option(0.99, "discount factor of future rewards, per step")
+    entropy_cost: float = option(5e-4, "weight of the policy's entropy in the loss")
+    value_cost: float = option(0.5, "weight of the value's squared error in the loss")
+    seed: int = option(1, "seed of the parameters, the environments and the sampled actions")
 
     def __post_init__(self):
         check_range("frames", self.frames, 1, LONGEST)

@@ -10,10 +10,9 @@ import torch
 
 from fb_fairseq.checkpoint_contents import check_like, check_optimizer, using
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
-from fb_fairseq.papers.rl.checkpoint import CARRIED, CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.papers.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.papers.rl.trainer import Trainer
+from fb_fairseq.papers.rl.trainer import CARRIED, CHECKPOINT_FILE, Trainer, load_checkpoint
 from fb_fairseq.tensor_files import save_file
 
 SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
@@ -28,14 +27,7 @@ def train(
     save_interval: int = 200,
     loggers: Sequence[Callable[[dict], None]] = (),
 ) -> Trainer:
-    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
-
-    Args:
-        out: folder of ``checkpoint.pt`` and ``log.jsonl``.
-        log_interval: blocks between log entries.
-        save_interval: blocks between checkpoints. A checkpoint is also written every two minutes.
-        loggers: called with each log entry.
-    """
+    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists."""
     trainer = Trainer(options, agent, device)
     check_own_folder("--out", out, LOCK)
     lock_folder("--out", out)

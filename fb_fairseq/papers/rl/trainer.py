@@ -12,13 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fb_fairseq.checkpoint_contents import check_parameters
+from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
-from fb_fairseq.papers.rl.checkpoint import check_same_options
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
+from fb_fairseq.tensor_files import load_file
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
+CHECKPOINT_FILE = "checkpoint.pt"
+# What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
+CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
+REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
 
 
 class Rollout(NamedTuple):
@@ -33,17 +39,8 @@ class Rollout(NamedTuple):
 
 
 def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tensor, discount: float) -> Tensor:
-    """Discounted sums of the rewards from each step to the end of its episode.
-
-    Args:
-        rewards_TB: reward of each step.
-        ended_TB: whether the step ended an episode.
-        next_value_B: value after the block, which stands for the rewards of episodes that continue.
-        discount: discount factor per step.
-
-    Returns:
-        Returns [T, B].
-    """
+    """Discounted sums of the rewards from each step to the end of its episode. Those of episodes that go on after the
+    block end with its value then, ``next_value_B``."""
     returns, following = [], next_value_B
     for rewards_B, ended_B in zip(rewards_TB.flip(0), ended_TB.flip(0)):
         following = rewards_B + discount * following.masked_fill(ended_B, 0)
@@ -54,11 +51,8 @@ def discounted_returns(rewards_TB: Tensor, ended_TB: Tensor, next_value_B: Tenso
 def a2c_loss(
     options: TrainingOptions, logits_TBA: Tensor, values_TB: Tensor, actions_TB: Tensor, returns_TB: Tensor
 ) -> tuple[Tensor, dict[str, float]]:
-    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block.
-
-    Returns:
-        The loss, and its parts as log entries.
-    """
+    """The A2C loss: policy gradient, squared error of the value, and an entropy bonus, averaged over the block. Returns
+    it, and its parts as log entries."""
     log_p_TBA = F.log_softmax(logits_TBA, -1)
     log_p_TB = log_p_TBA.gather(-1, actions_TB[..., None]).squeeze(-1)
     policy = -(log_p_TB * (returns_TB - values_TB).detach()).mean()
@@ -97,11 +91,7 @@ class Trainer:
         self.frames = 0
 
     def train_block(self) -> dict[str, float]:
-        """Collect a block and update the agent.
-
-        Returns:
-            Losses, entropy and gradient norm, for the log.
-        """
+        """Collect a block and update the agent. Returns losses, entropy and gradient norm, for the log."""
         rollout = self._collect()
         logged = self._update(rollout)
         self.frames += rollout.actions_TB.numel()
@@ -192,3 +182,33 @@ class Trainer:
             self.rng.set_state(state["rng"])
         else:  # a generator's state on a CPU does not fit one on a GPU
             self.rng.manual_seed(self.options.seed + self.frames)
+
+
+def load_checkpoint(path: str) -> dict:
+    """Read a checkpoint, its tensors on the CPU."""
+    state = load_file(path)
+    if not isinstance(state, dict) or not REQUIRED_KEYS <= set(state):
+        raise UserError(f"{path}: not a checkpoint of an agent; give a {CHECKPOINT_FILE} of train, or another --out")
+    check_parameters(path, state["agent"])
+    return state
+
+
+def check_same_options(saved: dict, current: dict) -> None:
+    """Check that training with the current options may resume from a checkpoint."""
+    theirs, ours = (_fixed_options(state["options"], state["settings"]) for state in (saved, current))
+    for name, value in ours.items():
+        if value != theirs.get(name):
+            made, given = f"{flag(name)} {theirs.get(name)}", value
+            if isinstance(value, bool):  # a pair of options
+                made, given = (flag(name if on else f"no_{name}") for on in (not value, value))
+            raise UserError(
+                f"the checkpoint was made with {made}, not {given}; give another --out, or the same options"
+            )
+
+
+def _fixed_options(options: dict, settings: dict) -> dict:
+    """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
+    difference to report."""
+    agent = {name: value for name, value in settings.items() if name not in ("observation", "actions")}
+    merged = {"environment": options["environment"], **(options["sizes"] or {}), **agent, **options}
+    return {name: value for name, value in merged.items() if name not in ("sizes", "frames")}

@@ -37,11 +37,7 @@ class Jobs:
             self._started.append((name, self._pool.submit(function, shell)))
 
     def wait(self, logs: str = "the lines with their names above") -> None:
-        """Wait for all runs, and name those that have failed.
-
-        Args:
-            logs: where to look for errors.
-        """
+        """Wait for all runs, and name those that have failed."""
         failed = []
         while self._started:
             name, run = self._started[0]

@@ -235,13 +235,7 @@ class LabelledTask(Experiment):
 
 @not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], stages: Sequence[str]) -> None:
-    """Write RUN.json from RUN.accuracy, which evaluate-labels has written, and the logs of training.
-
-    Args:
-        run: the folder of its checkpoints.
-        identity: which run it is.
-        stages: the runs of a curriculum that came before.
-    """
+    """Write RUN.json from RUN.accuracy, which evaluate-labels has written, and the logs of training."""
     result = dict(identity)
     with open(f"{run}.accuracy", encoding="utf-8") as file:
         result.update(json.load(file))

@@ -81,15 +81,10 @@ def name_among(names: Sequence[str]) -> Callable[[str], str]:
 
 
 class RecipeParser(CommandParser):
-    """Parses the command line of a recipe: options, at most one DATA, and after ``--`` options for ``extra``."""
+    """Parses the command line of a recipe: options, at most one DATA (``data`` says what it is), and after ``--``
+    others for the command ``extra``. Both may be empty."""
 
     def __init__(self, name: str, data: str = "", extra: str = "", **kwargs: Any):
-        """
-        Args:
-            name: of the recipe.
-            data: what DATA is; empty: the recipe takes none.
-            extra: the command that gets what follows ``--``; empty: there is none.
-        """
         kwargs.setdefault("usage", f"%(prog)s {'[DATA] ' if data else ''}[options]{' [-- OPTIONS]' if extra else ''}")
         after = [f"DATA: {data}"] if data else []
         after += [f"Options after -- go to {extra}."] if extra else []

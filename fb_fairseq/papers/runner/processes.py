@@ -19,11 +19,7 @@ class Interrupted(UserError):
 
 
 class Processes:
-    """Starts processes, each in a group of its own, and interrupts them all together.
-
-    Attributes:
-        interrupted: whether the recipe is to stop.
-    """
+    """Starts processes, each in a group of its own, and interrupts them all together."""
 
     def __init__(self):
         self.interrupted = False
@@ -33,12 +29,7 @@ class Processes:
 
     @contextmanager
     def start(self, words: list[str], **options) -> Iterator[subprocess.Popen]:
-        """Start a process, and wait for it at the end of the block.
-
-        Args:
-            words: the command.
-            options: of ``subprocess.Popen``.
-        """
+        """Start a process, and wait for it at the end of the block."""
         self.check()
         try:
             with self._lock:

@@ -20,12 +20,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Turns fairseq's log entries into lines.
-
-    Args:
-        target: number of updates at the end.
-        clock: the time in seconds.
-    """
+    """Turns fairseq's log entries into lines."""
 
     def __init__(self, target: int, clock=time.monotonic):
         self.target = target
@@ -51,12 +46,7 @@ class Progress:
 
 
 class Stopwatch:
-    """Adds the time since its creation to the seconds in a file.
-
-    Args:
-        path: of the file.
-        clock: the time in seconds.
-    """
+    """Adds the time since its creation to the seconds in a file."""
 
     def __init__(self, path: str, clock=time.monotonic):
         self.path = path
@@ -74,13 +64,7 @@ class Stopwatch:
 
 class Display:
     """Shows the progress of a training on standard error: on a terminal in one line that is kept up to date, otherwise
-    with a line for every tenth of the updates.
-
-    Args:
-        target: number of updates at the end.
-        prefix: of every line.
-        terminal: whether to keep one line up to date.
-    """
+    with a line for every tenth of the updates."""
 
     def __init__(self, target: int, prefix: str = "", terminal: bool = False):
         self.target = target

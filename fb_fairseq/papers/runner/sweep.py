@@ -68,12 +68,7 @@ class Experiment:
     small_first = keep_going = False
 
     def main(self, argv: Sequence[str], shell: Shell | None = None) -> None:
-        """Run what a command line asks for.
-
-        Args:
-            argv: the command line.
-            shell: that of a recipe of which this one is a part.
-        """
+        """Run what a command line asks for. The shell may be that of a recipe of which this one is a part."""
         args = self.parser().parse(argv)
         Call(self, shell or new_shell(args.print), args).run()
 

@@ -110,15 +110,8 @@ def check_lines(shell: Shell, path: str, number: int) -> None:
 
 
 def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, options: Options) -> None:
-    """Binarise text in words, files in one folder, with ``fairseq-preprocess``.
-
-    Args:
-        shell: of the recipe.
-        folder: of the text.
-        splits: the names, or their beginnings, of the training, validation and test file.
-        target: the folder to write.
-        options: of ``fairseq-preprocess``.
-    """
+    """Binarise text in words, files in one folder, with ``fairseq-preprocess``. ``splits`` are the names, or their
+    beginnings, of the training, validation and test file."""
     inside = "," in folder  # fairseq splits names at commas: from within the folder, it sees none
     names = [split if inside else os.path.join(folder, split) for split in splits]
     prefixes = [word for option, name in zip(("train", "valid", "test"), names) for word in (f"--{option}pref", name)]

@@ -74,14 +74,8 @@ def same(first: str, second: str) -> bool:
 
 
 def keep(run: str, out: str, processes: int, words: Sequence[str]) -> None:
-    """Write RUN.setting.
-
-    Args:
-        run: the run's folder.
-        out: the recipe's folder.
-        processes: that train, on all machines.
-        words: of the command line.
-    """
+    """Write RUN.setting. A run with checkpoints that were trained with other options is refused; the message names the
+    differences."""
     file, setting = Path(f"{run}.setting"), lines(options(words, out, processes))
     if file.exists() and any(Path(run).glob("*.pt")):
         found = differences(setting, file.read_text(encoding="utf-8").splitlines())

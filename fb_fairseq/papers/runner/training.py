@@ -21,13 +21,7 @@ NAMES_AN_ERROR = re.compile(r"(Error|error): ")
 
 
 class Trainer:
-    """Trains the models of a recipe.
-
-    Args:
-        out: the recipe's folder.
-        machines: on which it trains.
-        extra: further options of ``fairseq-train``, as words.
-    """
+    """Trains the models of a recipe."""
 
     def __init__(self, out: str, machines: Machines, extra: Sequence[str] = ()):
         self.out, self.machines, self.extra = out, machines, list(extra)
@@ -72,13 +66,6 @@ class Trainer:
         Writes the checkpoints to RUN/, the command and its log to RUN.log, the seconds that it took to RUN.seconds, and
         what it ran on to RUN.hardware. Resumes a run that was stopped, and skips one that is finished; a run that was
         trained with other options, which RUN.setting has, is refused.
-
-        Args:
-            shell: of the run.
-            run: the folder of its checkpoints.
-            data: the folder of its data.
-            options: of ``fairseq-train``.
-            renewed: whether the run starts over.
         """
         command = self.command(shell, run, data, options, updates, every, seed)
         rank = self.machines.node_rank
@@ -154,14 +141,8 @@ def has_logged(log: str, metric: str) -> bool:
 
 
 def draw_curves(shell: Shell, out: str, metric: str, stages: Sequence[str] = ()) -> None:
-    """Draw the learning curves of all OUT/<run>.log, with their fine-tuning, to OUT/curves.png.
-
-    Args:
-        shell: of the recipe.
-        out: its folder.
-        metric: to draw.
-        stages: folders of a curriculum's first stages, whose curves come before.
-    """
+    """Draw the learning curves of all OUT/<run>.log, with their fine-tuning, to OUT/curves.png. Those of a curriculum's
+    first stages, in the folders ``stages``, come before."""
     logs, curves = shell.files(out, ".log"), []
     for log in logs:
         run = log[: -len(".log")]

@@ -305,13 +305,7 @@ def best_nll(log: str) -> float:
 
 @not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], scores: str) -> None:
-    """Write RUN.json, and say what is in it.
-
-    Args:
-        run: the beginning of its files' names.
-        identity: which run it is: the recipe, the model, its number of layers and seed, ….
-        scores: those of the test set, in JSON.
-    """
+    """Write RUN.json, and say what is in it."""
     result: dict[str, Any] = {**identity, **json.loads(scores), "parameters": results.parameters_of(run)}
     result["dev_nll"] = best_nll(read(f"{run}.log"))
     tuned = read_tuned(f"{run}.tuned")

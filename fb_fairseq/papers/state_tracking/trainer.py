@@ -16,6 +16,7 @@ from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 from fb_fairseq.tensor_files import load_file, save_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
@@ -26,25 +27,36 @@ WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
 
 
+def option(default: Any, text: str, lowest: int | None = None) -> Any:
+    """A field of ``Options``, with its help and its lowest value; other numbers have to be above 0."""
+    return field(default=default, metadata={"help": text, "lowest": lowest})
+
+
 @dataclass(frozen=True)
 class Options:
     """What is trained, and how; as on the command line of ``state-tracking train``."""
 
-    task: str = "word_problem"
-    group: str = "A5"
-    symbols: int = 256
-    model: str = "feedback"
-    memory_composition: str = "weighted"
-    layers: int = 2
-    width: int = 64
-    heads: int = 2
-    span: int = 0
-    longest: int = 32
-    updates: int = 8000
-    tokens: int = 2048
-    lr: float = 0.002
-    clip_norm: float = 1.0
-    seed: int = 1
+    task: str = option("word_problem", ", ".join(PROBLEMS))
+    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}")
+    symbols: int = option(256, "number of different symbols in recall", 4)
+    model: str = option("feedback", ", ".join(ARCHITECTURES))
+    memory_composition: str = option("weighted", "of the Feedback Transformer: weighted, average, previous, layer:2, …")
+    layers: int = option(2, "number of layers", 1)
+    width: int = option(64, "model width", 8)
+    heads: int = option(2, "number of heads, where a model has some", 1)
+    span: int = option(
+        0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
+        "in the other tasks all steps of the longest tests", 0,
+    )  # fmt: skip
+    longest: int = option(
+        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
+        "arithmetic: 4 times)", 1,
+    )  # fmt: skip
+    updates: int = option(8000, "of training", 1)
+    tokens: int = option(2048, "steps in an update", 1)
+    lr: float = option(0.002, "learning rate of Adam")
+    clip_norm: float = option(1.0, "gradients of a larger norm are scaled down to it")
+    seed: int = option(1, "of the parameters and the data")
 
     @property
     def given(self) -> dict[str, Any]:

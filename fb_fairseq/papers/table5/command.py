@@ -55,12 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Measure all tasks, and print the table.
-
-    Raises:
-        UserError: fairseq is not installed; the memory is too small for a batch of 1; or --out cannot be written.
-        RuntimeError: a state does not have the size that it should have.
-    """
+    """Measure all tasks, and print the table."""
     if args.small is None:
         args.small = not args.device.startswith("cuda")
     setting = SMALL if args.small else FULL
@@ -94,11 +89,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def check_state(task: Task, kind: str) -> None:
-    """Check that inference keeps as many bytes per stream as it should.
-
-    Raises:
-        RuntimeError: it does not.
-    """
+    """Check that inference keeps as many bytes per stream as it should."""
     measured, calculated = task.measured_state_bytes(kind), task.state_bytes(kind)
     if measured != calculated:
         raise RuntimeError(f"{task.name}, {kind}: the state of a stream has {measured} bytes, not {calculated}")

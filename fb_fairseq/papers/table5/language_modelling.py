@@ -75,11 +75,7 @@ class LanguageModelling(Task):
 
 
 class Decoding:
-    """Streams that go on with their most probable next words.
-
-    Args:
-        words_B: the first word of each stream.
-    """
+    """Streams that go on with their most probable next words."""
 
     def __init__(self, decoder: LanguageModelDecoder, words_B: Tensor):
         self.decoder, self.words_B, self.ring = decoder, words_B, decoder.stack.new_ring()

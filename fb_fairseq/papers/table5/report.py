@@ -27,11 +27,7 @@ def paper(measured: Measured) -> float | None:
 
 
 def print_report(found: list[Measured], memory: float) -> None:
-    """Print the table, and a line about shared projections for each task that has both kinds.
-
-    Args:
-        memory: in gigabytes.
-    """
+    """Print the table, and a line about shared projections for each task that has both kinds."""
     models = {(m.key, m.phase, m.kind): m for m in found}
     rows = []
     for m in found:

@@ -53,16 +53,7 @@ def algorithmic(
     conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
-    """A program.
-
-    Args:
-        variables: number of variables, at most ``len(NAMES)``.
-        highest: largest value of a variable, at least 2.
-        mix: how likely each kind of statement is, one of ``MIXES``.
-        conditions: one of ``CONDITIONS``; with "both", each kind is equally likely.
-        nested_assignments: whether a condition may be followed by an initialisation, which is then as likely as a
-            change.
-    """
+    """A program."""
     program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
     inputs: list[str] = []
     labels: list[str] = []
@@ -77,11 +68,7 @@ def algorithmic(
 
 
 class RandomProgram:
-    """Draws statements and executes them.
-
-    Attributes:
-        values: the current value of each variable that has been initialised.
-    """
+    """Draws statements and executes them."""
 
     def __init__(
         self,

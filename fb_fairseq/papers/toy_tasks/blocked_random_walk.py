@@ -42,10 +42,6 @@ def simulate_blocked_walk(
     The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A
     move into a blocked cell is ignored, "except for the initial step". That may mean two things: the agent is placed at
     E even if E is among the blocks, and cannot return; or its first move is not stopped by a block.
-
-    Args:
-        blocks: names of the blocked cells.
-        free_first_move: whether the first move may enter a blocked cell.
     """
     row, column, cells = 1, 1, []
     for i, move in enumerate(moves):

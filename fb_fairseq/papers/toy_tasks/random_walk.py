@@ -21,9 +21,6 @@ def simulate_walk(actions: Sequence[str], size: int) -> list[str]:
     """Names ``row,column`` of the cells after each action (v3 §7.1).
 
     The agent starts in the upper left corner, heading right. A step out of the grid is ignored.
-
-    Args:
-        size: number of rows, and of columns.
     """
     row, column, heading, cells = 0, 0, 1, []
     for action in actions:

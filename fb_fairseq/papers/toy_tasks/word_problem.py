@@ -63,11 +63,7 @@ def _direct_product(first: Group, second: Group) -> Group:
 
 
 def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> LabelledSequence:
-    """``length`` elements of a group, each labelled with the product of all elements up to it, the first one leftmost.
-
-    Args:
-        group: one of ``GROUPS``.
-    """
+    """``length`` elements of a group, each labelled with the product of all up to it, the first one leftmost."""
     elements, table = named(group)
     drawn = [rng.randint(0, len(elements) - 1) for _ in range(length)]
     so_far: list[int] = []

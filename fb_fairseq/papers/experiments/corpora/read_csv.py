@@ -18,11 +18,7 @@ WORDS = 400  # of an article
 
 
 def rows(paths):
-    """Yield (article, highlights) from CSV files, plain or .gz.
-
-    Raises:
-        SystemExit: a file lacks one of the columns.
-    """
+    """Yield (article, highlights) from CSV files, plain or .gz."""
     csv.field_size_limit(sys.maxsize)
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:

@@ -34,11 +34,7 @@ def _check_render_mode(mode: str | None) -> None:
 
 
 def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
-    """The actions [B] as an array.
-
-    Raises:
-        ValueError: an action is not in the action space.
-    """
+    """The actions [B] as an array."""
     actions = np.asarray(actions)
     if actions.shape != (env.num_envs,) or actions.dtype.kind not in "iu":
         raise ValueError(f"action {actions}: give {env.num_envs} integers")
@@ -57,16 +53,7 @@ def _render(env: BatchedEnv, index: int, mode: str | None):
 
 
 class SingleEnv(gymnasium.Env):
-    """One environment with gymnasium's ``Env`` API.
-
-    Args:
-        env_name: a name in ``ENVS``.
-        render_mode: one of ``RENDER_MODES``; None if ``render`` is not called.
-        sizes: size options of the environment.
-
-    Raises:
-        ValueError: a size, the render mode, or an action is out of range.
-    """
+    """One environment with gymnasium's ``Env`` API."""
 
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
 
@@ -140,14 +127,7 @@ for _name, _id in ENV_IDS.items():
 def make_vector_env(
     name: str, num_envs: int, sizes: dict[str, int] | None = None, render_mode: str | None = None
 ) -> VectorEnv:
-    """Environments that run in parallel.
-
-    Args:
-        name: a name in ``ENVS``.
-        num_envs: number of environments.
-        sizes: size options of the environment; its defaults where omitted.
-        render_mode: see ``SingleEnv``.
-    """
+    """Environments that run in parallel."""
     check_choice("environment", name, list(ENV_IDS))
     for option in sizes or {}:
         if option not in ENVS[name].size_options:

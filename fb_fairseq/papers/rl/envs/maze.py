@@ -79,10 +79,6 @@ class Maze(BatchedEnv):
     another target colour is drawn.
 
     The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the target colour.
-
-    Args:
-        size: number of rows and columns; odd, 5 or more.
-        limit: steps of an episode.
     """
 
     oriented = True

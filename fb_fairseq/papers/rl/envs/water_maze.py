@@ -14,10 +14,6 @@ class WaterMaze(BatchedEnv):
 
     The goal and the names of the cells are fixed during an episode. The agent sees the names of its own cell and of the
     goal, and whether the goal is among the 3 x 3 cells around it.
-
-    Args:
-        size: number of rows and columns, 2 or more.
-        limit: steps of an episode.
     """
 
     action_names = ("up", "right", "down", "left")
