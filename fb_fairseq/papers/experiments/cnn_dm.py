@@ -36,12 +36,7 @@ SMALL = Scale(
     validate_every=100,
     layers=[1],
     training=dict(
-        lr=0.002,
-        lr_scheduler="inverse_sqrt",
-        warmup_updates=100,
-        dropout=0.1,
-        clip_norm=1.0,
-        share_all_embeddings=True,
+        lr=0.002, lr_scheduler="inverse_sqrt", warmup_updates=100, dropout=0.1, clip_norm=1.0, share_all_embeddings=True
     ),
     decoding=DECODING,
     sizes=dict(

@@ -74,9 +74,7 @@ def full_shape(arch: str, layers: int) -> Options:
         most = 128 * base
         raise UserError(f"--layers {layers}: give a power of two up to {most}, which divides the widths")
     return dict(
-        decoder_layers=layers,
-        decoder_head_dim=128 * base // layers,
-        decoder_ffn_embed_dim=4096 * base // layers,
+        decoder_layers=layers, decoder_head_dim=128 * base // layers, decoder_ffn_embed_dim=4096 * base // layers
     )
 
 
@@ -193,7 +191,7 @@ ABLATION_ROWS = (
     *("transformer-post", "transformer-post-bptt", "transformer-pre-bptt", "transformer-pre-span"),
     *("feedback-post", "feedback-post-bptt", "feedback-pre-bptt", "feedback-pre-span-bptt"),
 )
-ABLATION = recipe(
+WIKITEXT103_ABLATION = recipe(
     "wikitext103_ablation",
     "post-norm or pre-norm, adaptive span, BPTT warm-up on WikiText-103 (v3 Table 6, v1 Table 7)",
     **rows(*({name: ablation_row(name, small) for name in ABLATION_ROWS} for small in (False, True))),
@@ -246,7 +244,7 @@ def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     shell.run(*plot, "--metric", "ppl", "--x", "hours", "--out", figure)
 
 
-TRAINING_TIME = recipe(
+WIKITEXT103_TRAINING_TIME = recipe(
     "wikitext103_training_time",
     "training time with BPTT warm-up and initialisation on WikiText-103 (v1 Table 6)",
     **rows(*({name: training_time_row(name, small) for name in TRAINING_TIME_ROWS} for small in (False, True))),
@@ -269,7 +267,7 @@ def end_of_line_rows(arch: str) -> dict[str, Model]:
     }
 
 
-END_OF_LINE = recipe(
+WIKITEXT103_END_OF_LINE = recipe(
     "wikitext103_end_of_line",
     "end-of-line symbols on WikiText-103 (v3 §7.6)",
     **rows(end_of_line_rows("feedback_transformer_lm_wikitext103_small"), end_of_line_rows("feedback_transformer_lm")),

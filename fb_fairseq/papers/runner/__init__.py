@@ -11,7 +11,7 @@ them. What is done is not repeated, so that a recipe that was stopped goes on wh
     data.py, text.py  the step prepare
     training.py       fairseq-train: its command, log and progress (progress.py), and with which options a model was
                       trained (trained_options.py)
-    shell.py          running or printing commands; processes.py: all that run; jobs.py: several at a time
+    shell.py          running or printing commands; processes.py: all that run, several at a time
     machines.py       GPUs, and training on several machines
     results.py        results of runs and recipes
     figures/          results against the number of layers, or the learning rate

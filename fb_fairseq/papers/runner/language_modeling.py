@@ -10,7 +10,7 @@ from typing import Any
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import results, sweep
 from fb_fairseq.papers.runner.data import start_over, started_from
-from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, names_among, number_list, seeds_of, word_list
+from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
 from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed
 from fb_fairseq.papers.runner.sweep import Call, Experiment
@@ -66,22 +66,12 @@ class LanguageModeling(Experiment):
     on_all_machines = ("train", "finetune")
 
     def add_options(self, parser: RecipeParser) -> None:
-        steps = " ".join(self.steps)
-        parser.add_argument("--steps", type=names_among(self.steps), default=self.steps, metavar=f'"{steps}"')
+        super().add_options(parser)
         parser.add_argument("--models", type=word_list, metavar='"NAME …"', help="models to train")
-        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of layers")
-        parser.add_seeds()
         text = "learning rate; fine-tuning has a tenth of it"
         parser.add_argument("--lr", type=learning_rate, metavar="LR", help=text)
-        parser.add_numbers(
-            jobs="number of parallel runs (default: 1)",
-            updates="of training",
-            finetune_updates="of fine-tuning",
-            update_freq="parts of an update, one after the other, to save memory (default: 1)",
-            valid_streams="streams in validation",
-            test_streams="streams in the evaluation; few of them leave more context to each token",
-        )
-        parser.add_nodes()
+        text = "streams in the evaluation; few of them leave more context to each token"
+        parser.add_numbers(finetune_updates="of fine-tuning", valid_streams="streams in validation", test_streams=text)
 
     def describe(self, name: str, scale: Scale) -> Model:
         """The model of this name."""

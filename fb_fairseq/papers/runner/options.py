@@ -1,6 +1,7 @@
 """The command lines of recipes."""
 
 import argparse
+import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -161,3 +162,20 @@ def output_folder(out: str | None, default: str, root: str) -> str:
     if "${" in out:
         raise UserError(f"--out {out}: fairseq expands ${{…}}; choose a folder without it")
     return out
+
+
+def run_main(main: Callable) -> None:
+    """Run a module that draws a figure, ``python -m MODULE OUT …``: call ``main`` with the words of the command line.
+    Its parameters are the arguments, their types are converted."""
+    module = main.__globals__
+    parser = CommandParser(prog=f"python -m {module['__spec__'].name}", description=module["__doc__"])
+    parameters = inspect.signature(main).parameters.values()
+    for parameter in parameters:
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        parser.add_argument(
+            parameter.name, type=parameter.annotation, nargs="+" if several else None, metavar=parameter.name.upper()
+        )
+    given = vars(parser.parse_args())
+    with parser.one_line_errors():
+        words = [given[each.name] if each.kind is each.VAR_POSITIONAL else [given[each.name]] for each in parameters]
+        main(*(word for group in words for word in group))

@@ -15,9 +15,9 @@ from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import prepare_data
-from fb_fairseq.papers.runner.jobs import Jobs
 from fb_fairseq.papers.runner.machines import Machines, find_machines
-from fb_fairseq.papers.runner.options import RecipeParser, number_list, output_folder, seeds_of
+from fb_fairseq.papers.runner.options import RecipeParser, names_among, number_list, output_folder, seeds_of
+from fb_fairseq.papers.runner.processes import Jobs
 from fb_fairseq.papers.runner.settings import Options
 from fb_fairseq.papers.runner.shell import Shell, new_shell, not_printed
 from fb_fairseq.papers.runner.training import Trainer
@@ -82,7 +82,17 @@ class Experiment:
         return parser
 
     def add_options(self, parser: RecipeParser) -> None:
-        """Add its own options."""
+        """Add the options of experiments whose steps can be chosen."""
+        steps = " ".join(self.steps)
+        parser.add_argument("--steps", type=names_among(self.steps), default=self.steps, metavar=f'"{steps}"')
+        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of layers, of the decoder")
+        parser.add_seeds()
+        parser.add_numbers(
+            jobs="number of parallel runs (default: 1)",
+            updates="of training",
+            update_freq="parts of an update, one after the other, to save memory (default: 1)",
+        )
+        parser.add_nodes()
 
     def folder(self, call: "Call") -> str:
         """The default of ``--out``, in runs/."""

@@ -15,7 +15,7 @@ from typing import Any
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.options import RecipeParser, names_among, number_list, seeds_of
+from fb_fairseq.papers.runner.options import RecipeParser, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed
 from fb_fairseq.papers.runner.sweep import Call, Experiment
@@ -91,18 +91,10 @@ class Translation(Experiment):
     steps = ("prepare", "train", "average", "tune", "generate", "score")
 
     def add_options(self, parser: RecipeParser) -> None:
-        steps, models = " ".join(self.steps), (*MODELS, *self.full.variants)
-        parser.add_argument("--steps", type=names_among(self.steps), default=self.steps, metavar=f'"{steps}"')
+        super().add_options(parser)
+        models = (*MODELS, *self.full.variants)
         parser.add_argument("--models", type=names_among(models), default=list(MODELS), metavar=f'"{" ".join(models)}"')
-        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of decoder layers")
         parser.add_argument("--projections", type=names_among(("per-layer", "shared")), metavar="per-layer|shared")
-        parser.add_seeds()
-        parser.add_numbers(
-            jobs="number of parallel runs (default: 1)",
-            updates="of training",
-            update_freq="parts of an update, one after the other, to save memory (default: 1)",
-        )
-        parser.add_nodes()
 
     def variants(self, call: Call) -> Mapping[str, Variant]:
         """The further models."""

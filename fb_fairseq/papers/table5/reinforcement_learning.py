@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from fb_fairseq.papers.rl.agent import AgentMemory
 from fb_fairseq.papers.rl.presets import preset_options
+from fb_fairseq.papers.rl.speed import Acting
 from fb_fairseq.papers.rl.trainer import Trainer
 from fb_fairseq.papers.table5.settings import SHARED, TRANSFORMER
 from fb_fairseq.papers.table5.task import StateSizes, Task, Work
@@ -43,21 +43,3 @@ class ReinforcementLearning(Task):
         acting = Acting(self.trainer(kind, 1))
         acting(acting.trainer.agent.options.span + 1)
         return acting.actor.ring.nbytes()
-
-
-class Acting:
-    """An agent that sees the same observations again and again, in episodes without end."""
-
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-        batch, device = trainer.options.environments, trainer.device
-        self.actor = trainer.agent.actor(AgentMemory.initial(batch, device))
-        self.observation_BO = torch.as_tensor(trainer.observation, device=device)
-        self.starts_B = torch.ones(batch, dtype=torch.bool, device=device)
-
-    def __call__(self, steps: int) -> None:
-        """Act for so many steps."""
-        for _ in range(steps):
-            logits_BA, _ = self.actor.step(self.observation_BO, self.starts_B)
-            self.actor.record_actions(logits_BA.argmax(-1))
-            self.starts_B = torch.zeros_like(self.starts_B)

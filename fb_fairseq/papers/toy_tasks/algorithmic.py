@@ -166,7 +166,7 @@ TASK = Task(
         "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
         "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
         "conditions": Choice("inequality", "what conditions test", CONDITIONS),
-        "nested_assignments": Switch("statements after a condition may also initialise a variable"),
+        "nested_assignments": Switch(False, "statements after a condition may also initialise a variable"),
     },
     Splits(10_000, 1_000, 1_000),
 )

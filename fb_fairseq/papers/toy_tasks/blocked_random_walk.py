@@ -67,7 +67,7 @@ TASK = Task(
     {
         "steps": Size(100, "number of actions in a sequence"),
         "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
-        "free_first_move": Switch("the first move of a sequence may enter a blocked cell"),
+        "free_first_move": Switch(False, "the first move of a sequence may enter a blocked cell"),
     },
     Splits(10_000, 1_000, 10_000),
     check=check_blocks,

@@ -10,9 +10,8 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import training
-from fb_fairseq.papers.runner.jobs import Jobs
 from fb_fairseq.papers.runner.machines import Machines
-from fb_fairseq.papers.runner.processes import RUNNING, Interrupted
+from fb_fairseq.papers.runner.processes import RUNNING, Interrupted, Jobs
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from tests.conftest import REPOSITORY
@@ -83,11 +82,11 @@ def test_one_job_stops_at_a_failure(shell):
 INTERRUPTED = """
 import sys
 from fb_fairseq.papers.runner.command import main
-from fb_fairseq.papers.runner import command, jobs, shell
+from fb_fairseq.papers.runner import command, processes, shell
 
 class Recipe:
     def main(self, argv):
-        runs = jobs.Jobs(shell.Shell("/"), int(argv[0]))
+        runs = processes.Jobs(shell.Shell("/"), int(argv[0]))
         code = "import time, os; print('sleeps', os.getpid(), flush=True); time.sleep(60)"
         for name in "ab":
             runs.start(name, lambda shell: shell.run("python", "-c", code))

@@ -10,7 +10,7 @@ from functools import partial
 
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
 Values = Mapping[str, list[float]]  # of all seeds, by composition

@@ -21,7 +21,7 @@ from statistics import mean, median, stdev
 
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line

@@ -10,7 +10,7 @@ from functools import partial
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_figure
 from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
 

@@ -28,9 +28,12 @@ CELL_PIXELS = 16  # side of a cell in rendered images
 ENV_IDS = {name: f"fb_fairseq/{''.join(part.capitalize() for part in name.split('_'))}-v0" for name in ENVS}
 
 
-def _check_render_mode(mode: str | None) -> None:
-    if mode is not None and mode not in RENDER_MODES:
-        raise ValueError(f"render_mode {mode}: unknown; choose from {', '.join(RENDER_MODES)}")
+def _build(env, name: str, number: int, render_mode: str | None, sizes: dict) -> tuple[MultiDiscrete, Discrete]:
+    """Build the simulation of an environment. Returns the spaces of a single one's observations and actions."""
+    if render_mode is not None and render_mode not in RENDER_MODES:
+        raise ValueError(f"render_mode {render_mode}: unknown; choose from {', '.join(RENDER_MODES)}")
+    env.render_mode, env.batched_env = render_mode, ENVS[name](number, **sizes)
+    return MultiDiscrete(np.array(env.batched_env.observation_sizes)), Discrete(len(env.batched_env.action_names))
 
 
 def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
@@ -58,11 +61,7 @@ class SingleEnv(gymnasium.Env):
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
 
     def __init__(self, env_name: str, render_mode: str | None = None, **sizes):
-        _check_render_mode(render_mode)
-        self.render_mode = render_mode
-        self.batched_env = ENVS[env_name](1, **sizes)
-        self.observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
-        self.action_space = Discrete(len(self.batched_env.action_names))
+        self.observation_space, self.action_space = _build(self, env_name, 1, render_mode, sizes)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
@@ -85,14 +84,10 @@ class ParallelEnv(VectorEnv):
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, env_name: str, num_envs: int = 1, render_mode: str | None = None, **sizes):
-        _check_render_mode(render_mode)
-        self.render_mode = render_mode
         self.num_envs = num_envs
-        self.batched_env = ENVS[env_name](num_envs, **sizes)
-        self.single_observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
-        self.single_action_space = Discrete(len(self.batched_env.action_names))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        spaces = _build(self, env_name, num_envs, render_mode, sizes)
+        self.single_observation_space, self.single_action_space = spaces
+        self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
@@ -133,9 +128,5 @@ def make_vector_env(
         if option not in ENVS[name].size_options:
             raise UserError(f"{flag(option)}: not an option of --environment {name}; leave it out")
     return gymnasium.make_vec(
-        ENV_IDS[name],
-        num_envs,
-        vectorization_mode="vector_entry_point",
-        render_mode=render_mode,
-        **(sizes or {}),
+        ENV_IDS[name], num_envs, vectorization_mode="vector_entry_point", render_mode=render_mode, **(sizes or {})
     )

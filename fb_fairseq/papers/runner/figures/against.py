@@ -13,7 +13,7 @@ from statistics import mean
 
 from fb_fairseq.drawing import Panel, colors, draw_figure, draw_points, draw_reference, model_name
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 from fb_fairseq.papers.runner.results import HEADINGS, IDENTITY, Group, grouped, read_runs
 
 LEFT_OUT = {"recipe", "small", "model", "finetuned"}  # of what sets lines apart

@@ -53,96 +53,79 @@ class SeededRandom:
         return items[self.randint(0, len(items) - 1)]
 
 
-# The kinds of options that a task has on the command line. Each has ``add``, which adds the option to a parser, and
-# ``check``, which raises a ``UserError`` for a wrong value.
+@dataclass(frozen=True)
+class Option:
+    """An option of a task on the command line."""
 
-
-class Size(NamedTuple):
-    """A size of a task's sequences."""
-
-    default: int  # the papers' value
-    help: str  # help text of the option
-    lowest: int = 1  # smallest valid value
-    highest: int = 1_000_000  # largest valid value
-    test_name: str = ""  # name of an option that overrides the size in the test split; empty if there is no such option
-    # name of an option with which sizes in the training split vary: from its value to the size; empty if there is no
-    # such option
-    training_name: str = ""
+    default: Any  # the papers' value
+    help: str
+    metavar = "NAME"
+    test_name = training_name = known = ""
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        """Add the option, and those for the test and the training split."""
-        text = f"{self.help} (default: %(default)s)"
-        parser.add_argument(flag(name), type=int, default=self.default, metavar="N", help=text)
-        if self.test_name:
-            text = f"{self.help} of the test split (default: as {flag(name)})"
-            parser.add_argument(flag(self.test_name), type=int, metavar="N", help=text)
-        if self.training_name:
-            text = (
-                f"training sequences have {flag(self.training_name)} to {flag(name)} (default: all have {flag(name)})"
-            )
-            parser.add_argument(flag(self.training_name), type=int, metavar="N", help=text)
+        """Add the option to a parser."""
+        text, kind = f"{self.help}{self.known} (default: %(default)s)", type(self.default)
+        parser.add_argument(flag(name), type=kind, default=self.default, metavar=self.metavar, help=text)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise a ``UserError`` for a wrong value of the option ``name``."""
+
+
+@dataclass(frozen=True)
+class Size(Option):
+    """A size of a task's sequences."""
+
+    lowest: int = 1
+    highest: int = 1_000_000
+    test_name: str = ""  # of an option that overrides the size in the test split; empty if there is none
+    training_name: str = ""  # of one with which sizes in training vary, from its value to the size; empty: none
+    metavar = "N"
+
+    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
+        super().add(parser, name)
+        lowest = flag(self.training_name)
+        for other, text in (
+            (self.test_name, f"{self.help} of the test split (default: as {flag(name)})"),
+            (self.training_name, f"training sequences have {lowest} to {flag(name)} (default: all have {flag(name)})"),
+        ):
+            if other:
+                parser.add_argument(flag(other), type=int, metavar="N", help=text)
 
     def check(self, name: str, value: int) -> None:
-        """Check the value of the option ``name``."""
         if not self.lowest <= value <= self.highest:
             raise UserError(f"{flag(name)} {value}: give a number from {self.lowest} to {self.highest}")
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True)
+class Choice(Option):
     """One of several readings of the papers."""
 
-    default: str  # one of ``choices``
-    help: str  # help text of the option, without the choices
-    choices: tuple[str, ...]  # the valid values
-    test_name = training_name = ""
-
-    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        """Add the option."""
-        text = f"{self.help}: {', '.join(self.choices)} (default: %(default)s)"
-        parser.add_argument(flag(name), default=self.default, metavar="NAME", help=text)
+    choices: tuple[str, ...] = ()
+    known = property(lambda self: f": {', '.join(self.choices)}")
 
     def check(self, name: str, value: str) -> None:
-        """Check the value of the option ``name``."""
         if value not in self.choices:
             raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(self.choices)}")
 
 
-class Letters(NamedTuple):
-    """A set of letters, in any order."""
+@dataclass(frozen=True)
+class Letters(Option):
+    """A set of letters of an alphabet, in any order, as one word."""
 
-    default: str  # the letters as one word
-    help: str  # help text of the option
-    alphabet: str  # the valid letters
-    test_name = training_name = ""
-
-    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        """Add the option."""
-        text = f"{self.help} (default: %(default)s)"
-        parser.add_argument(flag(name), default=self.default, metavar="LETTERS", help=text)
+    alphabet: str = ""
+    metavar = "LETTERS"
 
     def check(self, name: str, value: str) -> None:
-        """Check the value of the option ``name``."""
         if not value or len(set(value)) < len(value) or not set(value) <= set(self.alphabet):
             first, last = self.alphabet[0], self.alphabet[-1]
             raise UserError(f'{flag(name)} "{value}": give one or more of the letters {first} to {last}, each once')
 
 
-class Switch(NamedTuple):
+class Switch(Option):
     """A reading of the papers that is off unless the option is given."""
 
-    help: str  # help text of the option
-    default = False
-    test_name = training_name = ""
-
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        """Add the option."""
         parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
-
-    def check(self, name: str, value: bool) -> None:
-        """Any value is valid."""
-
-
-Option = Size | Choice | Letters | Switch
 
 
 class Growth(NamedTuple):
