@@ -41,8 +41,8 @@ def updates_of(group: Group) -> str:
 
 
 def paper_table(table: dict, groups: list[Group]) -> list[str]:
-    """One of the papers' tables, with a column of ours for each of its metrics that we have measured. None if none of
-    our results belongs in it."""
+    """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
+    of our results belongs in it."""
     metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
     measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]

@@ -16,14 +16,8 @@ VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")
 
 
 def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callable[[str], Model | None]:
-    """A function that makes a model of a name: a number of vectors (N512), a variant, or the baseline.
-
-    Args:
-        arch: the architecture.
-        size: the number of persistent vectors of the variants.
-        feed_forward: options of FF-attn, besides its number of vectors.
-        baseline: the architecture of the Transformer.
-    """
+    """A function that makes a model of a name: a number of vectors (N512), a variant with so many vectors, or the
+    baseline's Transformer. FF-attn has further options."""
 
     def describe(name: str) -> Model:
         vectors = re.fullmatch(r"N(\d+)", name)

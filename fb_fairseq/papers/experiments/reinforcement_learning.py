@@ -56,15 +56,7 @@ def environment(
     small_spans: Sequence[int] = (),
     full_spans: Sequence[int] = (),
 ) -> Sweep:
-    """The recipe of an environment.
-
-    Args:
-        name: of the environment in ``python -m fb_fairseq rl``.
-        summary: one line for the list of recipes.
-        agents: the default of ``--agents``.
-        small_spans: attention spans to compare with ``--small``, the default; empty: the preset's span only.
-        full_spans: those of the papers' setting.
-    """
+    """The recipe of an environment; attention spans to compare are none if there are only the preset's."""
     text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
     spans = ("span", "attention spans in steps", small_spans, full_spans)
     return Sweep(

@@ -52,12 +52,8 @@ def vocabulary_size(source: Source) -> int:
 
 
 def import_embeddings(source: Source, indices: list[int], dictionary_size: int) -> Imported:
-    """Import embeddings and output layer, adaptive or not.
-
-    Args:
-        indices: index in the fairseq dictionary of each symbol of the original vocabulary.
-        dictionary_size: number of symbols of the fairseq dictionary.
-    """
+    """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
+    symbols have these indices."""
     if is_adaptive(source):
         return import_adaptive(source, indices, dictionary_size)
     return import_plain(source, indices, dictionary_size)
@@ -136,12 +132,8 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int) ->
 
 
 def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biased: bool) -> None:
-    """Check that only symbols of the shortlist change their place, and that others can be ruled out.
-
-    Args:
-        cutoffs: first index after each cluster, in the fairseq dictionary.
-        biased: whether the softmax has biases.
-    """
+    """Check that only symbols of the shortlist change their place, and that others can be ruled out. Cutoffs are the
+    first indices after each cluster."""
     shortlist, symbols = cutoffs[0], cutoffs[-1]
     tails = list(range(shortlist, symbols))
     in_place = indices[len(indices) - len(tails) :] == tails and len(set(indices)) == len(indices)

@@ -79,11 +79,7 @@ def span_name(layer: int, sequential: bool) -> str:
 
 
 def import_layers(source: Source, ramp: int) -> Imported:
-    """Import everything but embeddings and output layer.
-
-    Args:
-        ramp: number of steps over which adaptive spans fade out, which the checkpoint does not contain.
-    """
+    """Import everything but embeddings and output layer. The checkpoint does not contain the ramp of adaptive spans."""
     kind = Kind.of(source)
     key_pe = source.take(SEQUENTIAL_POSITIONS.format(0) if kind.sequential else "key_pe")
     parameters = {"decoder.positions.key": key_pe[0].t().flip(0)}
@@ -150,16 +146,8 @@ def layer_parameters(source: Source, l: int, kind: Kind) -> dict[str, Tensor]:
 
 
 def share_projections(parameters: dict[str, Tensor], kind: Kind) -> bool:
-    """Replace the layers' key and value projections by the memory's, if they are the same in all layers.
-
-    With pre-norm, the layer norm before them must be the same too; it becomes the memory's and remains the layers'.
-
-    Args:
-        parameters: those of the fairseq model; changed in place.
-
-    Returns:
-        Whether they were replaced. They are not for a single layer, where shared and per-layer do not differ.
-    """
+    """Replace the layers' key and value projections by the memory's, if they are the same in all layers. Returns
+    whether they were replaced. They are not for a single layer, where shared and per-layer do not differ."""
     projections = {f"self_attn.{name}.{end}": f"{name}.{end}" for name in ("k_proj", "v_proj") for end in AFFINE}
     norm = {f"self_attn_layer_norm.{end}": f"layer_norm.{end}" for end in AFFINE} if kind.pre_norm else {}
     for name in [*projections, *norm]:

@@ -75,14 +75,8 @@ def check_size(path: str, found: int, expected: int) -> None:
 
 
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
-    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary.
-
-    Args:
-        path: file with the vocabulary, for the error message.
-        symbol: ``<eos>``, which stands for a newline; or a byte.
-        numbers: whether bytes are numbers (as the programs prepare enwik8), else characters with ``_`` for a space
-            (text8).
-    """
+    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary: ``<eos>``, which stands for a newline,
+    or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8)."""
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
     if numbers and symbol.isdigit() and int(symbol) < 256:

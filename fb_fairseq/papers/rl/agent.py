@@ -55,8 +55,8 @@ class AgentMemory(NamedTuple):
 
 
 def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
-    """Number of steps since the start of the episode. Returns them before each step of the block, and after the last
-    one: [T + 1, B]."""
+    """Number of steps since the start of the episode, before each step of the block and after the last one: [T + 1,
+    B]."""
     age_TB = [age_B]
     for starts_B in starts_TB:
         age_TB[-1] = age_TB[-1].masked_fill(starts_B, 0)

@@ -70,15 +70,8 @@ TRAINING_FIELDS = {field.name for field in fields(TrainingOptions)} - {"environm
 def preset_options(
     environment: str, agent: str, small: bool, overrides: dict[str, object]
 ) -> tuple[TrainingOptions, AgentOptions]:
-    """The preset of an environment and agent, with some options overridden.
-
-    Args:
-        environment: a name in ``ENVS``.
-        agent: one of ``AGENTS``.
-        small: use the small preset instead of the papers'.
-        overrides: values by option name. Those that are None, and names that are not options of the environment's
-            size, the agent or training, are ignored.
-    """
+    """The preset of an environment and agent, with some options overridden; those that are None, or not options of the
+    environment's size, the agent or training, are ignored."""
     presets = SMALL if small else FULL
     check_choice("environment", environment, list(presets))
     preset = presets[environment]

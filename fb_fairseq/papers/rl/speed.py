@@ -32,12 +32,8 @@ class Acting:
 
 
 def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> dict[str, float]:
-    """Measure training, over so many blocks, and acting.
-
-    Returns:
-        Number of environments, steps per block, ``fps`` (median over the blocks), and the milliseconds of an acting
-        step of all environments: ``act_ms`` as soon as memory is full, and ``act_ms_ten_spans_later``.
-    """
+    """Measure training, over so many blocks, and acting: ``fps``, and the milliseconds of an acting step of all
+    environments as soon as memory is full, and ten spans later."""
     trainer = Trainer(options, agent, device)
     trainer.train_block()
     training = _seconds(trainer.train_block, blocks, device)

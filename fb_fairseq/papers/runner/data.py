@@ -18,14 +18,8 @@ Prepare = Callable[[Shell, str, str], None]
 def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, prepare: Prepare) -> None:
     """Call ``prepare(shell, source, folder)``, which writes the data, unless this is done.
 
-    It is done if the source, the setting and the data itself are as they were left last time.
-
-    Args:
-        shell: of the recipe.
-        out: the recipe's folder.
-        data: the folder to write, in ``out``.
-        setting: one line: whatever else the data depends on.
-        source: the user's file or folder; it may be empty.
+    It is done if the source, the setting and the data itself, in OUT, are as they were left last time. The setting is
+    one line: whatever else the data depends on. The source may be empty.
     """
     shell.comment("prepare")
     shell.show("mkdir", "-p", data)

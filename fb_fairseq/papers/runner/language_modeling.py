@@ -276,12 +276,8 @@ def read_evaluation(path: str) -> tuple[float, int]:
 
 
 def available_context(tokens: int, streams: int, span: int) -> float:
-    """Mean share of the attention span, in %, that a token can look back on: each stream starts with an empty memory.
-
-    Args:
-        tokens: those of the split.
-        streams: the number of streams that it is divided into.
-    """
+    """Mean share of the attention span, in %, that a token can look back on: each stream starts with an empty
+    memory."""
     length = tokens // streams
     filling = min(length, span)
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
@@ -291,14 +287,9 @@ def available_context(tokens: int, streams: int, span: int) -> float:
 def write_results(
     shell: Shell, run: str, identity: Mapping[str, Any], streams: int, before: Sequence[str] = ()
 ) -> None:
-    """Write RUN.json from RUN.valid.eval, RUN.eval, RUN.log, RUN.seconds and RUN.hardware, and say what is in it.
-
-    Args:
-        run: the folder of its checkpoints.
-        identity: which run it is: the recipe, the model, its number of layers and seed, ….
-        streams: those of the evaluation.
-        before: the runs that this one starts from; ``training_days`` include theirs, ``seconds`` are its own.
-    """
+    """Write RUN.json from RUN.valid.eval, RUN.eval, RUN.log, RUN.seconds and RUN.hardware, and say what is in it. The
+    ``training_days`` include those of the runs that come before, from which this one starts; ``seconds`` are its
+    own."""
     from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options  # imports torch
 
     result: dict[str, Any] = {**identity, "finetuned": run.endswith(FINETUNED)}

@@ -103,13 +103,8 @@ RUNNING = Processes()  # those of this program
 
 
 class Jobs:
-    """Runs functions, each with a shell of its own: one after the other, or ``number`` at a time.
-
-    Args:
-        shell: of the recipe.
-        number: of runs at a time.
-        keep_going: whether a run that fails does not stop the others, even if they are run one by one.
-    """
+    """Runs functions, each with a shell of its own: one after the other, or ``number`` at a time. With ``keep_going``,
+    a run that fails does not stop the others, even if they are run one by one."""
 
     def __init__(self, shell: Any, number: int = 1, keep_going: bool = False):
         self.shell = shell

@@ -123,14 +123,8 @@ class Scale:
 
 def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:
     """Options of the feed-forward sublayers, with which the small models have the same number of parameters, but for
-    the 1 + layers memory weights of the Feedback Transformer.
-
-    Args:
-        arch: the architecture.
-        ffn: the feed-forward width.
-        vectors: the number of persistent vectors with as many parameters, if it is not ``ffn``.
-        activation_dropout: of models with feed-forward sublayers.
-    """
+    the 1 + layers memory weights of the Feedback Transformer: the width ``ffn``, or as many persistent ``vectors``,
+    if that number is not ``ffn``."""
     if arch == "all_attention_lm":
         return dict(persistent_memory_size=vectors or ffn)
     options = dict(decoder_ffn_embed_dim=ffn, activation_dropout=activation_dropout or None)

@@ -121,15 +121,7 @@ class Experiment:
 
 
 class Call:
-    """One command line of an experiment.
-
-    Attributes:
-        small, setting: the size, and the experiment's setting of that size.
-        steps: those that are run.
-        source: the user's data.
-        out: the output folder, and data: that of the prepared data in it.
-        runs: all runs.
-    """
+    """One command line of an experiment."""
 
     def __init__(self, recipe: Experiment, shell: Shell, args: argparse.Namespace):
         self.recipe, self.shell, self.args = recipe, shell, args

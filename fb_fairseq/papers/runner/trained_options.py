@@ -22,12 +22,8 @@ SHOWN = 3  # differences in the message
 
 
 def options(words: Sequence[str], out: str, processes: int) -> dict[str, str]:
-    """The options that decide what is trained. The last one counts where one is given twice, as for fairseq.
-
-    Args:
-        words: of the command line; what comes before the first option is left out.
-        out: the recipe's folder, which may be moved: paths in it are written without it.
-    """
+    """The options that decide what is trained. The last one counts where one is given twice, as for fairseq. Paths in
+    the recipe's folder, which may be moved, are written without it."""
     found: dict[str, str] = {}
     option = None
     for word in words:

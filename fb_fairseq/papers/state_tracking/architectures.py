@@ -84,13 +84,8 @@ def lstm(shape: Shape) -> Body:
 
 
 def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **more: Any) -> Callable[[Shape], Body]:
-    """A function that builds a model of Hugging Face transformers.
-
-    Args:
-        name: of its classes, without Config and Model.
-        state: see ``TransformersBody``, and more.
-        options: of its configuration.
-    """
+    """A function that builds a model of Hugging Face transformers, by the name of its classes without Config and Model;
+    see ``TransformersBody``."""
 
     def built(shape: Shape) -> Body:
         library = importlib.import_module("transformers")

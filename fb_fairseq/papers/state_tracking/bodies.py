@@ -13,11 +13,7 @@ from fb_fairseq.modules.interface import Stack
 
 
 class Body(nn.Module):
-    """Layers from embeddings [B, L, D] to features [B, L, ``width``], each of which depends on no later step.
-
-    Attributes:
-        width: of the features.
-    """
+    """Layers from embeddings [B, L, D] to features [B, L, ``width``], each of which depends on no later step."""
 
     width: int
 
@@ -73,13 +69,8 @@ class LSTMBody(Body):
 
 
 class TransformersBody(Body):
-    """A model of Hugging Face transformers, without its embedding.
-
-    Args:
-        model: a model whose output has ``last_hidden_state``.
-        state: the name of its output and argument that carries the state from step to step.
-        more: further arguments of its ``forward``.
-    """
+    """A model of Hugging Face transformers, without its embedding; ``state`` is the name of its output and argument
+    that carries the state from step to step."""
 
     def __init__(self, model: nn.Module, state: str, **more: Any):
         super().__init__()
@@ -95,12 +86,7 @@ class TransformersBody(Body):
 
 
 class Tagger(nn.Module):
-    """A model that gives each step of a sequence a label: embedding, body, classifier.
-
-    Args:
-        symbols, classes: number of different inputs, and of labels.
-        width: of the embedding.
-    """
+    """A model that gives each step of a sequence a label: embedding, body, classifier."""
 
     def __init__(self, body: Body, symbols: int, classes: int, width: int):
         super().__init__()

@@ -20,15 +20,10 @@ DECODED = 64  # steps that are decoded at once between two looks at the clock
 
 @torch.no_grad()
 def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> dict[str, list]:
-    """Accuracy of a model on sequences it was not trained on.
+    """Accuracy of a model on sequences it was not trained on, the "valid" split up to the largest size in training.
 
-    Args:
-        longest: the largest size in training.
-        split: "valid" stops at this size.
-
-    Returns:
-        "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
-        all labels in sequences of this size.
+    Returns "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
+    all labels in sequences of this size.
     """
     model.eval()
     problem = sequences.problem

@@ -18,12 +18,7 @@ PROBLEMS = {name: task.growth for name, task in TASKS.items() if task.growth}
 
 
 class Sequences:
-    """The sequences of a task, drawn from a seed: the same for all models.
-
-    Args:
-        task: one of ``PROBLEMS``.
-        given: the options ``group`` and ``symbols``, where the task has them.
-    """
+    """The sequences of a task, drawn from a seed: the same for all models. ``given`` are the task's options."""
 
     def __init__(self, task: str, given: dict[str, Any], seed: int):
         self.task, self.given, self.seed = task, given, seed
@@ -43,14 +38,8 @@ class Sequences:
         return len(self._labels) - 1
 
     def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
-        """Inputs and labels, [B, L] each; ``NONE`` where there is no label.
-
-        Args:
-            split: "train", "valid" or "test"; each has its own random numbers.
-            number: of the batch.
-            size: of the sequences.
-            sequences: B.
-        """
+        """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
+        "train", "valid" and "test", and the numbers of batches, have their own random numbers."""
         rng = SeededRandom(self.seed, self.task, split, number)
         options = self.problem.options(size, self.given)
         drawn = [TASKS[self.task].generate(rng, **options) for _ in range(sequences)]

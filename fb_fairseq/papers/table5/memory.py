@@ -13,11 +13,8 @@ FASTEST_GROWTH = 8  # a batch is at most so many times larger than the largest t
 
 
 def work_bytes(make: Callable[[], Work], device: str) -> float:
-    """The most bytes that tensors occupy at once: parameters, gradients, state, and what is computed for a moment.
-
-    Returns:
-        The bytes; infinity if a GPU has not enough memory.
-    """
+    """The most bytes that tensors occupy at once: parameters, gradients, state, and what is computed for a moment;
+    infinity if a GPU has not enough memory."""
 
     def whole() -> None:
         work = make()
@@ -43,12 +40,8 @@ def release(device: str) -> None:
 def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) -> int:
     """The largest batch that takes at most ``limit`` bytes, if larger batches never take less; 0 if none does.
 
-    Bytes grow about linearly, so the line through two batches says where to look; where it leads nowhere, the middle of
-    what is left. Ends when a batch fits and the next does not, both measured.
-
-    Args:
-        bytes_of: measures a batch; infinity: far too large.
-        start: the first batch to measure.
+    Bytes grow about linearly, so the line through two batches says where to look, from ``start`` on; where it leads
+    nowhere, the middle of what is left. Ends when a batch fits and the next does not, both measured.
     """
     fits, too_large = 0, math.inf
     measured: dict[int, float] = {}

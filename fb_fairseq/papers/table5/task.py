@@ -27,13 +27,7 @@ class StateSizes(NamedTuple):
 
 
 class Task(ABC):
-    """A task, with models of random parameters.
-
-    Attributes:
-        name: its name in the table.
-        kinds: its models: of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``.
-        sizes: an entry of ``Setting.sizes``; ``batch`` is the same for all models.
-    """
+    """A task, with models of random parameters: some of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``."""
 
     name: str
     kinds: tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)

@@ -33,12 +33,8 @@ def check_recall(pairs: int, length: int, symbols: int) -> None:
 
 
 def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:
-    """``pairs`` keys with their values, and a query for each.
-
-    Args:
-        length: number of symbols in the sequence, at least 4 for each pair.
-        symbols: number of different symbols; the first half of them are keys, the others values.
-    """
+    """``pairs`` keys with their values, and a query for each, in a sequence of ``length`` symbols. The first half of
+    the symbols are keys, the others values."""
     half = symbols // 2
     keys, values = _distinct(rng, pairs, half), [half + value for value in _distinct(rng, pairs, symbols - half)]
     inputs = [rng.randint(0, symbols - 1) for _ in range(length)]

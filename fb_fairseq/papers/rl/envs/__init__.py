@@ -1,11 +1,4 @@
-"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names.
-
-base.py           their interface
-corridor.py       remember a colour from the start of a corridor to its end
-maze.py           find objects in a maze
-water_maze.py     find the way to a goal
-gymnasium_api.py  the same environments for gymnasium
-"""
+"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names."""
 
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor

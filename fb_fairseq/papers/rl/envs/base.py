@@ -21,17 +21,7 @@ class StepResult(NamedTuple):
 
 
 class BatchedEnv:
-    """B environments that run in parallel, each in an episode of its own.
-
-    Attributes:
-        observation_sizes: number of possible values of each component of an observation.
-        action_names: names of the actions.
-        size_options: names of the constructor's arguments that set the size of the task.
-        state_arrays: names of the attributes that make up the state of the episodes: arrays with one row per
-            environment. They are keys in checkpoints.
-        steps: [B], number of steps since the start of each episode.
-        rng: source of all randomness.
-    """
+    """B environments that run in parallel, each in an episode of its own."""
 
     observation_sizes: tuple[int, ...]
     action_names: tuple[str, ...]

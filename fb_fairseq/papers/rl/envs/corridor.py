@@ -17,12 +17,8 @@ class Corridor(BatchedEnv):
 
     Going through the door of the object's colour is rewarded with 1, through the other with 0. There is nothing to see
     on the way, and the actions for the doors have no effect there. The step limit is three times the number of steps
-    needed.
-
-    Args:
-        length: number of steps to the doors.
-        shortest: the length of each corridor is drawn between ``shortest`` and ``length``, so that agents learn to
-            remember from short ones first; None: all have the full length.
+    needed. With ``shortest``, the length of each corridor is drawn, so that agents learn to remember from short ones
+    first.
     """
 
     observation_sizes = (4,)

@@ -75,11 +75,8 @@ def sizes_that_vary(task: Task, options: dict[str, Any], split: str) -> dict[str
 
 
 def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
-    """The sequences of a split.
-
-    Args:
-        seen: inputs of the sequences in other splits, which are skipped if the task's splits are to be disjoint.
-    """
+    """The sequences of a split. Those in other splits, whose inputs were seen, are skipped if the task's splits are to
+    be disjoint."""
     name, wanted = options["task"], options[split]
     task = load(name).TASK
     chosen, lowest = options_of_split(task, options, split), sizes_that_vary(task, options, split)

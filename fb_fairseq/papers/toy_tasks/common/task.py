@@ -28,13 +28,10 @@ T = TypeVar("T")
 
 
 class SeededRandom:
-    """A random number generator for one sequence.
+    """A random number generator for one sequence, of the data set's seed and what identifies the sequence: task, split,
+    index.
 
     Uses only ``random.Random.random()``, the one method whose output Python guarantees not to change between versions.
-
-    Args:
-        seed: seed of the whole data set.
-        key: what the sequence is identified by (task, split, index); each key has its own stream of numbers.
     """
 
     def __init__(self, seed: int, *key):
