@@ -34,12 +34,9 @@ def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Modu
     if name == "all-attention":
         options["persistent_memory_size"] = args.ffn_dim
     model_options = TransformerOptions(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        attention_span=args.span,
+        **dict(decoder_layers=args.layers, decoder_embed_dim=args.embed_dim),
+        **dict(decoder_ffn_embed_dim=args.ffn_dim, decoder_attention_heads=args.heads),
+        **dict(decoder_normalize_before=True, attention_span=args.span),
         **options,
     )
     return MODELS[name](model_options).to(args.device, DTYPES[args.dtype])

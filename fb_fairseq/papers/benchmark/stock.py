@@ -26,18 +26,10 @@ def stock_decoder(args: argparse.Namespace, positions: int) -> torch.nn.Module |
     for i in range(VOCABULARY_SIZE - len(dictionary)):
         dictionary.add_symbol(str(i))
     cfg = TransformerLanguageModelConfig(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_input_dim=args.embed_dim,
-        decoder_output_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        dropout=0.0,
-        tokens_per_sample=positions,
-        max_target_positions=positions,
-        add_bos_token=False,
-        tpu=False,
+        **dict(decoder_layers=args.layers, decoder_embed_dim=args.embed_dim, decoder_input_dim=args.embed_dim),
+        **dict(decoder_output_dim=args.embed_dim, decoder_ffn_embed_dim=args.ffn_dim),
+        **dict(decoder_attention_heads=args.heads, decoder_normalize_before=True, dropout=0.0),
+        **dict(tokens_per_sample=positions, max_target_positions=positions, add_bos_token=False, tpu=False),
     )
     task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     model = TransformerLanguageModel.build_model(cfg, task)

@@ -10,13 +10,8 @@ from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, u
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
-    updates=100_000,
-    finetune_updates=10_000,
-    lr=0.0015,
-    streams=1024,
-    tokens_per_sample=128,
-    validate_every=1000,
-    options=dict(clip_norm=0.1),
+    **dict(updates=100_000, finetune_updates=10_000, lr=0.0015, streams=1024, tokens_per_sample=128),
+    **dict(validate_every=1000, options=dict(clip_norm=0.1)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "the BPTT length is decreased to 64 for the first half of the training"
     bptt_warmup=dict(bptt_warmup_tokens=64, bptt_warmup_iterations=50_000),
@@ -24,27 +19,15 @@ FEEDBACK = Training(
 ALL_ATTENTION = Training(
     source="All-attention §5.1; the published code evaluates with 8 streams",
     # The paper gives no number of updates: it fine-tunes "when the loss on validation stops decreasing".
-    updates=600_000,
-    finetune_updates=25_000,
-    lr=0.07,
-    streams=64,
-    tokens_per_sample=512,
-    validate_every=2000,
-    optimizer="clipped_adagrad",
+    **dict(updates=600_000, finetune_updates=25_000, lr=0.07, streams=64, tokens_per_sample=512),
+    **dict(validate_every=2000, optimizer="clipped_adagrad"),
     options=dict(adagrad_clip=0.03, clip_norm=0, patience=10),
     warmup=dict(lr_scheduler="fixed", warmup_updates=32_000),
 )
 SMALL = Training(
     source="this project: minutes to an hour on a CPU",
-    updates=1500,
-    finetune_updates=150,
-    lr=0.002,
-    streams=64,
-    tokens_per_sample=32,
-    validate_every=250,
-    test_streams=64,
-    options=dict(clip_norm=1.0),
-    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
+    **dict(updates=1500, finetune_updates=150, lr=0.002, streams=64, tokens_per_sample=32, validate_every=250),
+    **dict(test_streams=64, options=dict(clip_norm=1.0), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
 )
 SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")
 TEXT8_MD5, ENWIK8_MD5, SIZE = "3bea1919949baf155f99411df5fada7e", "a1fa5ffddb56f4953e226637dabbb36a", 100_000_000
@@ -59,11 +42,8 @@ def full_training(arch: str) -> Training:
 def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     return dict(
-        decoder_normalize_before=True,
-        decoder_layers=layers,
-        decoder_embed_dim=128,
-        decoder_attention_heads=4,
-        attention_span=64,
+        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
+        **dict(decoder_attention_heads=4, attention_span=64),
         **equal_parameters(arch, ffn=512),
     )
 
@@ -123,22 +103,12 @@ def is_dump(shell: Shell, path: str) -> bool:
 
 
 ENWIK8 = LanguageModeling(
-    name="enwik8",
-    summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)",
-    corpus="enwik8 or enwik8.zip; with --small any text",
-    prepare=prepare_enwik8,
-    metric="bpb",
-    prompt="In the beginning",
-    full=full("feedback_transformer_lm_enwik8"),
-    small=small(2, 4),
+    **dict(name="enwik8", summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)"),
+    **dict(corpus="enwik8 or enwik8.zip; with --small any text", prepare=prepare_enwik8, metric="bpb"),
+    **dict(prompt="In the beginning", full=full("feedback_transformer_lm_enwik8"), small=small(2, 4)),
 )
 TEXT8 = LanguageModeling(
-    name="text8",
-    summary="text8 as letters (enwik8's setting of v3 Table 9; All-attention Table 2)",
-    corpus="text8, text8.zip or enwik9; with --small any Wikipedia dump or text",
-    prepare=prepare_text8,
-    metric="bpb",
-    prompt="in the beginning",
-    full=full("feedback_transformer_lm_text8"),
-    small=small(2),
+    **dict(name="text8", summary="text8 as letters (enwik8's setting of v3 Table 9; All-attention Table 2)"),
+    **dict(corpus="text8, text8.zip or enwik9; with --small any Wikipedia dump or text", prepare=prepare_text8),
+    **dict(metric="bpb", prompt="in the beginning", full=full("feedback_transformer_lm_text8"), small=small(2)),
 )

@@ -47,10 +47,7 @@ def full_model(name: str) -> Model | None:
 def small_shape(arch: str, layers: int) -> Options:
     """As in the paper, all models normalise after each sublayer."""
     return dict(
-        decoder_layers=layers,
-        decoder_embed_dim=128,
-        decoder_attention_heads=4,
-        attention_span=64,
+        **dict(decoder_layers=layers, decoder_embed_dim=128, decoder_attention_heads=4, attention_span=64),
         **equal_parameters(arch, ffn=512),
     )
 
@@ -76,25 +73,18 @@ def draw(shell: Shell, out: str, runs: list[ModelRun]) -> None:
 
 
 PERSISTENT_MEMORY = LanguageModeling(
-    name="persistent_memory",
-    summary="number and use of persistent vectors (All-attention Figure 2)",
-    corpus="text8 or text8.zip; with --small any text",
-    prepare=prepare,
-    metric="bpb",
+    **dict(name="persistent_memory", summary="number and use of persistent vectors (All-attention Figure 2)"),
+    **dict(corpus="text8 or text8.zip; with --small any text", prepare=prepare, metric="bpb"),
     prompt="in the beginning",
     full=Scale(
-        training=full_training,
-        models=["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS],
-        architectures=False,
-        model=full_model,
+        **dict(training=full_training, models=["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS]),
+        **dict(architectures=False, model=full_model),
     ),
     small=Scale(
         training=SMALL,
         models=["relative_transformer_lm", *(f"N{n}" for n in (0, 64, 128, 256, 512, 1024)), *VARIANTS],
-        architectures=False,
-        model=model("all_attention_lm", 512, {}, "relative_transformer_lm"),
-        layers=[2],
-        shape=small_shape,
+        **dict(architectures=False, model=model("all_attention_lm", 512, {}, "relative_transformer_lm")),
+        **dict(layers=[2], shape=small_shape),
     ),
     after=[draw],
 )

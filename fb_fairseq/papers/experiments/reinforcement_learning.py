@@ -65,20 +65,15 @@ def environment(
             Axis("agent", text, agents, agents, known),
             Axis(*spans, label="span{}", applies=lambda values: values["agent"] != "lstm"),
         ),
-        each=(train, evaluate),
-        figures=(summarise,),
-        small=dict(environment=name, small=True),
-        full=dict(environment=name),
-        seeds=FULL_SEEDS,
+        **dict(each=(train, evaluate), figures=(summarise,), small=dict(environment=name, small=True)),
+        **dict(full=dict(environment=name), seeds=FULL_SEEDS),
     )
 
 
 CORRIDOR = environment(
     "corridor",
     "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
-    agents=("feedback", "transformer"),
-    small_spans=(4, 8, 16),
-    full_spans=(5, 10, 20, 50, 100, 200),
+    **dict(agents=("feedback", "transformer"), small_spans=(4, 8, 16), full_spans=(5, 10, 20, 50, 100, 200)),
 )
 MAZE = environment(
     "maze", "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"

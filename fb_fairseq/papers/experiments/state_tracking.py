@@ -82,11 +82,8 @@ def state_tracking(name: str, recipe: Tracking) -> Sweep:
             Axis("layers", "numbers of layers, each a run", label="layers{}", kind=number_list),
             Axis("lr", rates, recipe.rates, recipe.rates, rate_list, label="lr{:g}"),
         ),
-        each=(train,),
-        figures=(measure_speed, draw),
-        small=dict(task=name, **recipe.small),
-        full=dict(task=name, **recipe.full),
-        changes=changes,
+        **dict(each=(train,), figures=(measure_speed, draw), small=dict(task=name, **recipe.small)),
+        **dict(full=dict(task=name, **recipe.full), changes=changes),
         switches={"no_speed": "do not measure steps per second at the end"},
         variant="group" if "group" in recipe.small else "",
     )

@@ -11,13 +11,8 @@ from fb_fairseq.papers.runner.text import check_file, check_text, first_file, gi
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
-    updates=200_000,
-    finetune_updates=10_000,
-    lr=0.0007,
-    streams=512,
-    tokens_per_sample=256,
-    validate_every=2000,
-    options=dict(clip_norm=0.1),
+    **dict(updates=200_000, finetune_updates=10_000, lr=0.0007, streams=512, tokens_per_sample=256),
+    **dict(validate_every=2000, options=dict(clip_norm=0.1)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
     bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=50_000),
@@ -25,26 +20,14 @@ FULL = Training(
 )
 ALL_ATTENTION = Training(
     source="All-attention §5.1, which gives no number of updates: those are the published code's",
-    updates=800_000,
-    finetune_updates=50_000,
-    lr=0.00025,
-    streams=64,
-    tokens_per_sample=256,
-    validate_every=2000,
-    options=dict(clip_norm=1.0),
+    **dict(updates=800_000, finetune_updates=50_000, lr=0.00025, streams=64, tokens_per_sample=256),
+    **dict(validate_every=2000, options=dict(clip_norm=1.0)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
 )
 SMALL = Training(
     source="this project: an hour on a CPU",
-    updates=600,
-    finetune_updates=60,
-    lr=0.008,
-    streams=64,
-    tokens_per_sample=32,
-    validate_every=200,
-    test_streams=64,
-    options=dict(clip_norm=0.5),
-    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
+    **dict(updates=600, finetune_updates=60, lr=0.008, streams=64, tokens_per_sample=32, validate_every=200),
+    **dict(test_streams=64, options=dict(clip_norm=0.5), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
     bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=Share(1, 3, up=True)),
     post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
 )
@@ -83,20 +66,11 @@ def small_shape(arch: str, layers: int) -> Options:
     if 64 % layers:
         raise UserError(f"--layers {layers}: give 1, 2, 4, 8, 16 or 32, which divide the widths")
     return dict(
-        decoder_normalize_before=True,
-        decoder_layers=layers,
-        decoder_embed_dim=128,
-        decoder_attention_heads=4,
-        decoder_head_dim=64 // layers,
-        attention_span=64,
-        attention_dropout=0.1,
-        adaptive_input=True,
-        adaptive_input_cutoff="2000,8000",
-        adaptive_softmax_cutoff="2000,8000",
-        tie_adaptive_weights=True,
-        tie_adaptive_proj=True,
-        embedding_dropout=0.1,
-        output_dropout=0.1,
+        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
+        **dict(decoder_attention_heads=4, decoder_head_dim=64 // layers, attention_span=64),
+        **dict(attention_dropout=0.1, adaptive_input=True, adaptive_input_cutoff="2000,8000"),
+        **dict(adaptive_softmax_cutoff="2000,8000", tie_adaptive_weights=True, tie_adaptive_proj=True),
+        **dict(embedding_dropout=0.1, output_dropout=0.1),
         **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 

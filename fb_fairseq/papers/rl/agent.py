@@ -30,11 +30,9 @@ def build_stack(options: AgentOptions) -> nn.Module:
     if options.agent == "lstm":
         return LSTM(LSTMOptions(decoder_layers=options.layers, decoder_embed_dim=options.width))
     transformer_options = TransformerOptions(
-        decoder_layers=options.layers,
-        decoder_embed_dim=options.width,
+        **dict(decoder_layers=options.layers, decoder_embed_dim=options.width),
         decoder_ffn_embed_dim=options.ffn_width or 4 * options.width,
-        decoder_attention_heads=options.heads,
-        decoder_normalize_before=True,
+        **dict(decoder_attention_heads=options.heads, decoder_normalize_before=True),
         attention_span=options.span,
     )
     return (FeedbackTransformer if options.agent == "feedback" else RelativeTransformer)(transformer_options)

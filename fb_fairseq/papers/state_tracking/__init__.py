@@ -1,2 +1,3 @@
 """State tracking: the Feedback Transformer beside the recurrent and parallel models of today, on tasks with a label for
-each step. The table of models is in ``architectures.py``: add your own there."""
+each step (problems.py). architectures.py has the table of models, of bodies.py's interface: add your own there.
+trainer.py and evaluation.py train and test them, command.py is ``python -m fb_fairseq state-tracking``."""

@@ -58,12 +58,8 @@ def multiples(width: int) -> Sequence[int]:
 
 def _options(shape: Shape, **more) -> TransformerOptions:
     return TransformerOptions(
-        decoder_layers=shape.layers,
-        decoder_embed_dim=shape.width,
-        decoder_ffn_embed_dim=shape.inner,
-        decoder_attention_heads=shape.heads,
-        decoder_normalize_before=True,
-        attention_span=shape.span,
+        **dict(decoder_layers=shape.layers, decoder_embed_dim=shape.width, decoder_ffn_embed_dim=shape.inner),
+        **dict(decoder_attention_heads=shape.heads, decoder_normalize_before=True, attention_span=shape.span),
         **more,
     )
 

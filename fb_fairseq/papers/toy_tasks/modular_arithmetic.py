@@ -50,12 +50,9 @@ TASK = Task(
     },
     Splits(100_000, 1_000, 1_000),
     growth=Growth(
-        size="length",
-        smallest=4,
-        steps=lambda size: size,
+        **dict(size="length", smallest=4, steps=lambda size: size),
         options=lambda size, given: dict(length=size),
-        symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="],
-        labels=lambda given: numbers(5),
+        **dict(symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="], labels=lambda given: numbers(5)),
     ),
 )
 RECIPE = Tracking(

@@ -82,9 +82,7 @@ TASK = Task(
     Splits(100_000, 1_000, 3_000),
     check=check_recall,
     growth=Growth(
-        size="pairs",
-        smallest=2,
-        steps=lambda size: 4 * size,
+        **dict(size="pairs", smallest=2, steps=lambda size: 4 * size),
         options=lambda size, given: dict(pairs=size, length=4 * size, symbols=given["symbols"]),
         symbols=lambda given: numbers(given["symbols"]),
         labels=lambda given: numbers(given["symbols"], given["symbols"] // 2),

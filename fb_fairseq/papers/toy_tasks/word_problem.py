@@ -81,13 +81,10 @@ TASK = Task(
     },
     Splits(1_000_000, 1_000, 1_000),
     growth=Growth(
-        size="length",
-        smallest=2,
-        steps=lambda size: size,
+        **dict(size="length", smallest=2, steps=lambda size: size),
         options=lambda size, given: dict(length=size, group=given["group"]),
         symbols=lambda given: named(given["group"]).elements,
-        labels=lambda given: named(given["group"]).elements,
-        by_position=True,
+        **dict(labels=lambda given: named(given["group"]).elements, by_position=True),
     ),
 )
 RECIPE = Tracking(

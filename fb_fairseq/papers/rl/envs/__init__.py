@@ -1,4 +1,5 @@
-"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names."""
+"""The environments, simulated in numpy, B in parallel: corridor.py, maze.py, water_maze.py. ``ENVS`` has their names;
+base.py is their interface, gymnasium_api.py that of gymnasium."""
 
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor

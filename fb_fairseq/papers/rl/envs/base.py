@@ -23,14 +23,14 @@ class StepResult(NamedTuple):
 class BatchedEnv:
     """B environments that run in parallel, each in an episode of its own."""
 
-    observation_sizes: tuple[int, ...]
+    observation_sizes: tuple[int, ...]  # number of possible values of each component of an observation
     action_names: tuple[str, ...]
-    size_options: tuple[str, ...]
-    state_arrays: tuple[str, ...] = ("steps",)
+    size_options: tuple[str, ...]  # the constructor's arguments that set the size of the task
+    state_arrays: tuple[str, ...] = ("steps",)  # attributes with a row per environment; their names are in checkpoints
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
-        self.steps = np.zeros(num_envs, np.int64)
+        self.steps = np.zeros(num_envs, np.int64)  # since the start of each episode
         self.rng = np.random.default_rng()
 
     def reset(self, indices: np.ndarray) -> None:

@@ -195,11 +195,8 @@ class Setting:
             return {}
         warmup, decay = self.updates // 20, -(-self.updates // 5)
         return dict(
-            lr_scheduler="tri_stage",
-            warmup_steps=warmup,
-            hold_steps=self.updates - warmup - decay,
-            decay_steps=decay,
-            final_lr_scale=0.1,
+            **dict(lr_scheduler="tri_stage", warmup_steps=warmup, hold_steps=self.updates - warmup - decay),
+            **dict(decay_steps=decay, final_lr_scale=0.1),
         )
 
 
@@ -207,31 +204,16 @@ class Setting:
 # Transformer shares its projections.
 SMALL = Setting(
     source="this project: minutes on a CPU",
-    sequences={},
-    updates=1000,
-    span=8,
-    layers=2,
-    streams=64,
-    model=dict(decoder_embed_dim=64),
+    **dict(sequences={}, updates=1000, span=8, layers=2, streams=64, model=dict(decoder_embed_dim=64)),
     attention=dict(decoder_ffn_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True),
-    training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0),
-    lstm=dict(lr=0.005),
-    decay=True,
+    **dict(training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0), lstm=dict(lr=0.005), decay=True),
 )
 FULL = Setting(
     source="v3 Table 9, random walk, which gives no number of updates",
-    sequences={},
-    updates=10_000,
-    span=100,
-    layers=4,
-    streams=512,
-    model=dict(decoder_embed_dim=256),
+    **dict(sequences={}, updates=10_000, span=100, layers=4, streams=512, model=dict(decoder_embed_dim=256)),
     attention=dict(
-        decoder_ffn_embed_dim=1024,
-        decoder_attention_heads=4,
-        decoder_normalize_before=True,
-        attention_dropout=0.2,
-        activation_dropout=0.2,
+        **dict(decoder_ffn_embed_dim=1024, decoder_attention_heads=4, decoder_normalize_before=True),
+        **dict(attention_dropout=0.2, activation_dropout=0.2),
     ),
     feedback=dict(memory_projections="per-layer"),  # 3.2M parameters each
     training=dict(tokens_per_sample=64, lr=0.0001, clip_norm=0.1, lr_scheduler="fixed", warmup_updates=1000),
