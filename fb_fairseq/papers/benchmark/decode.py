@@ -97,9 +97,8 @@ def print_results(results: dict[str, Decoding], streams: int) -> None:
     for name, result in results.items():
         times, sizes = result.parts
         speed = result.tokens_per_second(streams)
-        rows.append(
-            [name, result.parameters, times[1], sorted(times)[PARTS // 2], times[-1], speed, sizes[1], sizes[-1]]
-        )
+        middle = sorted(times)[PARTS // 2]
+        rows.append([name, result.parameters, times[1], middle, times[-1], speed, sizes[1], sizes[-1]])
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
 

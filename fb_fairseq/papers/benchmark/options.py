@@ -50,7 +50,7 @@ def add_block(parser: argparse.ArgumentParser) -> None:
 
 def add_only(parser: argparse.ArgumentParser) -> None:
     """Add ``--only``, for benchmarks of the step loops."""
-    text = "measure these, and the Transformer, instead of all, such as: fused 'graph, Triton' auto"
+    text = "measure these, and the Transformer, instead of all, such as: triton torch"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
 
@@ -60,9 +60,8 @@ def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
         return cases
     unknown = [name for name in args.only if name not in cases]
     if unknown:
-        raise UserError(
-            f"--only {unknown[0]!r}: not measured on {args.device}; choose from {', '.join(map(repr, cases))}"
-        )
+        known = ", ".join(map(repr, cases))
+        raise UserError(f"--only {unknown[0]!r}: not measured on {args.device}; choose from {known}")
     return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
 
 

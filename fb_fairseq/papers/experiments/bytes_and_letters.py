@@ -2,11 +2,10 @@
 
 import os
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, unpack
+from fb_fairseq.papers.runner.text import check_file, preprocess_bytes, require, unpack
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
@@ -57,17 +56,13 @@ def full(arch: str) -> Scale:
 def small(*layers: int) -> Scale:
     """A setting for a CPU."""
     initialised = Model("feedback_transformer_lm", init_from="relative_transformer_lm")
-    return Scale(
-        training=SMALL, models=SMALL_MODELS, named={"initialised": initialised}, layers=layers, shape=small_shape
-    )
+    named = {"initialised": initialised}
+    return Scale(training=SMALL, models=SMALL_MODELS, named=named, layers=layers, shape=small_shape)
 
 
 def prepare_enwik8(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its bytes."""
-    if not given(shell, source):
-        raise UserError(
-            f"DATA {source}: no such file; give enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)"
-        )
+    require(shell, source, "enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)")
     text = os.path.join(folder, "enwik8")
     unpack(shell, source, text, "enwik8")
     if not small:
@@ -77,10 +72,7 @@ def prepare_enwik8(shell: Shell, source: str, folder: str, small: bool) -> None:
 
 def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its letters. DATA is text8 itself, or a Wikipedia dump, which is cleaned by text8's rules."""
-    if not given(shell, source):
-        raise UserError(
-            f"DATA {source}: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or enwik9"
-        )
+    require(shell, source, "text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or enwik9")
     text, unpacked = os.path.join(folder, "text8"), os.path.join(folder, "unpacked")
     unpack(shell, source, unpacked, "text8")
     if is_dump(shell, shell.do(lambda: unpacked, otherwise=source)):

@@ -56,11 +56,8 @@ def small_shape(arch: str, layers: int) -> Options:
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Every character is a token, and _ separates words; the end of a line is fairseq's </s>."""
     for split, (md5, size) in FILES.items():
-        file = first_file(shell, source, f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
-        if file is None:
-            raise UserError(
-                f"PTB {source}: no ptb.{split}.txt or ptb.{split}.txt.gz in this folder; give the folder of PTB's files"
-            )
+        names = (f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
+        file = first_file(shell, source, *names, wanted="the folder of PTB's files", what="PTB")
         text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
         check_text(shell, file)
         unpack(shell, file, text)

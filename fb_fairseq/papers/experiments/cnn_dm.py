@@ -72,9 +72,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
         prepare_sample(shell, source, folder)
     else:
         for split, (name, _) in PAIRS.items():
-            file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz")
-            if file is None:
-                raise UserError(f"DATA {source}: no {name}.csv or {name}.csv.gz in this folder; give another")
+            file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz", wanted="another")
             check_text(shell, file)
             read_csv(shell, [file], folder, split)
         for split, (_, number) in PAIRS.items():

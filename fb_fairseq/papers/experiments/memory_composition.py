@@ -10,7 +10,7 @@ from fb_fairseq.papers.runner.options import RecipeParser, number_list
 from fb_fairseq.papers.runner.settings import words
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
-from fb_fairseq.papers.runner.text import given
+from fb_fairseq.papers.runner.text import first_file
 
 PAPERS_LAYERS = 6  # of v3 Table 9's setting for PTB
 
@@ -40,11 +40,9 @@ class MemoryComposition(Experiment):
         if not small and layers != PAPERS_LAYERS:
             raise UserError(f"--layers {layers}: the papers' setting for PTB has {PAPERS_LAYERS}; use it, or --small")
         source = call.shell.data(args.data, True, "PTB") if args.data or not small else ""
-        files = [os.path.join(source, f"ptb.train.txt{end}") for end in ("", ".gz")]
-        if source and not any(given(call.shell, file) for file in files):  # (the walks, which take long, come first)
-            raise UserError(
-                f"PTB {source}: no ptb.train.txt or ptb.train.txt.gz in this folder; give the folder of PTB's files"
-            )
+        if source:  # (the walks, which take long, come first)
+            names = ("ptb.train.txt", "ptb.train.txt.gz")
+            first_file(call.shell, source, *names, wanted="the folder of PTB's files", what="PTB")
         transformer = "relative_transformer_lm"
         models = ["weighted", "average", "same-and-lower", transformer, *(f"layer{n}" for n in range(layers + 1))]
         common = {"small": small, "full": not small, "jobs": args.jobs or 1}

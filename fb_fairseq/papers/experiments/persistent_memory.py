@@ -10,7 +10,7 @@ from fb_fairseq.papers.experiments.bytes_and_letters import SIZE, SMALL, TEXT8_M
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, unpack
+from fb_fairseq.papers.runner.text import check_file, preprocess_bytes, require, unpack
 
 VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")
 
@@ -54,11 +54,7 @@ def small_shape(arch: str, layers: int) -> Options:
 
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """text8, or with ``small`` the bytes of any text."""
-    if not given(shell, source):
-        raise UserError(
-            f"DATA {source}: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or "
-            "--small TEXT"
-        )
+    require(shell, source, "text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT")
     text = os.path.join(folder, "text")
     unpack(shell, source, text, "text8")
     if not small:

@@ -147,9 +147,8 @@ def keep_setting(out: str, setting: str) -> None:
         with open(path, encoding="utf-8", errors="replace") as file:
             kept = file.read().strip()
     if kept != setting and os.path.exists(os.path.join(out, "checkpoints")):
-        raise UserError(
-            f"--out {out}: holds a model with another --text, --minutes or --updates; choose another folder"
-        )
+        others = "--text, --minutes or --updates"
+        raise UserError(f"--out {out}: holds a model with another {others}; choose another folder")
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{setting}\n")
 

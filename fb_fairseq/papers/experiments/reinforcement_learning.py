@@ -75,10 +75,8 @@ CORRIDOR = environment(
     "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
     **dict(agents=("feedback", "transformer"), small_spans=(4, 8, 16), full_spans=(5, 10, 20, 50, 100, 200)),
 )
-MAZE = environment(
-    "maze", "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
-)
+_text = "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
+MAZE = environment("maze", _text)
 MAZE_EASY = environment("maze_easy", "the maze with four moves and no orientation (v3 §7.2); small: 7 x 7 cells")
-WATER_MAZE = environment(
-    "water_maze", "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
-)
+_text = "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
+WATER_MAZE = environment("water_maze", _text)

@@ -56,9 +56,8 @@ def full_shape(arch: str, layers: int) -> Options:
     if 128 * base % layers:
         most = 128 * base
         raise UserError(f"--layers {layers}: give a power of two up to {most}, which divides the widths")
-    return dict(
-        decoder_layers=layers, decoder_head_dim=128 * base // layers, decoder_ffn_embed_dim=4096 * base // layers
-    )
+    head, ffn = 128 * base // layers, 4096 * base // layers
+    return dict(decoder_layers=layers, decoder_head_dim=head, decoder_ffn_embed_dim=ffn)
 
 
 def small_shape(arch: str, layers: int) -> Options:
@@ -91,10 +90,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             unpack(shell, source, target, f"wikitext-103/wiki.{split}.tokens")
             continue
         names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
-        file = first_file(shell, source, *names)
-        if file is None:
-            wanted = f"{names[0]}, {names[1]} or {names[2]}"
-            raise UserError(f"DATA {source}: no {wanted} in this folder; give WikiText-2's")
+        file = first_file(shell, source, *names, wanted="WikiText-2's")
         check_text(shell, file)
         unpack(shell, file, target)
     preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))

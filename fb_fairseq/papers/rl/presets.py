@@ -82,7 +82,5 @@ def preset_options(
         {**defaults, **{name: value for name, value in given.items() if name in names}}
         for defaults, names in zip(preset, (SIZE_OPTIONS, AGENT_FIELDS, TRAINING_FIELDS))
     )
-    return (
-        TrainingOptions(environment=environment, sizes=sizes, **training),
-        AgentOptions(agent=agent, **agent_options),
-    )
+    options = TrainingOptions(environment=environment, sizes=sizes, **training)
+    return options, AgentOptions(agent=agent, **agent_options)

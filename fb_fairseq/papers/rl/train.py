@@ -41,9 +41,8 @@ def train(
             check_like(checkpoint, state[name], template[name], (name,))
         if trainer.frames >= options.frames:
             frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
-            print(
-                f"this run is finished: {frames}; nothing is trained or written (to go on, give more)", file=sys.stderr
-            )
+            text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
+            print(text, file=sys.stderr)
             return trainer
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames

@@ -124,13 +124,11 @@ class Trainer:
 
     def _update(self, rollout: Rollout) -> dict[str, float]:
         """Take an optimizer step on a block, and carry the memory to its end."""
-        returns_TB = discounted_returns(
-            rollout.rewards_TB, rollout.ended_TB, rollout.next_value_B, self.options.discount
-        )
-        logits_TBA, values_TB, memory = self.agent(
-            rollout.observations_TBO, rollout.actions_TB, rollout.starts_TB, self.memory
-        )
-        loss, logged = a2c_loss(self.options, logits_TBA, values_TB, rollout.actions_TB, returns_TB)
+        seen, actions_TB = rollout.observations_TBO, rollout.actions_TB
+        discount = self.options.discount
+        returns_TB = discounted_returns(rollout.rewards_TB, rollout.ended_TB, rollout.next_value_B, discount)
+        logits_TBA, values_TB, memory = self.agent(seen, actions_TB, rollout.starts_TB, self.memory)
+        loss, logged = a2c_loss(self.options, logits_TBA, values_TB, actions_TB, returns_TB)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
@@ -171,9 +169,8 @@ class Trainer:
         self.frames = state["frames"]
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
-        self.batched_env.load_state_dict(
-            {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
-        )
+        world = {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
+        self.batched_env.load_state_dict(world)
         self.observation, self.starts, self.episode_rewards = (
             state[name].numpy().copy() for name in ("observation", "starts", "rewards")
         )
@@ -201,9 +198,8 @@ def check_same_options(saved: dict, current: dict) -> None:
             made, given = f"{flag(name)} {theirs.get(name)}", value
             if isinstance(value, bool):  # a pair of options
                 made, given = (flag(name if on else f"no_{name}") for on in (not value, value))
-            raise UserError(
-                f"the checkpoint was made with {made}, not {given}; give another --out, or the same options"
-            )
+            remedy = "give another --out, or the same options"
+            raise UserError(f"the checkpoint was made with {made}, not {given}; {remedy}")
 
 
 def _fixed_options(options: dict, settings: dict) -> dict:

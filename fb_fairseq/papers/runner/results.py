@@ -13,9 +13,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.shell import Shell, not_printed
 
 # What identifies a run, but for its seed; everything else in its results is a measurement.
-IDENTITY = (
-    *("recipe", "small", "model", "layers", "finetuned", "projections", "data", "attention_span", "span", "updates"),
-)
+IDENTITY = tuple("recipe small model layers finetuned projections data attention_span span updates".split())
 
 # Measurements, in the order of the columns.
 HEADINGS = {
@@ -88,9 +86,7 @@ def read_runs(out: str) -> list[dict]:
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or run["model"] is None for run in runs):
-        raise UserError(
-            f"{out}: its results do not name their recipe; run the recipe again, which repeats its last step"
-        )
+        raise UserError(f"{out}: its results do not name their recipe; run it again, which repeats its last step")
     return runs
 
 

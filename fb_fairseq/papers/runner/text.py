@@ -27,11 +27,21 @@ def given(shell: Shell, path: str) -> bool:
     return shell.do(os.path.isfile, path, otherwise=True)
 
 
-def first_file(shell: Shell, folder: str, *names: str) -> str | None:
-    """The first of a folder's files that exists and is not empty; None without any, or the first name to print."""
+def require(shell: Shell, source: str, wanted: str) -> None:
+    """Stop unless DATA is a file."""
+    if not given(shell, source):
+        raise UserError(f"DATA {source}: no such file; give {wanted}")
+
+
+def first_file(shell: Shell, folder: str, *names: str, wanted: str, what: str = "DATA") -> str:
+    """The first of a folder's files that exists and is not empty; with ``--print``, the first name if there is none."""
     paths = [os.path.join(folder, name) for name in names]
     found = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
-    return found[0] if found else shell.do(lambda: None, otherwise=paths[0])
+    found = found or shell.do(list, otherwise=paths)
+    if not found:
+        listed = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        raise UserError(f"{what} {folder}: no {listed} in this folder; give {wanted}")
+    return found[0]
 
 
 def unpack(shell: Shell, source: str, target: str, member: str = "") -> None:

@@ -22,9 +22,8 @@ from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
 MODELS = ("transformer", "feedback", "initialised")
-TRAINING = dict(
-    criterion="label_smoothed_cross_entropy", label_smoothing=0.1, optimizer="adam", adam_betas="(0.9, 0.98)"
-)
+LOSS = dict(criterion="label_smoothed_cross_entropy", label_smoothing=0.1)
+ADAM = dict(optimizer="adam", adam_betas="(0.9, 0.98)")
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
 
@@ -163,7 +162,8 @@ class Translation(Experiment):
             **run.options,
             **start,
             **resolved(scale.training, updates),
-            **TRAINING,
+            **LOSS,
+            **ADAM,
             "max_tokens": scale.max_tokens // call.machines.processes // call.update_freq,
             **dict(update_freq=call.update_freq, keep_interval_updates=scale.average, num_workers=0),
         }

@@ -123,10 +123,8 @@ class Trainer:
             done = self.update == self.options.updates or last >= end
             if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
                 said = now
-                size = f"{self.problem.size} {self.size}"
-                say(
-                    f"update {self.update:,} of {self.options.updates:,}: {size}, loss {loss:.3f}, {accuracy:.1%} right"
-                )
+                reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
+                say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")
             if done or now - saved > SAVE_SECONDS:
                 save_file(self.state_dict(), path)
                 saved = now

@@ -74,9 +74,8 @@ def main(out: str) -> None:
     """Draw both panels from the runs that have been validated."""
     best = best_of_runs(out)
     if not numbers_of(best):
-        raise UserError(
-            f"{out}: no model with persistent vectors (N0, N64, …) has been validated yet; run the step train"
-        )
+        wanted = "model with persistent vectors (N0, N64, …)"
+        raise UserError(f"{out}: no {wanted} has been validated yet; run the step train")
     # Compare the variants with the all-attn model that has the same number of persistent vectors.
     sizes = {vectors_of(out, model) for model in VARIANTS if model in best} & set(numbers_of(best))
     path = os.path.join(out, "figure2.png")
