@@ -34,10 +34,8 @@ def progress(text: str = "") -> None:
 
 
 def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> list[float]:
-    """Median time of each function in seconds, after a first call that is not counted.
-
-    The functions take turns, so that other load on the machine slows down all of them alike.
-    """
+    """Median time of each function in seconds, after a first call that is not counted. The functions take turns, so
+    that other load on the machine slows down all of them alike."""
     for number, function in enumerate(functions, 1):
         progress(f"first call, {number} of {len(functions)}")
         function()

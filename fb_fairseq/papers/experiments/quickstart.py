@@ -1,7 +1,5 @@
-"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU.
-
-``python -m fb_fairseq quickstart`` runs it wherever the package is installed, ``examples/quickstart.sh`` from a clone.
-"""
+"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU. ``python -m fb_fairseq
+quickstart`` runs it wherever the package is installed, ``examples/quickstart.sh`` from a clone."""
 
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """State tracking beside the recurrent models of today: not in the Feedback Transformer papers (docs/state-tracking.md).
-
-The settings are in the files of the toy tasks.
-"""
+The settings are in the files of the toy tasks."""
 
 import argparse
 import os

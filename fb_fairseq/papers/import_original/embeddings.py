@@ -79,12 +79,10 @@ def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.
 
 
 def import_adaptive(source: Source, indices: list[int], dictionary_size: int) -> Imported:
-    """Import adaptive embeddings and an adaptive softmax, with biases if it has any.
-
-    Embeddings and softmax become untied: adaptive-span projects the shortlist too, which fairseq's softmax does not.
-    That projection is multiplied into the weights of the head. Special symbols that the original does not know join
-    the shortlist, and are never predicted.
-    """
+    """Import adaptive embeddings and an adaptive softmax, with biases if it has any. Embeddings and softmax become
+    untied: adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied
+    into the weights of the head. Special symbols that the original does not know join the shortlist, and are never
+    predicted."""
     tables = [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(cluster_count(source))]
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]

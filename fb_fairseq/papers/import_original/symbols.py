@@ -1,8 +1,6 @@
-"""Match the vocabulary of an original checkpoint with a fairseq dictionary.
-
-The original programs save no vocabulary. They number symbols in the order in which they build it; a file with the
-symbols in this order is given with ``--dict``.
-"""
+"""Match the vocabulary of an original checkpoint with a fairseq dictionary. The original programs save no
+vocabulary. They number symbols in the order in which they build it; a file with the symbols in this order is given
+with ``--dict``."""
 
 from collections import Counter
 from typing import NamedTuple

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import flag
@@ -47,6 +48,12 @@ def add_fields(parser: argparse.ArgumentParser, kind: type, names: Iterable[str]
             parser.add_argument(flag(each.name), type=type(each.default), help=text)
 
 
+def add(parser: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
+    """Add an option; a default is in its help."""
+    text += " (default: %(default)s)" if more.get("default") else ""
+    parser.add_argument(name, help=text, **{**({"type": type(more["default"])} if more.get("default") else {}), **more})
+
+
 def build_parser() -> CommandParser:
     """The parser of ``rl`` and its subcommands."""
     parser = CommandParser("rl", description=__doc__)
@@ -54,70 +61,56 @@ def build_parser() -> CommandParser:
 
     train = commands.add_parser("train", help="train an agent, or resume training")
     text = "folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint"
-    train.add_argument("--out", required=True, help=text)
-    text = "architecture: feedback, transformer or lstm (default: %(default)s)"
-    train.add_argument("--agent", default="feedback", help=text)
+    add(train, "--out", text, required=True)
+    add(train, "--agent", "architecture: feedback, transformer or lstm", default="feedback")
     add_preset_options(train)
     add_fields(train, TrainingOptions)
-    text = "number of blocks between log entries (default: %(default)s)"
-    train.add_argument("--log-interval", type=int, default=20, help=text)
-    text = "number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)"
-    train.add_argument("--save-interval", type=int, default=200, help=text)
-    text = "folder for TensorBoard logs (default: no TensorBoard logs)"
-    train.add_argument("--tensorboard-logdir", metavar="DIR", help=text)
+    add(train, "--log-interval", "number of blocks between log entries", default=20)
+    text = "number of blocks between checkpoints; one is also written every two minutes"
+    add(train, "--save-interval", text, default=200)
+    add(train, "--tensorboard-logdir", "folder for TensorBoard logs (default: no TensorBoard logs)", metavar="DIR")
 
     evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
-    evaluate.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
+    add(evaluate, "--path", "checkpoint.pt of a trained agent", required=True, metavar="CHECKPOINT")
     add_sizes(evaluate, "as in training; all corridors have full length")
-    evaluate.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
-    text = "take the most probable action (default: sample from the policy)"
-    evaluate.add_argument("--greedy", action="store_true", help=text)
-    text = "seed of the environments and the sampled actions (default: %(default)s)"
+    add(evaluate, "--episodes", "number of episodes", default=500)
+    add(evaluate, "--greedy", "take the most probable action (default: sample from the policy)", action="store_true")
+    text = "seed of the environments and the sampled actions (default: 0)"
     evaluate.add_argument("--seed", type=int, default=0, help=text)
     text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
-    evaluate.add_argument("--record", metavar="FILE", help=text)
-    text = "also write the result, a line of JSON, to this file (default: no file)"
-    evaluate.add_argument("--out", metavar="FILE", help=text)
+    add(evaluate, "--record", text, metavar="FILE")
+    add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
     add_overwrite(evaluate)
 
     plot = commands.add_parser("plot", help="draw learning curves: mean and range over seeds")
     text = "--out folder of train, and its name in the legend; folders of the same name are seeds of one curve"
-    plot.add_argument("runs", nargs="+", metavar="NAME=FOLDER", help=text)
-    text = "metric to draw: reward, success, or another in the log (default: %(default)s)"
-    plot.add_argument("--metric", default="reward", help=text)
+    add(plot, "runs", text, nargs="+", metavar="NAME=FOLDER")
+    add(plot, "--metric", "metric to draw: reward, success, or another in the log", default="reward")
     plot.add_argument("--title", default="", help="title of the figure (default: none)")
-    plot.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
+    add(plot, "--out", "file for the figure", required=True, metavar="PNG")
     add_overwrite(plot)
 
     text = "measure frames per second of training, and the latency of an acting step"
     speed = commands.add_parser("speed", help=text)
     add_preset_options(speed)
     add_fields(speed, TrainingOptions, BLOCK)
-    speed.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
+    add(speed, "--blocks", "number of blocks to time", default=10)
     for command in (train, evaluate, speed):
-        command.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+        add(command, "--cpu", "run on the CPU (default: a GPU if there is one)", action="store_true")
     return parser
 
 
 def add_preset_options(parser: argparse.ArgumentParser) -> None:
     """Add the environment, its preset, and the options that override sizes and architecture."""
-    text = "environment: corridor, maze, maze_easy or water_maze (default: %(default)s)"
-    parser.add_argument("--environment", default="corridor", help=text)
-    text = "use the small preset, for a CPU (default: the papers' settings)"
-    parser.add_argument("--small", action="store_true", help=text)
+    add(parser, "--environment", "environment: corridor, maze, maze_easy or water_maze", default="corridor")
+    add(parser, "--small", "use the small preset, for a CPU (default: the papers' settings)", action="store_true")
     add_sizes(parser)
     add_fields(parser, AgentOptions)
     previous = parser.add_mutually_exclusive_group()
-    for name, value, text in (
-        (
-            "previous",
-            True,
-            "let the agent observe its previous action, too (default: the preset's; not in the papers')",
-        ),
-        ("no-previous", False, "hide the previous action from the agent (default: the preset's)"),
-    ):
-        kept = dict(dest="previous_action", action="store_const", const=value, default=None)
-        previous.add_argument(f"--{name}-action", help=text, **kept)
+    text = "let the agent observe its previous action, too (default: the preset's; the papers' settings do not)"
+    previous.add_argument("--previous-action", action="store_true", default=None, help=text)
+    text, kept = "hide the previous action from the agent", dict(dest="previous_action", default=None)
+    previous.add_argument("--no-previous-action", action="store_false", help=f"{text} (default: {PRESET})", **kept)
 
 
 def options_from_args(args, agent: str):
@@ -178,25 +171,19 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
 
 def run_evaluate(args) -> None:
     """Run ``rl evaluate``."""
-    from fb_fairseq.papers.rl.evaluate import (
-        check_recording_path,
-        evaluate,
-        load_agent,
-        record_episode,
-        write_recording,
-    )
+    from fb_fairseq.papers.rl import evaluate as rl
 
     check_range("episodes", args.episodes, 1)
     check_range("seed", args.seed, 0, LONGEST)
     if args.record:
-        check_recording_path(args.record, args.overwrite)
+        rl.check_recording_path(args.record, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, b'{"reward": ', overwrite=args.overwrite)
-    agent, options = load_agent(args.path, select_device(args))
+    agent, options = rl.load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
     options = replace(options, sizes={**sizes, **given_sizes(args)})
-    result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
+    result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(
         f"{options.environment}: reward {result.reward:.3f} per episode, "
         f"success in {result.success:.1f}% of {result.episodes} episodes"
@@ -206,7 +193,7 @@ def run_evaluate(args) -> None:
         with atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
     if args.record:
-        write_recording(record_episode(agent, options, args.seed, args.greedy), args.record)
+        rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
         print(f"Wrote {args.record}")
     print(line)
 

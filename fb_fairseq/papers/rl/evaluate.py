@@ -71,11 +71,8 @@ class Player:
 def evaluate(
     agent: Agent, options: TrainingOptions, episodes: int, seed: int, greedy: bool = False
 ) -> EvaluationResult:
-    """Evaluate an agent.
-
-    Each of ``episodes`` parallel environments contributes its first episode, so that short episodes are not
-    overrepresented.
-    """
+    """Evaluate an agent. Each of ``episodes`` parallel environments contributes its first episode, so that short
+    episodes are not overrepresented."""
     player = Player(agent, make_vector_env(options.environment, episodes, options.sizes), seed, greedy)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():

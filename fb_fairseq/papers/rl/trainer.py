@@ -1,7 +1,5 @@
-"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block.
-
-It is an advantage actor-critic (A2C; Mnih et al. 2016). Shape suffixes: T steps of a block, B environments, A actions.
-"""
+"""The trainer: collects blocks of T steps in B environments, and updates the agent after each block. It is an advantage
+actor-critic (A2C; Mnih et al. 2016). Shape suffixes: T steps of a block, B environments, A actions."""
 
 from collections import deque
 from dataclasses import asdict

@@ -16,11 +16,9 @@ Prepare = Callable[[Shell, str, str], None]
 
 
 def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, prepare: Prepare) -> None:
-    """Call ``prepare(shell, source, folder)``, which writes the data, unless this is done.
-
-    It is done if the source, the setting and the data itself, in OUT, are as they were left last time. The setting is
-    one line: whatever else the data depends on. The source may be empty.
-    """
+    """Call ``prepare(shell, source, folder)``, which writes the data, unless this is done. It is done if the source,
+    the setting and the data itself, in OUT, are as they were left last time. The setting is one line: whatever else the
+    data depends on. The source may be empty."""
     shell.comment("prepare")
     shell.show("mkdir", "-p", data)
     unfinished = shell.do(_unfinished, shell, data, setting, source, otherwise=data)

@@ -1,8 +1,6 @@
-"""Recipes that train on a toy task.
-
-A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json; the first stages of a curriculum go to
-OUT/<size>-<N>. With several seeds, spans or depths, each has a folder, such as OUT/span8-layers2-seed1.
-"""
+"""Recipes that train on a toy task. A run goes to OUT/<model>, the accuracies of all runs to OUT/results.json; the
+first stages of a curriculum go to OUT/<size>-<N>. With several seeds, spans or depths, each has a folder, such as
+OUT/span8-layers2-seed1."""
 
 import argparse
 import json

@@ -163,10 +163,8 @@ class LanguageModeling(Experiment):
         call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
 
     def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:
-        """Continue from the best checkpoint at a tenth of the learning rate.
-
-        "The final performances are obtained by finetuning the models with a 10x smaller learning rate" (v3 §7.6).
-        """
+        """Continue from the best checkpoint at a tenth of the learning rate. "The final performances are obtained by
+        finetuning the models with a 10x smaller learning rate" (v3 §7.6)."""
         checkpoint, path, updates = best(run.path), run.finetuned, run.training.finetune_updates
         if not updates:
             return

@@ -72,10 +72,8 @@ class Processes:
 
     @contextmanager
     def forwarding_signals(self) -> Iterator[None]:
-        """Within the block, Ctrl-C, SIGTERM and SIGHUP interrupt all processes; without any, this one.
-
-        A second Ctrl-C ends at once what is still running.
-        """
+        """Within the block, Ctrl-C, SIGTERM and SIGHUP interrupt all processes; without any, this one. A second Ctrl-C
+        ends at once what is still running."""
 
         def stop(number, frame):
             again, self.interrupted = self.interrupted, True

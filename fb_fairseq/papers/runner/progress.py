@@ -23,8 +23,7 @@ class Progress:
     """Turns fairseq's log entries into lines."""
 
     def __init__(self, target: int, clock=time.monotonic):
-        self.target = target
-        self.clock = clock
+        self.target, self.clock = target, clock
         self.updates = 0
         self.first: tuple[int, float] | None = None  # updates and time of the first entry: a run may be resumed
 
@@ -49,8 +48,7 @@ class Stopwatch:
     """Adds the time since its creation to the seconds in a file."""
 
     def __init__(self, path: str, clock=time.monotonic):
-        self.path = path
-        self.clock = clock
+        self.path, self.clock = path, clock
         self.start = clock()
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -67,9 +65,7 @@ class Display:
     with a line for every tenth of the updates."""
 
     def __init__(self, target: int, prefix: str = "", terminal: bool = False):
-        self.target = target
-        self.prefix = prefix
-        self.terminal = terminal
+        self.target, self.prefix, self.terminal = target, prefix, terminal
         self.progress = Progress(target)
         self._shown = -1
 

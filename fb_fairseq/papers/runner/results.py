@@ -143,9 +143,7 @@ def compare(shell: Shell, out: str) -> None:
 
 def draw_against(field: str, *metrics: str) -> Callable[[Shell, str], None]:
     """A figure of a recipe: metrics of OUT/results.json against a field of the results, such as ``layers`` or ``lr``.
-
-    It is drawn to OUT/FIELD.png.
-    """
+    It is drawn to OUT/FIELD.png."""
 
     def draw(shell: Shell, out: str) -> None:
         shell.comment(f"draw the results against {'the number of layers' if field == 'layers' else field}")

@@ -1,8 +1,6 @@
-"""The settings of experiments, as data.
-
-Options have fairseq's names, with underscores: what a setting says is what ``fairseq-train`` gets, so that
-``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed --warmup-updates 8000``.
-"""
+"""The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
+``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
+--warmup-updates 8000``."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +16,8 @@ WITH_ARGUMENT = re.compile(r"([a-z-]+?)(\d+)")  # a memory composition
 
 
 def words(options: Options) -> list[str]:
-    """Options as words of a command line.
-
-    ``True`` stands for an option without a value; options that are ``False`` or None are left out.
-    """
+    """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
+    None are left out."""
     line: list[str] = []
     for name, value in options.items():
         if value is True:

@@ -1,8 +1,6 @@
 """The commands of a recipe: a ``Shell`` runs them, a ``Printer`` (``--print``) shows them as a person would type them.
-
 Nothing else knows the difference. What no command does, such as a check or a file of results, goes through ``Shell.do``
-or is ``not_printed``, and the printer leaves it out.
-"""
+or is ``not_printed``, and the printer leaves it out."""
 
 import functools
 import glob
@@ -12,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fb_fairseq.errors import UserError
@@ -108,10 +106,8 @@ class Shell:
 
     @contextmanager
     def writing(self, name: str, out: str) -> Iterator[None]:
-        """Create the output folder of a recipe. It is removed at the end if nothing was written.
-
-        It is a recipe's own, because recipes replace and remove files in it: a hidden file marks it.
-        """
+        """Create the output folder of a recipe. It is removed at the end if nothing was written. It is a recipe's own,
+        because recipes replace and remove files in it: a hidden file marks it."""
         was_there, mark = os.path.isdir(out), os.path.join(out, MARK)
         check_own_folder("--out", out, MARK)
         os.makedirs(out, exist_ok=True)
@@ -139,43 +135,34 @@ class Shell:
         """Run a command. Raise the last line of the log if it fails.
 
         Args:
-            words: the command.
             what: it does, for errors.
-            log: file for its output and errors or, with ``write``, for its errors; by default they are shown.
-            read: file for its standard input.
+            log: file for its output and errors or, with ``write``, for its errors; by default they are shown. What it
+                had is replaced, unless it is to be appended to.
+            read: file for its standard input, or text.
             write: file for its output, which appears only when the command has succeeded.
-            text: for its standard input, instead of ``read``.
             folder: in which it runs, instead of ``root``.
-            append: to the log, instead of replacing it.
         """
         command = list(map(str, words))
-        if write:
-            with atomic_write(write) as temporary, open(temporary, "wb") as out:
-                self._run(command, what, log, read, text, folder, append, out)
-        else:
-            self._run(command, what, log, read, text, folder, append, None)
-
-    def _run(self, command, what, log, read, text, folder, append, out) -> None:
-        name = what or os.path.basename(command[0])
-        with open(read or os.devnull, "rb") as source, open(log or os.devnull, "ab" if append else "wb") as errors:
-            pipes = {"stdin": source, "stdout": out, "stderr": None}
-            if text is not None:
-                pipes["stdin"] = subprocess.PIPE
+        with ExitStack() as files:
+            out = files.enter_context(open(files.enter_context(atomic_write(write)), "wb")) if write else None
+            source = files.enter_context(open(read or os.devnull, "rb"))
+            errors = files.enter_context(open(log or os.devnull, "ab" if append else "wb"))
+            pipes = {"stdin": source if text is None else subprocess.PIPE, "stdout": out, "stderr": None}
             if log:
-                pipes["stdout"], pipes["stderr"] = out or errors, errors
+                pipes.update(stdout=out or errors, stderr=errors)
             elif self.prefix:
-                pipes["stdout"], pipes["stderr"] = out or subprocess.PIPE, subprocess.STDOUT
+                pipes.update(stdout=out or subprocess.PIPE, stderr=subprocess.STDOUT)
             sys.stdout.flush()
             with RUNNING.start(command, cwd=folder or self.root, env=self.environment(), **pipes) as process:
                 if text is not None:
                     process.stdin.write(f"{text}\n".encode())
                     process.stdin.close()
-                if process.stdout is not None:
-                    for line in process.stdout:
-                        self._write(line.decode(errors="replace"))
-        RUNNING.check()
-        if process.returncode:
-            raise UserError(f"{name} failed: {last_line(log)}; see {log}" if log else f"{name} failed; see above")
+                for line in process.stdout or ():
+                    self._write(line.decode(errors="replace"))
+            RUNNING.check()
+            if process.returncode:
+                name = what or os.path.basename(command[0])
+                raise UserError(f"{name} failed: {last_line(log)}; see {log}" if log else f"{name} failed; see above")
 
     def output(self, *words: object, what: str) -> str:
         """Run a command, and return its output."""

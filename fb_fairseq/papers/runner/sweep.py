@@ -1,9 +1,7 @@
-"""The engine of all experiments: combinations of values are runs, and each run goes through the same steps.
-
-An ``Experiment`` says which runs there are, what the steps do, and what is drawn when all runs have ended; a ``Call``
-is one command line of it. ``Sweep`` is an experiment that is data alone: axes, steps and figures. The files of a run
-are OUT/<its values>.json, .log, …; OUT/results.json has all results.
-"""
+"""The engine of all experiments: combinations of values are runs, and each run goes through the same steps. An
+``Experiment`` says which runs there are, what the steps do, and what is drawn when all runs have ended; a ``Call`` is
+one command line of it. ``Sweep`` is an experiment that is data alone: axes, steps and figures. The files of a run are
+OUT/<its values>.json, .log, …; OUT/results.json has all results."""
 
 import argparse
 import os

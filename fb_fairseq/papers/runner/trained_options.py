@@ -1,9 +1,7 @@
-"""The options that a run was trained with are kept beside it, RUN.setting, and others are refused.
-
-The file has the options of ``fairseq-train`` that decide what is trained, one per line. Options about logging, saving,
-devices and the number of updates may change. The number of processes may too, if ``--batch-size`` or ``--max-tokens``,
-times ``--update-freq``, makes up for it.
-"""
+"""The options that a run was trained with are kept beside it, RUN.setting, and others are refused. The file has the
+options of ``fairseq-train`` that decide what is trained, one per line. Options about logging, saving, devices and the
+number of updates may change. The number of processes may too, if ``--batch-size`` or ``--max-tokens``, times
+``--update-freq``, makes up for it."""
 
 import re
 from collections.abc import Sequence

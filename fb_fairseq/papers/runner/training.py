@@ -61,12 +61,9 @@ class Trainer:
         seed: int,
         renewed: bool = False,
     ) -> None:
-        """Train a model until ``updates``, validating and saving it every ``every`` updates.
-
-        Writes the checkpoints to RUN/, the command and its log to RUN.log, the seconds that it took to RUN.seconds, and
-        what it ran on to RUN.hardware. Resumes a run that was stopped, unless it is to be renewed, and skips one that
-        is finished.
-        """
+        """Train a model until ``updates``, validating and saving it every ``every`` updates. Writes the checkpoints to
+        RUN/, the command and its log to RUN.log, the seconds that it took to RUN.seconds, and what it ran on to
+        RUN.hardware. Resumes a run that was stopped, unless it is to be renewed, and skips one that is finished."""
         command = self.command(shell, run, data, options, updates, every, seed)
         rank = self.machines.node_rank
         log = f"{run}.log.node{rank}" if rank else f"{run}.log"

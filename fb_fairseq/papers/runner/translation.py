@@ -1,8 +1,6 @@
-"""Recipes that train translation and summarization models: a vanilla Transformer, and feedback decoders.
-
-The steps are prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score
-(both on the test set).
-"""
+"""Recipes that train translation and summarization models: a vanilla Transformer, and feedback decoders. The steps are
+prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score (both on the test
+set)."""
 
 import json
 import os
@@ -205,10 +203,8 @@ class Translation(Experiment):
         return ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", language, *more]
 
     def tune(self, call: Call, shell: Shell, run: ModelRun) -> None:
-        """Find the length penalty with the best metric on the validation set, and then the best lengths.
-
-        Writes the options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev.
-        """
+        """Find the length penalty with the best metric on the validation set, and then the best lengths. Writes the
+        options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev."""
         shell.need(f"{run.path}.pt", "average")
         if shell.do(newer, f"{run.path}.tuned", f"{run.path}.pt"):
             return

@@ -1,8 +1,6 @@
-"""The models that are compared. To add one, write a function that builds its layers, and enter it into the table.
-
-All have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the
-``inner`` size of the entry (of the feed-forward sublayer, or what there is instead) allows.
-"""
+"""The models that are compared. To add one, write a function that builds its layers, and enter it into the table. All
+have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the ``inner``
+size of the entry (of the feed-forward sublayer, or what there is instead) allows."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -112,10 +110,8 @@ def rwkv(shape: Shape) -> dict:
 
 
 def xlstm(shape: Shape) -> dict:
-    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers.
-
-    Its width is a multiple of 64, to which transformers' memory of this model rounds it up.
-    """
+    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers. Its width
+    is a multiple of 64, to which transformers' memory of this model rounds it up."""
     if shape.width % 64:
         raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
     sizes = dict(num_heads=shape.heads, qk_dim_factor=1.0, ffn_proj_factor=shape.inner / shape.width)

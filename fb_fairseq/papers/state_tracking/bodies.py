@@ -1,7 +1,5 @@
 """What is between the embedding and the classifier: models of one interface, from this project, torch and transformers.
-
-Shapes: B sequences, L steps, D features.
-"""
+Shapes: B sequences, L steps, D features."""
 
 from typing import Any
 

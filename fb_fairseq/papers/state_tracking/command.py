@@ -83,11 +83,8 @@ def device_of(name: str) -> torch.device:
 
 
 def train(options: Options, out: str, device: torch.device, minutes: float | None = None) -> None:
-    """Train a model, test it, and write OUT/result.json.
-
-    On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would
-    wait for each other.
-    """
+    """Train a model, test it, and write OUT/result.json. On a CPU with one thread, unless OMP_NUM_THREADS says
+    otherwise: the matrices are small, and several threads would wait for each other."""
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     trainer = Trainer(options, device)

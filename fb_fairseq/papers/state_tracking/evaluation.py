@@ -21,10 +21,8 @@ DECODED = 64  # steps that are decoded at once between two looks at the clock
 @torch.no_grad()
 def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> dict[str, list]:
     """Accuracy of a model on sequences it was not trained on, the "valid" split up to the largest size in training.
-
     Returns "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
-    all labels in sequences of this size.
-    """
+    all labels in sequences of this size."""
     model.eval()
     problem = sequences.problem
     if problem.by_position:

@@ -1,8 +1,6 @@
-"""The tasks that models are compared on, and their sequences as tensors.
-
-They are the toy tasks with a ``growth``: one size makes sequences harder, such as the number of elements or of keys.
-Models are trained on sizes up to ``longest`` and tested beyond.
-"""
+"""The tasks that models are compared on, and their sequences as tensors. They are the toy tasks with a ``growth``: one
+size makes sequences harder, such as the number of elements or of keys. Models are trained on sizes up to ``longest``
+and tested beyond."""
 
 from typing import Any
 

@@ -38,11 +38,9 @@ def release(device: str) -> None:
 
 
 def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) -> int:
-    """The largest batch that takes at most ``limit`` bytes, if larger batches never take less; 0 if none does.
-
-    Bytes grow about linearly, so the line through two batches says where to look, from ``start`` on; where it leads
-    nowhere, the middle of what is left. Ends when a batch fits and the next does not, both measured.
-    """
+    """The largest batch that takes at most ``limit`` bytes, if larger batches never take less; 0 if none does. Bytes
+    grow about linearly, so the line through two batches says where to look, from ``start`` on; where it leads nowhere,
+    the middle of what is left. Ends when a batch fits and the next does not, both measured."""
     fits, too_large = 0, math.inf
     measured: dict[int, float] = {}
     batch, halve = start, False

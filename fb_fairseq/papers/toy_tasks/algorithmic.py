@@ -79,12 +79,8 @@ class RandomProgram:
         conditions: str,
         nested_assignments: bool,
     ):
-        self.rng = rng
-        self.names = names
-        self.highest = highest
-        self.kinds = kinds
-        self.conditions = conditions
-        self.nested_assignments = nested_assignments
+        self.rng, self.names, self.highest, self.kinds = rng, names, highest, kinds
+        self.conditions, self.nested_assignments = conditions, nested_assignments
         self.values: dict[str, int] = {}
 
     def next_statement(self) -> list[str]:

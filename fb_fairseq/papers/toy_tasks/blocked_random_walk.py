@@ -37,12 +37,10 @@ def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
 def simulate_blocked_walk(
     moves: Sequence[str], blocks: Sequence[str] = BLOCKS, free_first_move: bool = False
 ) -> list[str]:
-    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
-
-    The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A
-    move into a blocked cell is ignored, "except for the initial step". That may mean two things: the agent is placed at
-    E even if E is among the blocks, and cannot return; or its first move is not stopped by a block.
-    """
+    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1). The agent starts in the middle, at
+    E. The maze is a torus: an agent that leaves on one side enters on the other. A move into a blocked cell is ignored,
+    "except for the initial step". That may mean two things: the agent is placed at E even if E is among the blocks, and
+    cannot return; or its first move is not stopped by a block."""
     row, column, cells = 1, 1, []
     for i, move in enumerate(moves):
         down, right = MOVES[move]

@@ -1,9 +1,7 @@
-"""Modular arithmetic with brackets: what is the value of this expression?
-
-As Delétang et al., *Neural Networks and the Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic
-context-free): digits, ``+``, ``-`` and ``*`` modulo 5, with brackets around every operation and a sign before some
-digits. The only label of a sequence is that of ``=`` at its end.
-"""
+"""Modular arithmetic with brackets: what is the value of this expression? As Delétang et al., *Neural Networks and the
+Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic context-free): digits, ``+``, ``-`` and ``*`` modulo 5,
+with brackets around every operation and a sign before some digits. The only label of a sequence is that of ``=`` at its
+end."""
 
 from fb_fairseq.papers.toy_tasks.common.task import (
     NO_LABEL,

@@ -1,10 +1,7 @@
-"""Multi-query associative recall (MQAR): what was the value of this key?
-
-As Arora et al., *Zoology: Measuring and Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and
-appendix): a sequence starts with pairs of a key and its value; then each key occurs once more, and its label is the
-value. Keys that come back soon are more likely than late ones, by a power law. All other places are filled with random
-symbols.
-"""
+"""Multi-query associative recall (MQAR): what was the value of this key? As Arora et al., *Zoology: Measuring and
+Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and appendix): a sequence starts with pairs
+of a key and its value; then each key occurs once more, and its label is the value. Keys that come back soon are more
+likely than late ones, by a power law. All other places are filled with random symbols."""
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.toy_tasks.common.task import (

@@ -29,10 +29,8 @@ T = TypeVar("T")
 
 class SeededRandom:
     """A random number generator for one sequence, of the data set's seed and what identifies the sequence: task, split,
-    index.
-
-    Uses only ``random.Random.random()``, the one method whose output Python guarantees not to change between versions.
-    """
+    index. Uses only ``random.Random.random()``, the one method whose output Python guarantees not to change between
+    versions."""
 
     def __init__(self, seed: int, *key):
         self._random = random.Random(zlib.crc32(repr((seed, *key)).encode())).random
