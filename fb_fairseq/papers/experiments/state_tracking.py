@@ -9,7 +9,7 @@ from fb_fairseq.papers.runner.settings import composition, words
 from fb_fairseq.papers.runner.shell import Shell, last_line
 from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.toy_tasks.common.task import Tracking
+from fb_fairseq.papers.toy_tasks.common import Tracking
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 COMMAND = ("python", "-m", "fb_fairseq", "state-tracking")

@@ -22,7 +22,7 @@ from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from fb_fairseq.papers.toy_tasks import load
-from fb_fairseq.papers.toy_tasks.common.task import Labels, Option, Setting, Size, Splits, Switch
+from fb_fairseq.papers.toy_tasks.common import Labels, Option, Setting, Size, Splits, Switch
 
 MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
 FIRST_SPAN = 8  # initial length of adaptive spans, in steps

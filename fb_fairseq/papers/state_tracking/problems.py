@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common.task import NO_LABEL, SeededRandom
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, SeededRandom
 
 NONE = -100  # label of a step without one, as torch's cross entropy takes it
 TASKS = {name: load(name).TASK for name in names()}

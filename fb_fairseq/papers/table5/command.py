@@ -14,7 +14,6 @@ import argparse
 import importlib
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -23,7 +22,7 @@ import torch
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark.measure import interleaved_medians
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, progress
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.table5.memory import largest_batch, release, work_bytes
 from fb_fairseq.papers.table5.report import Measured, as_json, print_report
@@ -116,13 +115,9 @@ def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> list[
             raise UserError(f"--memory {args.memory:g}: too small for {title}, {kind}, with a batch of 1; give more")
     progress(f"{title}: speed with batches of {', '.join(map(str, largest.values()))}")
     equal_memory = speeds(largest)
-    return [
-        Measured(
-            key, task.name, phase, kind, task.sizes.batch, equal_batch[kind], largest[kind], equal_memory[kind],
-            task.state_bytes(kind),
-        )
-        for kind in task.kinds
-    ]  # fmt: skip
+    batch = task.sizes.batch
+    speed = {kind: (batch, equal_batch[kind], largest[kind], equal_memory[kind]) for kind in task.kinds}
+    return [Measured(key, task.name, phase, kind, *speed[kind], task.state_bytes(kind)) for kind in task.kinds]
 
 
 def words_per_second(makers: list[Callable[[], Work]], device: str, repeats: int) -> list[float]:
@@ -138,8 +133,3 @@ def words_per_second(makers: list[Callable[[], Work]], device: str, repeats: int
         del works, work
         release(device)
     return found
-
-
-def progress(text: str) -> None:
-    """Say on stderr what is being measured."""
-    print(text, file=sys.stderr, flush=True)

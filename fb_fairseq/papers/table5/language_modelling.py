@@ -14,7 +14,7 @@ from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguag
 from fb_fairseq.modules.adaptive_softmax import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.random_models import dictionary
 from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, LanguageModellingSizes
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
 
@@ -62,7 +62,7 @@ class LanguageModelling(Task):
     def state_sizes(self):
         options = self.decoder(SHARED).options
         width = options.decoder_head_dim * options.decoder_attention_heads or options.decoder_embed_dim
-        return StateSizes(options.attention_span, options.decoder_layers, width)
+        return options.attention_span, options.decoder_layers, width
 
     def measured_state_bytes(self, kind):
         decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])

@@ -8,7 +8,7 @@ from fb_fairseq.papers.rl.presets import preset_options
 from fb_fairseq.papers.rl.speed import Acting
 from fb_fairseq.papers.rl.trainer import Trainer
 from fb_fairseq.papers.table5.settings import SHARED, TRANSFORMER
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 
@@ -37,7 +37,7 @@ class ReinforcementLearning(Task):
 
     def state_sizes(self):
         options = self.trainer(SHARED, 1).agent.options
-        return StateSizes(options.span, options.layers, options.width)
+        return options.span, options.layers, options.width
 
     def measured_state_bytes(self, kind):
         acting = Acting(self.trainer(kind, 1))

@@ -62,11 +62,5 @@ def sharing(models: dict[tuple, Measured]) -> list[str]:
 
 def as_json(found: list[Measured]) -> list[dict]:
     """The results for JSON, each with the papers' speed."""
-    rounded = {"speed": 1, "speed_at_largest": 1}
-    return [
-        {
-            **{name: round(value, rounded[name]) if name in rounded else value for name, value in m._asdict().items()},
-            "papers": paper(m),
-        }
-        for m in found
-    ]
+    speeds = ("speed", "speed_at_largest")
+    return [{**m._asdict(), **{name: round(getattr(m, name), 1) for name in speeds}, "papers": paper(m)} for m in found]

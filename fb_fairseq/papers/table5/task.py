@@ -18,14 +18,6 @@ class Work(NamedTuple):
     words: int  # words, or frames, that a run processes
 
 
-class StateSizes(NamedTuple):
-    """What the state of one stream in inference depends on: steps that are kept, layers, and the model's width."""
-
-    steps: int
-    layers: int
-    width: int
-
-
 class Task(ABC):
     """A task, with models of random parameters: some of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``."""
 
@@ -44,8 +36,8 @@ class Task(ABC):
         """Build a model, and return its inference."""
 
     @abstractmethod
-    def state_sizes(self) -> StateSizes:
-        """What ``state_bytes`` is calculated from."""
+    def state_sizes(self) -> tuple[int, int, int]:
+        """What the state of a stream depends on: the steps that are kept, layers, and the model's width."""
 
     @abstractmethod
     def measured_state_bytes(self, kind: str) -> int:

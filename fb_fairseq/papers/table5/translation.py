@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
 from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, TranslationSizes
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedback, per-layer"}
 
@@ -54,7 +54,7 @@ class Translation(Task):
         return Work(self.repeated(translate, 1), translate, batch * words)
 
     def state_sizes(self):
-        return StateSizes(self.sizes.words, self.sizes.layers, self.sizes.embed_dim)
+        return self.sizes.words, self.sizes.layers, self.sizes.embed_dim
 
     def measured_state_bytes(self, kind):
         """See ``Task``; a stream is a hypothesis."""

@@ -22,7 +22,7 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 
 from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Choice,
     LabelledSequence,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     FULL,
     SMALL,
     LabelledSequence,

@@ -3,7 +3,7 @@ Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic context-free): d
 with brackets around every operation and a sign before some digits. The only label of a sequence is that of ``=`` at its
 end."""
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Growth,
     LabelledSequence,

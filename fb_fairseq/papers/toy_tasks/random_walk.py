@@ -2,16 +2,7 @@
 
 from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common.task import (
-    LabelledSequence,
-    Labels,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    full,
-    small,
-)
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Splits, Task, full, small
 
 ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise

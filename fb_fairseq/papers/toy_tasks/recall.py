@@ -4,7 +4,7 @@ of a key and its value; then each key occurs once more, and its label is the val
 likely than late ones, by a power law. All other places are filled with random symbols."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Growth,
     LabelledSequence,

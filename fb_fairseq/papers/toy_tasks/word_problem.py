@@ -8,7 +8,7 @@ from functools import cache
 from itertools import permutations, product
 from typing import NamedTuple
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     Choice,
     Growth,
     LabelledSequence,
