@@ -9,12 +9,13 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fb_fairseq.errors import UserError, missing_package
 from fb_fairseq.papers.runner import command
 from fb_fairseq.papers.runner.data import prepare_data
 from fb_fairseq.papers.runner.options import RecipeParser
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
 from fb_fairseq.papers.runner.text import preprocess_bytes
 
@@ -84,7 +85,7 @@ class Quickstart(Experiment):
         shell.say(f"== Data: bytes of {text or 'the Python standard library'}")
         python = f"{sys.version.split()[0]} {sysconfig.get_path('stdlib')}"
         prepare_data(shell, out, call.data, "bytes" if text else python, text, prepare)
-        shell.do(say_sizes, shell, call.data)
+        shell.say(read(os.path.join(call.data, "sizes")).rstrip())
 
     def run(self, call: Call, shell: Shell, run: Run) -> None:
         """Train, evaluate, draw and generate."""
@@ -140,15 +141,11 @@ def prepare(shell: Shell, text: str, folder: str) -> None:
 def keep_setting(out: str, setting: str) -> None:
     """Write down the setting; refuse a folder whose model was trained with another one."""
     path = os.path.join(out, "setting")
-    kept = setting
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            kept = file.read().strip()
+    kept = read(path).strip() or setting
     if kept != setting and os.path.exists(os.path.join(out, "checkpoints")):
         others = "--text, --minutes or --updates"
         raise UserError(f"--out {out}: holds a model with another {others}; choose another folder")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{setting}\n")
+    Path(path).write_text(f"{setting}\n", encoding="utf-8")
 
 
 def prompt_of(text: str) -> str:
@@ -158,19 +155,11 @@ def prompt_of(text: str) -> str:
     return "".join(chr(byte) for byte in lines[0] if 32 <= byte < 127).replace("\\", "\\\\")
 
 
-def say_sizes(shell: Shell, data: str) -> None:
-    """Say how large the splits are."""
-    with open(os.path.join(data, "sizes"), encoding="utf-8") as file:
-        shell.say(file.read().rstrip())
-
-
 @not_printed
 def say_result(shell: Shell, out: str, data: str, started: float, model: str) -> None:
     """Say the bits per byte of the test split: all bits, including those of </s>, divided by its bytes."""
-    with open(os.path.join(out, "eval.log"), encoding="utf-8", errors="replace") as file:
-        bits = BITS.findall(file.read())
-    with open(os.path.join(data, "sizes"), encoding="utf-8") as file:
-        found = TEST_SPLIT.search(file.read())
+    bits = BITS.findall(read(os.path.join(out, "eval.log")))
+    found = TEST_SPLIT.search(read(os.path.join(data, "sizes")))
     if not bits or not found:
         raise UserError(f"{out}/eval.log: has no result; run the same command again")
     size, tokens = int(found[1]), int(found[2])

@@ -9,7 +9,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import names_among
 from fb_fairseq.papers.runner.results import compare
 from fb_fairseq.papers.runner.settings import words
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 
 AGENTS = ("feedback", "transformer", "lstm")
@@ -34,8 +34,7 @@ def evaluate(shell: Shell, run: Run) -> None:
 @not_printed
 def say_result(shell: Shell, run: Run) -> None:
     """Say what the evaluation has measured."""
-    with open(run.log, encoding="utf-8", errors="replace") as file:
-        measured = [line.strip() for line in file if "per episode" in line]
+    measured = [line.strip() for line in read(run.log).splitlines() if "per episode" in line]
     if not measured:
         raise UserError(f"{run.log}: the evaluation left no result; run the same command again")
     shell.say(f"== {run.name}: {measured[-1]}")

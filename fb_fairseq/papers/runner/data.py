@@ -6,11 +6,12 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, atomic_write, lock_folder
-from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.shell import Shell, read
 
 Prepare = Callable[[Shell, str, str], None]
 
@@ -33,7 +34,7 @@ def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, p
 
 def _unfinished(shell: Shell, data: str, setting: str, source: str) -> str:
     """The folder to prepare the data in, empty and locked; an empty name if they are prepared."""
-    if _lines(f"{data}.prepared") == [setting, *checksums(source), *sizes(data)]:
+    if read(f"{data}.prepared").splitlines() == [setting, *checksums(source), *sizes(data)]:
         shell.say("== prepare: done already")
         return ""
     shell.say("== prepare")
@@ -49,7 +50,7 @@ def _finish(out: str, data: str, setting: str, source: str) -> None:
     """Put the prepared data in their place."""
     marker, unfinished = f"{data}.prepared", f"{data}.tmp"
     if differs(data, unfinished) and glob.glob(f"{glob.escape(out)}/*/*.pt"):
-        old = (_lines(marker) or [setting])[0]
+        old = (read(marker).splitlines() or [setting])[0]
         which = f" ({old})" if old != setting else ""
         raise UserError(
             f"{out}: holds models that were trained on other data{which}; choose another --out, or delete this one"
@@ -62,14 +63,6 @@ def _finish(out: str, data: str, setting: str, source: str) -> None:
         os.remove(os.path.join(data, LOCK))
     with atomic_write(marker) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write("\n".join([setting, *checksums(source), *sizes(data)]) + "\n")
-
-
-def _lines(path: str) -> list[str]:
-    """The lines of a file; none if there is no file."""
-    if not os.path.exists(path):
-        return []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read().splitlines()
 
 
 def checksum(path: str) -> str:
@@ -105,7 +98,7 @@ def differs(old: str, new: str) -> bool:
 
 def started_from(run: str, checkpoint: str) -> bool:
     """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
-    return _lines(f"{run}.from") == [checksum(checkpoint)]
+    return read(f"{run}.from").splitlines() == [checksum(checkpoint)]
 
 
 def start_over(run: str, checkpoint: str) -> None:
@@ -115,5 +108,4 @@ def start_over(run: str, checkpoint: str) -> None:
         if other.startswith(f"{name}."):
             os.remove(os.path.join(folder, other))
     shutil.rmtree(run, ignore_errors=True)
-    with open(f"{run}.from", "w") as file:
-        file.write(f"{checksum(checkpoint)}\n")
+    Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")

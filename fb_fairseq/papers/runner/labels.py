@@ -17,7 +17,7 @@ from fb_fairseq.papers.runner.data import prepare_data
 from fb_fairseq.papers.runner.language_modeling import ARCHITECTURES, best
 from fb_fairseq.papers.runner.options import RecipeParser, number_list, seeds_of, whole_number, word_list
 from fb_fairseq.papers.runner.settings import Options, composition, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
@@ -234,11 +234,8 @@ class LabelledTask(Experiment):
 @not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], stages: Sequence[str]) -> None:
     """Write RUN.json from RUN.accuracy, which evaluate-labels has written, and the logs of training."""
-    result = dict(identity)
-    with open(f"{run}.accuracy", encoding="utf-8") as file:
-        result.update(json.load(file))
-    with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
-        validated = re.findall(r'"valid_accuracy": "([\d.]+)"', file.read())
+    result = {**identity, **json.loads(read(f"{run}.accuracy"))}
+    validated = re.findall(r'"valid_accuracy": "([\d.]+)"', read(f"{run}.log"))
     result["dev_accuracy"] = max(map(float, validated), default=None)
     result.update(parameters=results.parameters_of(run), **results.training_cost(run))
     for cost in map(results.training_cost, stages):

@@ -12,7 +12,7 @@ from fb_fairseq.papers.runner import results, sweep
 from fb_fairseq.papers.runner.data import start_over, started_from
 from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
 from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
@@ -215,8 +215,8 @@ class LanguageModeling(Experiment):
         shell.do(self._say_sample, shell, run)
 
     def _say_sample(self, shell: Shell, run: ModelRun) -> None:
-        with open(f"{run.path}.sample", encoding="utf-8", errors="replace") as file:
-            found = [line.rstrip("\n").split("\t")[2] for line in file if line.startswith("D-0")]
+        lines = read(f"{run.path}.sample").splitlines()
+        found = [line.split("\t")[2] for line in lines if line.startswith("D-0")]
         shell.say("\n".join([f"== {run.name} continues: {self.prompt}", *found]))
 
 
@@ -265,9 +265,7 @@ def before(run: ModelRun, path: str) -> list[str]:
 
 def read_evaluation(path: str) -> tuple[float, int]:
     """Bits per token, and the number of tokens, in the output of fairseq-eval-lm."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    bits, tokens = BITS.findall(text), TOKENS.findall(text)
+    bits, tokens = BITS.findall(read(path)), TOKENS.findall(read(path))
     if not bits or not tokens:
         raise UserError(f"{path}: has no result; run step evaluate again")
     return float(bits[-1]), int(tokens[-1].replace(",", ""))

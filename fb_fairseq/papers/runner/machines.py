@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.shell import Shell
@@ -53,8 +54,7 @@ class Machines:
     def describe(self, run: str) -> None:
         """Write down what a run is on, in RUN.hardware."""
         if not os.path.exists(f"{run}.hardware"):
-            with open(f"{run}.hardware", "w", encoding="utf-8") as file:
-                file.write(f"{self.hardware}\n")
+            Path(f"{run}.hardware").write_text(f"{self.hardware}\n", encoding="utf-8")
 
 
 def find_machines(

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+from pathlib import Path
 
 from fb_fairseq.files import atomic_write
 
@@ -51,8 +52,7 @@ class Stopwatch:
         self.path, self.clock = path, clock
         self.start = clock()
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                self.start -= int(file.read())
+            self.start -= int(Path(path).read_text())
 
     def write(self) -> None:
         """Write the total."""

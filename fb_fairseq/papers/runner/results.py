@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 
 # What identifies a run, but for its seed; everything else in its results is a measurement.
 IDENTITY = tuple("recipe small model layers finetuned projections data attention_span span updates".split())
@@ -96,20 +96,14 @@ def training_cost(run: str) -> dict[str, object]:
     cost: dict[str, object] = {}
     for name, kind in (("seconds", int), ("hardware", str)):
         if os.path.exists(f"{run}.{name}"):
-            with open(f"{run}.{name}", encoding="utf-8") as file:
-                cost[name] = kind(file.read().strip())
-    if os.path.exists(f"{run}.log"):
-        with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
-            updates = UPDATES.findall(file.read())
-        if updates:
-            cost["num_updates"] = int(updates[-1])
-    return cost
+            cost[name] = kind(read(f"{run}.{name}").strip())
+    updates = UPDATES.findall(read(f"{run}.log"))
+    return {**cost, "num_updates": int(updates[-1])} if updates else cost
 
 
 def parameters_of(run: str) -> int:
     """The number of parameters, from the training log."""
-    with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
-        found = PARAMETERS.findall(file.read())
+    found = PARAMETERS.findall(read(f"{run}.log"))
     if not found:
         raise UserError(f"{run}.log: names no number of parameters; train the model again")
     return int(found[-1].replace(",", ""))

@@ -44,11 +44,17 @@ def not_printed(function: Callable) -> Callable:
     return call
 
 
+def read(path: str) -> str:
+    """A file's text; empty if it does not exist."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def last_line(path: str) -> str:
     """The last line of a log; empty if there is none."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().strip().splitlines()
-    return lines[-1] if lines else ""
+    return (read(path).strip().splitlines() or [""])[-1]
 
 
 class Shell:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import trained_options
@@ -13,7 +14,7 @@ from fb_fairseq.papers.runner.machines import Machines
 from fb_fairseq.papers.runner.processes import RUNNING
 from fb_fairseq.papers.runner.progress import Display, Stopwatch
 from fb_fairseq.papers.runner.settings import Options, words
-from fb_fairseq.papers.runner.shell import Shell, last_line
+from fb_fairseq.papers.runner.shell import Shell, last_line, read
 
 NEVER = 1_000_000  # epochs: validation and checkpoints follow the updates, as an epoch's length depends on the data
 INTERVAL = 25  # updates between log entries, or fewer: at least ten points in figures
@@ -80,21 +81,16 @@ class Trainer:
             return
         shell.say(f"== {os.path.basename(run)}: {updates} updates; log: {log}")
         if first:
-            with open(f"{run}.hardware", "w", encoding="utf-8") as file:
-                file.write(f"{self.machines.hardware}\n")
+            Path(f"{run}.hardware").write_text(f"{self.machines.hardware}\n", encoding="utf-8")
         self._run(shell, command, log, updates, f"{run}.seconds" if first else None)
         if first and "--stop-time-hours" not in self.extra:  # (with it, training may have ended early)
-            with open(f"{run}.done", "w") as file:
-                file.write(f"{updates}\n")
+            Path(f"{run}.done").write_text(f"{updates}\n")
 
     @staticmethod
     def finished(run: str) -> int | None:
         """The number of updates of a finished training; None if it is not finished."""
-        try:
-            with open(f"{run}.done") as file:
-                return int(file.read())
-        except (OSError, ValueError):
-            return None
+        done = read(f"{run}.done").strip()
+        return int(done) if done.isdecimal() else None
 
     def _run(self, shell: Shell, command: list[str], log: str, updates: int, seconds: str | None) -> None:
         display = Display(updates, shell.prefix, sys.stderr.isatty() and not shell.prefix)
@@ -122,8 +118,8 @@ class Trainer:
         """The last line of a log; with several machines, the last one that names an error, which torchrun's table
         follows."""
         if self.machines.nodes > 1:
-            with open(log, encoding="utf-8", errors="replace") as file:
-                errors = [line for line in file if NAMES_AN_ERROR.search(line) and "ChildFailedError" not in line]
+            lines = [line for line in read(log).splitlines() if NAMES_AN_ERROR.search(line)]
+            errors = [line for line in lines if "ChildFailedError" not in line]
             if errors:
                 return errors[-1].strip()
         return last_line(log)
@@ -131,10 +127,7 @@ class Trainer:
 
 def has_logged(log: str, metric: str) -> bool:
     """Whether a metric is in a log; a run that has only begun has logged nothing yet."""
-    if not os.path.exists(log):
-        return False
-    with open(log, encoding="utf-8", errors="replace") as file:
-        return bool(re.search(rf'["_]{metric}": ', file.read()))
+    return bool(re.search(rf'["_]{metric}": ', read(log)))
 
 
 def draw_curves(shell: Shell, out: str, metric: str, stages: Sequence[str] = ()) -> None:

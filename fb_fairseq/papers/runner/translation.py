@@ -15,7 +15,7 @@ from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.runner import results, sweep
 from fb_fairseq.papers.runner.options import RecipeParser, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
@@ -269,14 +269,6 @@ def newer(path: str, other: str) -> bool:
     if not os.path.exists(path):
         return False
     return not os.path.exists(other) or os.path.getmtime(path) > os.path.getmtime(other)
-
-
-def read(path: str) -> str:
-    """A file's text; empty if it does not exist."""
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
 
 
 def read_tuned(path: str) -> dict[str, str]:

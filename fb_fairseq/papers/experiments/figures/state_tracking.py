@@ -17,11 +17,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import mean, median, stdev
 
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import run_main
+from fb_fairseq.papers.runner.shell import read
 
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
 POINTS = 120  # of a line
@@ -101,8 +103,7 @@ def read_curves(out: str) -> dict[str, list[tuple[int, float]]]:
     """The accuracy on the last label of training sequences by update, from the log of each run."""
     curves = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(out), "*-seed*.log"))):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found = ENTRY.findall(file.read())
+        found = ENTRY.findall(read(path))
         if found:
             name = os.path.basename(path)[: -len(".log")]
             curves[name] = [(int(updates.replace(",", "")), float(right)) for updates, right in found]
@@ -126,10 +127,8 @@ def main(out: str) -> None:
     settings = best_results(runs.values())
     lines = table(settings)
     print("\n".join(lines))
-    with open(os.path.join(out, "results.md"), "w") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    with open(os.path.join(out, "results.json"), "w") as file:
-        json.dump(runs, file)
+    Path(out, "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    Path(out, "results.json").write_text(json.dumps(runs))
     draw_figure(os.path.join(out, "accuracy.png"), [Panel(partial(draw_accuracy, settings=settings))])
     curves = read_curves(out)
     if curves:
