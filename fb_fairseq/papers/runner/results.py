@@ -86,7 +86,7 @@ def read_runs(out: str) -> list[dict]:
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or run["model"] is None for run in runs):
-        raise UserError(f"{out}: its results do not name their recipe; run it again, which repeats its last step")
+        raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
     return runs
 
 
