@@ -77,7 +77,7 @@ class TrainingOptions:
     """Environment and hyperparameters of A2C."""
 
     environment: str = "corridor"  # a name in ``ENVS``
-    # size options of the environment, such as ``{"length": 30}``; its defaults where omitted
+    # Size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
     sizes: dict[str, int] | None = None
     frames: int = option(1_000_000, "total number of steps, summed over the environments")
     environments: int = option(64, "number of environments that run in parallel")

@@ -49,7 +49,7 @@ class LanguageModeling(Experiment):
     name: str
     summary: str
     corpus: str
-    # a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``.
+    # A function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``.
     # Its other files go to the folder, too.
     prepare: Callable[[Shell, str, str, bool], None]
     metric: str  # of the learning curves: bpb, loss or ppl
@@ -57,9 +57,9 @@ class LanguageModeling(Experiment):
     full: Scale | None = None
     small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
     result: str = "bits_per_token"  # of the figure against the number of layers: bits_per_token or perplexity
-    # functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate
+    # Functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
     figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
-    # functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for
+    # Functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
     after: Sequence[Callable[[Shell, str, list[ModelRun]], None]] = field(default_factory=tuple)
     extra = "fairseq-train"
     steps = ("prepare", "train", "finetune", "evaluate", "generate")

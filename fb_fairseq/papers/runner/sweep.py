@@ -42,28 +42,18 @@ class Run:
 
 
 class Experiment:
-    """An experiment, or recipe.
+    """An experiment, or recipe."""
 
-    Attributes:
-        name, summary: in the list of recipes.
-        corpus: what DATA is; empty: it takes none.
-        extra: the command that gets what follows ``--``.
-        small_first: whether the small setting is the default.
-        small, full: its settings; without one of them, there is no ``--small``.
-        steps: the names of those that ``--steps`` chooses.
-        on_all_machines: those of them in which all machines take part.
-        keep_going: whether a run that fails leaves the others running.
-    """
-
-    name: str
+    name: str  # in the list of recipes
     summary: str
-    corpus: str
-    extra: str
-    small: Any
-    full: Any
-    steps: Sequence[str] = ()
-    on_all_machines: Sequence[str] = ("train",)
-    small_first = keep_going = False
+    corpus: str  # what DATA is; empty: it takes none
+    extra: str  # the command that gets what follows ``--``
+    small: Any  # the setting for a CPU; without it or ``full``, there is no ``--small``
+    full: Any  # the papers' setting
+    small_first = False  # whether the small setting is the default
+    steps: Sequence[str] = ()  # the names of those that ``--steps`` chooses
+    on_all_machines: Sequence[str] = ("train",)  # those of them in which all machines take part
+    keep_going = False  # whether a run that fails leaves the others running
 
     def main(self, argv: Sequence[str], shell: Shell | None = None) -> None:
         """Run what a command line asks for. The shell may be that of a recipe of which this one is a part."""
@@ -158,11 +148,7 @@ class Call:
                 recipe.finish(self)
 
     def prepare(self, dictionary: str) -> None:
-        """Prepare the data, if this is asked for, and look at the machines.
-
-        Args:
-            dictionary: a file that prepared data have.
-        """
+        """Prepare the data, which have this dictionary, if this is asked for, and look at the machines."""
         shell, small = self.shell, self.small
         if "prepare" in self.steps:
             setting = self.recipe.name + (" --small" if small else "")
@@ -216,12 +202,12 @@ class Sweep(Experiment):
     each: Sequence[Step]  # the steps of a run, one after the other
     figures: Sequence[Figure]  # drawn when all runs have ended
     small: Options
-    # small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU
+    # Small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU.
     full: Options
     seeds: Sequence[int] = (1,)  # of the full setting
-    # options of the command line that replace those of the setting, as argparse describes them
+    # Options of the command line that replace those of the setting, as argparse describes them.
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    # further options of the command line that are on or off, with their help
+    # Further options of the command line that are on or off, with their help.
     switches: Mapping[str, str] = field(default_factory=dict)
     variant: str = ""  # the option whose value is a part of the output folder's name
     corpus = ""

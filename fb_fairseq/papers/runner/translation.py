@@ -77,7 +77,7 @@ class Translation(Experiment):
     summary: str
     corpus: str
     pair: Sequence[str]  # source and target language
-    # a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``
+    # A function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``.
     prepare: Callable[[Shell, str, str, bool], None]
     metric: Sequence[str]  # that of tuning: a name of ``score --metrics``, and its key in the JSON
     full: Scale

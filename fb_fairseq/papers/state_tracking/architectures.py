@@ -37,8 +37,8 @@ class Architecture:
     title: str  # its name in figures
     source: str  # where the model comes from, with the section of its paper or the class of its library
     build: Callable[[Shape], Body]  # builds the layers
-    # possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters of the
-    # Transformer
+    # Possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters of the
+    # Transformer.
     inner: Callable[[int], Sequence[int]]
     extra: str = ""  # the extra of this package that has what it needs; empty if nothing is needed
     device: str = ""  # "cuda" if it runs on a GPU only

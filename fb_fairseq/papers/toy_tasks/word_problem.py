@@ -26,7 +26,7 @@ GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
 class Group(NamedTuple):
     """A finite group."""
 
-    # their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
+    # Their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
     elements: tuple[str, ...]
     # ``table[a][b]`` is the index of the product ab; of permutations: first b, then a
     table: tuple[tuple[int, ...], ...]

@@ -129,11 +129,11 @@ class Growth(NamedTuple):
     size: str  # the option of the task that grows
     smallest: int  # its value at the start of training
     steps: Callable[[int], int]  # number of steps in a sequence of a size
-    # the task's other options for a size, given those of the command line
+    # The task's other options for a size, given those of the command line.
     options: Callable[[int, dict[str, Any]], dict[str, Any]]
     symbols: Callable[[dict[str, Any]], Sequence[str]]  # all inputs, given the task's options
     labels: Callable[[dict[str, Any]], Sequence[str]]  # all labels
-    # whether every step has a label, so that sequences of one size show the accuracy at all smaller ones
+    # Whether every step has a label, so that sequences of one size show the accuracy at all smaller ones.
     by_position: bool = False
 
 
@@ -158,12 +158,12 @@ class Task(NamedTuple):
     """A task."""
 
     help: str  # help text of the task
-    # returns one sequence, given a ``SeededRandom`` and the options as keyword arguments
+    # Returns one sequence, given a ``SeededRandom`` and the options as keyword arguments.
     generate: Callable[..., LabelledSequence]
     options: dict[str, Option]  # the options by name
     sequences: Splits  # the papers' number of sequences
     disjoint_splits: bool = True  # whether a sequence may occur in one split only
-    # called with the options as keyword arguments; raises a ``UserError`` if they do not fit together
+    # Called with the options as keyword arguments; raises a ``UserError`` if they do not fit together.
     check: Callable[..., None] = anything_fits
     growth: Growth | None = None  # how sequences grow in ``state-tracking``; None: the task is not for it
 
@@ -183,8 +183,8 @@ class Setting:
     training: Mapping[str, Any]  # options of training
     feedback: Mapping[str, Any] = field(default_factory=dict)  # further options of the Feedback Transformer
     lstm: Mapping[str, Any] = field(default_factory=dict)  # what LSTMs have instead
-    # whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth; and longer
-    # spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them
+    # Whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth; and longer
+    # spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
     decay: bool = False
 
     def schedule(self) -> dict[str, Any]:
