@@ -14,13 +14,9 @@ from functools import partial
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from fb_fairseq.commands.plot import passes
 from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
-from fb_fairseq.papers.experiments.figures import (
-    memory_composition,
-    persistent_memory,
-    reinforcement_learning,
-    state_tracking,
-)
+from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
@@ -127,7 +123,7 @@ def draw_streams(axes) -> None:
 def word_problem() -> list[Panel]:
     """Accuracy by position on A5."""
     runs = json.loads((RESULTS / "state_tracking/A5/results.json").read_text())["all"]
-    return [Panel(partial(state_tracking.draw_accuracy, results=state_tracking.best_results(runs)))]
+    return [Panel(partial(state_tracking.draw_accuracy, settings=state_tracking.best_results(runs)))]
 
 
 def char_ptb_depth() -> list[Panel]:
@@ -152,19 +148,16 @@ def multi30k_depth() -> list[Panel]:
 
 def corridor() -> list[Panel]:
     """Success against span."""
-    runs = json.loads((RESULTS / "corridor/results.json").read_text())["all"]
-    results = reinforcement_learning.by_setting(runs)
-    return [Panel(partial(reinforcement_learning.draw_memory, results=results))]
+    return against.panels(grouped(read_runs(str(RESULTS / "corridor"))), "span", ["success"])
 
 
 def compositions() -> list[Panel]:
     """Accuracy and bits per character by memory composition."""
-    layers = 2
-    walked: dict[str, list[float]] = {}
-    for group in grouped(read_runs(str(RESULTS / "memory_composition_walk"))):
-        walked[str(group.identity["model"])] = group.values("accuracy")
-    runs = grouped(read_runs(str(RESULTS / "memory_composition_ptb")))
-    return memory_composition.panels(walked, memory_composition.bits_per_character(runs, layers))
+    found = {}
+    for task, folder in (("walk", "memory_composition_walk"), ("char_ptb", "memory_composition_ptb")):
+        groups, metric = grouped(read_runs(str(RESULTS / folder))), memory_composition.TASKS[task][1]
+        found[task] = memory_composition.values_of(groups, metric, layers=2)
+    return memory_composition.panels(found)
 
 
 def persistent_vectors() -> list[Panel]:
@@ -180,7 +173,15 @@ def persistent_vectors() -> list[Panel]:
     return persistent_memory.panels(best, "N512")
 
 
+def parallel_passes() -> list[Panel]:
+    """Errors of the memory on text, the walk and A5."""
+    path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
+    errors = json.loads(path.read_text())["errors"]
+    return [Panel(partial(passes.draw_passes, models=[passes.PassErrors(*model) for model in errors.items()]))]
+
+
 FIGURES = {
+    "docs/figures/parallel_passes.png": parallel_passes,
     "docs/figures/idea.png": lambda: [Panel(draw_transformer, size=(0, 3.9)), Panel(draw_feedback, size=(0, 3.9))],
     "docs/figures/streams.png": lambda: [Panel(draw_streams, size=(0, 3.1))],
     "examples/figures/char_ptb_depth.png": char_ptb_depth,

@@ -19,11 +19,10 @@ from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.experiments.figures import (
     memory_composition,
     persistent_memory,
-    reinforcement_learning,
     state_tracking,
     synthetic_tasks,
 )
-from fb_fairseq.papers.rl.plot import draw_rewards
+from fb_fairseq.papers.rl.log import draw_rewards
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.results import grouped
 from tests.conftest import REPOSITORY
@@ -40,13 +39,11 @@ PACKAGES = {"matplotlib": "matplotlib", "pillow": "PIL"}
 LARGEST = 100_000  # bytes of a picture
 SMALLEST_WIDTH = 700  # of pictures whose data are not kept
 CURVE = [(1, 2.0), (20, 1.0)]
-WALK = {"accuracy": 90.0}
 RESULT = {"recipe": "r", "model": "feedback", "layers": 2, "lr": 0.1, "seed": 1, "accuracy": 99.0}
 TRACKED = {
     **dict(model="lstm", title="LSTM", memory_composition="weighted", span=8, layers=1, lr=0.1, seed=1, task="word"),
     **dict(sizes=[1, 2, 4], accuracy=[1.0, 0.5, 0.0], longest=2, longest_good=1, valid_accuracy=0.5),
 }
-AGENTS = {("feedback", 2): [{"success": 90.0}], ("feedback", 8): [{"success": 99.0}], ("lstm", None): [{"success": 50}]}
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
 ATTENTION_MAP = heat_maps.NamedMap("a", AttentionMap([[1.0]], [2, 4], "all"), ["x", "y"])
@@ -122,12 +119,8 @@ DRAWN = {
         partial(persistent_memory.draw_variants, best=VARIANTS, same_size="N8"),
         ("validation bits per byte", "variant (N = 8)"),
     ),
-    "reinforcement_learning.draw_memory": (
-        partial(reinforcement_learning.draw_memory, results=AGENTS),
-        ("attention span (steps)", "success (% of the episodes)"),
-    ),
     "state_tracking.draw_accuracy": (
-        partial(state_tracking.draw_accuracy, results=state_tracking.best_results([TRACKED])),
+        partial(state_tracking.draw_accuracy, settings=state_tracking.best_results([TRACKED])),
         ("position in the sequence (elements)", "accuracy (%)"),
     ),
     "state_tracking.draw_training": (
@@ -135,19 +128,10 @@ DRAWN = {
         ("updates", "last labels right (%), as sequences grow"),
     ),
     "synthetic_tasks.draw_updates": (
-        partial(synthetic_tasks.draw_updates, runs={}),
+        partial(synthetic_tasks.draw_updates, groups=[]),
         ("updates", "accuracy (% of the labels)"),
     ),
-    "synthetic_tasks.draw_against": (
-        partial(
-            synthetic_tasks.draw_against,
-            runs={synthetic_tasks.Setting("streaming_lstm_lm", 2, None): [synthetic_tasks.Run(WALK, "")]},
-            field="layers",
-            label="number of layers",
-        ),
-        ("number of layers", "accuracy (% of the labels)"),
-    ),
-    "plot.draw_rewards": (
+    "log.draw_rewards": (
         partial(draw_rewards, curves={"LSTM": [[(10**6, 1.0), (2 * 10**6, 2.0)]]}, metric="reward"),
         ("frames of training (millions)", "reward per episode"),
     ),

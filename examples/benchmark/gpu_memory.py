@@ -25,10 +25,7 @@ from fb_fairseq.ops.feedback.torch.block import Block  # noqa: E402
 from fb_fairseq.ops.feedback.torch.gradients import BlockGradients  # noqa: E402
 from fb_fairseq.ops.feedback.torch.passes import tile_steps  # noqa: E402
 from fb_fairseq.ops.feedback.torch.tile import Workspace  # noqa: E402
-from fb_fairseq.ops.feedback.types import (
-    BlockInputs,  # noqa: E402
-    FeedbackDropouts,  # noqa: E402
-)
+from fb_fairseq.ops.feedback.types import BlockInputs, FeedbackDropouts  # noqa: E402
 
 # A captured block keeps its memory, beside that of a block that runs operation by operation: an epoch's first ones.
 BLOCKS_WITH_GRAPHS = 2

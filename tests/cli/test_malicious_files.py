@@ -12,7 +12,7 @@ from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
-from fb_fairseq.papers.rl.checkpoint import load_checkpoint as load_agent
+from fb_fairseq.papers.rl.trainer import load_checkpoint as load_agent
 from fb_fairseq.streams import memory_files
 from tests.cli.fairseq_commands import PLUGIN, run, train, training_arguments
 from tests.malicious import code, flip, malicious_files

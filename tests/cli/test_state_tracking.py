@@ -31,11 +31,15 @@ def test_word_problem(tmp_path, recipe):  # noqa: F811
     first = recipe("word_problem", *given)
     assert first.out.count("at least 90 % right up to length") == 4
     results = json.loads((out / "results.json").read_text())
-    names = {entry["name"] for entry in results["settings"]}
-    assert names == {"Feedback Transformer", "Feedback Transformer, memory previous"}
-    for entry in results["settings"]:
-        assert set(entry["accuracy"]) == {"0.5x", "1x", "4x", "16x"} and entry["seeds"] == [1]
-        assert entry["decoding"] > 0 and entry["training"] > 0 and entry["lr"] in (0.01, 0.02)
+    assert set(results) == {f"{model}-lr{lr}-seed1" for model in ("feedback", "previous") for lr in (0.01, 0.02)}
+    table = (out / "results.md").read_text().splitlines()
+    assert table[0].count("% at ") == 4 and "| % at 2 | % at 4 | % at 16 | % at 64 |" in table[0]
+    assert {row.split(" | ")[0] for row in table[2:]} == {
+        "| Feedback Transformer", "| Feedback Transformer, memory previous"
+    }  # fmt: skip
+    assert all(row.endswith(("| 0.01 | 1 |", "| 0.02 | 1 |")) for row in table[2:])
+    speeds = json.loads((out / "speed.json").read_text())["steps_per_second"]
+    assert speeds["feedback"]["decoding"] > 0 and speeds["feedback"]["training"] > 0
     assert (out / "accuracy.png").read_bytes().startswith(PNG)
     log = (out / "feedback-lr0.01-seed1.log").read_text()
     assert "update 3 of 3" in log
@@ -48,8 +52,9 @@ def test_word_problem(tmp_path, recipe):  # noqa: F811
 
 def test_recall(tmp_path, recipe):  # noqa: F811
     recipe("recall", "--models", "lstm", "--no-speed", "--out", tmp_path, *QUICK)
-    (entry,) = json.loads((tmp_path / "results.json").read_text())["settings"]
-    assert set(entry["accuracy"]) == {"0.5x", "1x", "4x"} and "decoding" not in entry
+    (run,) = json.loads((tmp_path / "results.json").read_text()).values()
+    assert run["recipe"] == "recall" and len(run["accuracy"]) == len(run["sizes"])
+    assert (tmp_path / "results.md").read_text().count("% at ") == 3 and not (tmp_path / "speed.json").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[1:3]))

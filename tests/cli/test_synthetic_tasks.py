@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from fb_fairseq.hardware import training_hardware
+from fb_fairseq.papers.runner.results import grouped, read_runs
 from tests.cli.recipes import PNG, comparable, made_up_corpus, printed, recipe  # noqa: F401
 
 SMALL = ["--train", 80, "--valid", 8, "--test", 8]
@@ -58,8 +59,8 @@ def test_seeds(tmp_path, recipe):  # noqa: F811
     arguments = ["--seeds", "1 2", "--out", tmp_path / "out", "--updates", 2, "--models", "layer0"]
     arguments += [*SMALL, "--train", 300, "--span", 5]
     recipe("algorithmic", *arguments, "--conditions", "both", "--nested-assignments")
-    (setting,) = json.loads((tmp_path / "out/summary.json").read_text())
-    assert [run["seed"] for run in setting["runs"]] == [1, 2] and setting["attention_span"] == 5
+    (setting,) = grouped(read_runs(str(tmp_path / "out")))
+    assert [run["seed"] for run in setting.runs] == [1, 2] and setting.identity["attention_span"] == 5
     assert " == " in (tmp_path / "out/span5-seed2/data/train.input").read_text()
     done = recipe("algorithmic", *arguments, "--conditions", "equality", fails=True)
     assert re.search(r"other data \(algorithmic --seed 2 .*--conditions both --nested-assignments\)", done.errors)
@@ -114,12 +115,12 @@ def test_sweep(tmp_path, recipe):  # noqa: F811
     done = recipe("blocked_random_walk", *arguments)
     assert "[span12-layers2-seed2] == relative_transformer_lm: " in done.out
     found = [
-        (entry["model"], entry["layers"], entry["attention_span"], len(entry["runs"]))
-        for entry in json.loads((tmp_path / "out/summary.json").read_text())
+        (*(group.identity.get(name) for name in ("model", "layers", "attention_span")), len(group.runs))
+        for group in grouped(read_runs(str(tmp_path / "out")))
     ]
     transformers = [("relative_transformer_lm", layers, span, 2) for layers in (1, 2) for span in (4, 12)]
-    assert found == transformers + [("streaming_lstm_lm", layers, None, 2) for layers in (1, 2)]
-    assert len((tmp_path / "out/summary.md").read_text().splitlines()) == 2 + 6
+    lstms = [("streaming_lstm_lm", layers, None, 2) for layers in (1, 2)]
+    assert len(found) == 6 and set(found) == {*transformers, *lstms}
     assert (tmp_path / "out/summary.png").exists()
 
 

@@ -64,7 +64,7 @@ class EmbeddingAndTop(Composition):
 
 def test_one_entry_adds_a_composition(monkeypatch):
     """Options check it, a model trains with it, and recipes know its name."""
-    from fb_fairseq.papers.runner.memory_options import composition as model_options
+    from fb_fairseq.papers.runner.settings import composition as model_options
 
     monkeypatch.setitem(COMPOSITIONS, "ends", EmbeddingAndTop)
     options = random_options(1, memory_composition="ends", adaptive_span=False)
@@ -92,7 +92,7 @@ def test_compositions_that_do_not_exist(text, problem):
 
 
 def test_names_of_recipes():
-    from fb_fairseq.papers.runner.memory_options import composition as model_options
+    from fb_fairseq.papers.runner.settings import composition as model_options
 
     assert model_options("layer2")["memory_composition"] == "layer:2"
     assert model_options("previous")["memory_composition"] == "previous"

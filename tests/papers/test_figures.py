@@ -5,6 +5,8 @@ import json
 import pytest
 
 from fb_fairseq.papers.experiments.figures import persistent_memory
+from fb_fairseq.papers.runner.figures import against
+from fb_fairseq.papers.runner.results import grouped, read_runs, spread
 from tests.papers.programs import run_module
 
 pytest.importorskip("matplotlib")
@@ -14,6 +16,8 @@ pytestmark = pytest.mark.not_fast
 def made_up_run(folder, seed, accuracy, **setting):
     """Write the results and the log of a run with made-up numbers."""
     result = {
+        "recipe": "copy",
+        "model": "relative_transformer_lm",
         "accuracy": accuracy,
         "sequence_accuracy": accuracy / 2,
         "parameters": 12345,
@@ -36,12 +40,13 @@ def test_summary(tmp_path):
     made_up_run(tmp_path / "d", 1, 80.0, attention_span=8, layers=4)
     done = run_module("synthetic_tasks", tmp_path)
     assert done.status == 0, done.errors
-    assert (tmp_path / "summary.md").read_text().splitlines()[2:] == [
-        "| Transformer | 2 | 8 | 12,345 | 50 | 1, 2 | 92.00 ± 2.83 | 46.00 ± 1.41 | 1.5 |",
-        "| Transformer | 2 | 100 | 12,345 | 50 | 1 | 70.00 | 35.00 | 1.5 |",
-        "| Transformer | 4 | 8 | 12,345 | 50 | 1 | 80.00 | 40.00 | 1.5 |",
-    ]
-    assert len(json.loads((tmp_path / "summary.json").read_text())) == 3
+    groups = grouped(read_runs(str(tmp_path)))
+    names = ["Transformer, 2 layers, span 8", "Transformer, 2 layers, span 100", "Transformer, 4 layers, span 8"]
+    assert against.labels(groups) == names
+    assert [spread(group.values("accuracy"), "accuracy") for group in groups] == ["92.00 ± 2.83", "70.00", "80.00"]
+    drawn = against.lines(groups, "layers", "accuracy")
+    assert list(drawn) == ["Transformer, span 8", "Transformer, span 100"]
+    assert [group.identity["layers"] for group in drawn["Transformer, span 8"]] == [2, 4]
     assert (tmp_path / "summary.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -49,9 +54,11 @@ def test_memory_composition(tmp_path):
     (tmp_path / "walk").mkdir()
     (tmp_path / "char_ptb").mkdir()
     runs = [{"accuracy": 90.0}, {"accuracy": 100.0}]
-    (tmp_path / "walk/summary.json").write_text(
-        json.dumps([{"model": "weighted", "layers": 3, "runs": runs}, {"model": "average", "layers": 2, "runs": runs}])
-    )
+    for seed, run in enumerate(runs):
+        (tmp_path / f"walk/seed{seed}").mkdir()
+        common = {"recipe": "blocked_random_walk", "seed": seed, **run}
+        results = {name: {**common, "model": name, "layers": n} for name, n in (("weighted", 3), ("average", 2))}
+        (tmp_path / f"walk/seed{seed}/results.json").write_text(json.dumps(results))
     fields = ("model", "layers", "finetuned", "seed", "test_bits_per_token")
     runs = [
         ("layer1", 3, False, 1, 3.0),
@@ -105,19 +112,19 @@ def test_reinforcement_learning(tmp_path):
         (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
     done = run_module("reinforcement_learning", tmp_path, "corridor", "small")
     assert done.status == 0, done.errors
-    assert done.out.splitlines()[:2] == [
-        "Feedback Transformer, span 2: success 95.00 ± 7.07, reward 0.95 ± 0.07, training reward 0.30 ± 0.14 (2 seeds)",
-        "Transformer, span 2: success 50.00, reward 0.50, training reward 0.20 (1 seed)",
-    ]
     results = json.loads((tmp_path / "results.json").read_text())
-    assert [results[agent]["success"] for agent in ("feedback", "transformer", "lstm")] == [95, 50, 75]
-    assert len(results["all"]) == 5
-    assert {run["seconds"] for run in results["all"]} == {4}, "20 frames at 5 a second"
-    assert results["feedback"] == results["settings"][0]
-    assert results["feedback"]["training_reward_spread"] == pytest.approx(0.1 * 2**0.5)
-    settings = [(entry["agent"], entry["span"], entry["success"], entry["seeds"]) for entry in results["settings"]]
-    assert settings[1:] == [("transformer", 2, 50, [1]), ("transformer", 8, 60, [1]), ("lstm", None, 75, [1])]
-    assert results["lstm"]["success_spread"] is None, "a single seed"
+    assert len(results) == 5 and {run["seconds"] for run in results.values()} == {4}, "20 frames at 5 a second"
+    groups = grouped(read_runs(str(tmp_path)))
+    found = {name: spread(group.values("success"), "success") for name, group in zip(against.labels(groups), groups)}
+    assert found == {
+        "Feedback Transformer, span 2": "95.00 ± 7.07",
+        "Transformer, span 2": "50.00",
+        "Transformer, span 8": "60.00",
+        "LSTM": "75.00",
+    }
+    assert spread(groups[0].values("training_reward"), "reward") == "0.30 ± 0.14"
+    drawn = against.lines(groups, "span", "success")
+    assert [len(line) for line in drawn.values()] == [1, 2, 1] and against.value_of(drawn["LSTM"][0], "span") is None
     for name in "curves.png", "memory.png":
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 

@@ -7,7 +7,6 @@ Transformer takes M steps, one after the other, each for fewer streams.
 
 import argparse
 from functools import partial
-from typing import Dict, List
 
 from fb_fairseq.command_line import add_overwrite
 from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
@@ -22,7 +21,7 @@ CASES = {
     "Feedback, per-layer": Case("feedback", {"memory_projections": "per-layer"}),
     "Transformer": Case("transformer", {}),
 }
-Times = Dict[str, List[float]]  # milliseconds for each block length, by model
+Times = dict[str, list[float]]  # milliseconds for each block length, by model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Measure each model with each block length.
-
-    Raises:
-        UserError: the tokens are not a multiple of a block length, or the figure cannot be written.
-    """
+    """Measure each model with each block length."""
     for block in args.blocks:
         if args.tokens % block:
             raise UserError(f"--tokens {args.tokens}: is not a multiple of --blocks {block}; give one that is")
@@ -75,7 +70,7 @@ def warm_step(case: Case, args: argparse.Namespace, block: int) -> TrainingStep:
     return step
 
 
-def draw_times(axes, blocks: List[int], milliseconds: Times, tokens: int) -> None:
+def draw_times(axes, blocks: list[int], milliseconds: Times, tokens: int) -> None:
     """Draw milliseconds per batch against the block length."""
     color = colors(milliseconds)
     for name, times in milliseconds.items():

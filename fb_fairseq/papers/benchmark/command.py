@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 from types import ModuleType
-from typing import Dict
 
 import torch
 
@@ -15,19 +14,13 @@ from fb_fairseq.hardware import MOST_THREADS, check_layers_fit, hardware
 from fb_fairseq.papers.benchmark import bptt, decode, memory, span, train
 from fb_fairseq.papers.benchmark.options import add_dtype, add_machine, add_model_options, add_sizes
 
-COMMANDS = {
-    "train": train,
-    "decode": decode,
-    "memory": memory,
-    "span": span,
-    "bptt": bptt,
-}
+COMMANDS = {"train": train, "decode": decode, "memory": memory, "span": span, "bptt": bptt}
 TABLE5 = "fb_fairseq.papers.table5.command"  # imported when the command runs, as it is no part of this folder
 # The options of ``options.py`` that a command has, where these are not all.
 COMMON_OPTIONS = {"bptt": (add_sizes, add_machine, add_dtype), "table5": (add_machine,)}
 
 
-def all_commands() -> Dict[str, ModuleType]:
+def all_commands() -> dict[str, ModuleType]:
     """The modules of all commands by name."""
     return {**COMMANDS, "table5": importlib.import_module(TABLE5)}
 

@@ -6,8 +6,9 @@ measured too, on streams of up to 4,096 tokens; its time and state grow.
 """
 
 import argparse
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Dict, List, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -29,22 +30,16 @@ CASES = {
 }
 
 
-class PartMeasurements(NamedTuple):
-    """What was measured in each part of the stream: milliseconds per step, and bytes of the state at its end."""
-
-    milliseconds: List[float]
-    state_bytes: List[int]
-
-
 class Decoding(NamedTuple):
-    """How a model decoded the stream."""
+    """A model's decoding of the stream: milliseconds per step in each part, and bytes of the state at its end."""
 
     parameters: int
-    parts: PartMeasurements
+    milliseconds: list[float]
+    state_bytes: list[int]
 
     def tokens_per_second(self, streams: int) -> float:
         """Tokens of all streams per second, over all parts."""
-        return streams * PARTS / sum(self.parts.milliseconds) * 1e3
+        return streams * PARTS / sum(self.milliseconds) * 1e3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,36 +64,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
-    results: Dict[str, Decoding] = {}
+    results: dict[str, Decoding] = {}
     for name, case in only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
         model = build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:
-            results[f"{name}, {storage}"] = Decoding(count_parameters(model), decode(model, storage, args))
+            results[f"{name}, {storage}"] = decode(model, storage, args)
     stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
-        results[STOCK_NAME] = Decoding(count_parameters(stock), decode_stock(stock.eval(), args))
+        results[STOCK_NAME] = decode_stock(stock.eval(), args)
     print_results(results, args.batch_size)
     return {
         name: {
             "parameters": result.parameters,
-            "ms_per_token": result.parts.milliseconds,
-            "state_bytes": result.parts.state_bytes,
+            "ms_per_token": result.milliseconds,
+            "state_bytes": result.state_bytes,
             "tokens_per_second": round(result.tokens_per_second(args.batch_size), 1),
         }
         for name, result in results.items()
     }
 
 
-def print_results(results: Dict[str, Decoding], streams: int) -> None:
+def print_results(results: dict[str, Decoding], streams: int) -> None:
     """Print the table."""
     rows = []
     for name, result in results.items():
-        times, sizes = result.parts
+        _, times, sizes = result
         speed = result.tokens_per_second(streams)
-        rows.append(
-            [name, result.parameters, times[1], sorted(times)[PARTS // 2], times[-1], speed, sizes[1], sizes[-1]]
-        )
+        middle = sorted(times)[PARTS // 2]
+        rows.append([name, result.parameters, times[1], middle, times[-1], speed, sizes[1], sizes[-1]])
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
 
@@ -117,14 +111,14 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("embed"))
 
 
-def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> PartMeasurements:
+def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> Decoding:
     """Time the steps of one of our models."""
     ring = model.new_ring(storage)
     x_BD = torch.randn(args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
-    return time_parts(lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
+    return time_parts(model, lambda t: model.run_step(x_BD, ring), ring.nbytes, args)
 
 
-def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartMeasurements:
+def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> Decoding:
     """Time the steps of fairseq's ``transformer_lm``."""
     tokens_BT = random_tokens(args, args.steps + 1)
     state = {}
@@ -132,22 +126,20 @@ def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> PartMeas
     def step(t):
         decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
 
-    return time_parts(step, lambda: state_bytes(state), args)
+    return time_parts(decoder, step, lambda: state_bytes(state), args)
 
 
-def time_parts(step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace) -> PartMeasurements:
-    """Run ``step(t)`` along the stream.
-
-    Args:
-        nbytes: returns the current size of the state.
-    """
+def time_parts(
+    model: torch.nn.Module, step: Callable[[int], None], nbytes: Callable[[], int], args: argparse.Namespace
+) -> Decoding:
+    """Run ``step(t)`` along the stream."""
     steps = max(args.steps // PARTS, 1)
 
     def run_part(first: int) -> None:
         for t in range(first, first + steps):
             step(t)
 
-    result = PartMeasurements([], [])
+    result = Decoding(count_parameters(model), [], [])
     with torch.no_grad():
         for part in range(PARTS):
             time = seconds(partial(run_part, part * steps), args.device)

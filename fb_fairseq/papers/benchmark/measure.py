@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from typing import Callable, List, Sequence, Union
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -33,11 +33,9 @@ def progress(text: str = "") -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> List[float]:
-    """Median time of each function in seconds, after a first call that is not counted.
-
-    The functions take turns, so that other load on the machine slows down all of them alike.
-    """
+def interleaved_medians(functions: Sequence[Callable], device: str, repeats: int) -> list[float]:
+    """Median time of each function in seconds, after a first call that is not counted. The functions take turns, so
+    that other load on the machine slows down all of them alike."""
     for number, function in enumerate(functions, 1):
         progress(f"first call, {number} of {len(functions)}")
         function()
@@ -107,7 +105,7 @@ def peak_bytes(function: Callable, device: str) -> int:
     return peak
 
 
-def table(head: List[str], rows: List[List[Union[str, float]]]) -> None:
+def table(head: list[str], rows: list[list[str | float]]) -> None:
     """Print rows below a head. The first column is aligned to the left, the others to the right."""
 
     def text(x):

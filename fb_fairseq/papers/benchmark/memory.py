@@ -23,11 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Measure the peak memory of a training step of each case.
-
-    Raises:
-        UserError: ``--only`` names something else.
-    """
+    """Measure the peak memory of a training step of each case."""
     peaks = {}
     cases = only({**cases_on(args.device), "transformer, recomputing": RECOMPUTING}, args)
     for number, (name, case) in enumerate(cases.items(), 1):

@@ -4,7 +4,7 @@ Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import argparse
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class Case(NamedTuple):
     """The name of a model in ``MODELS``, and values of ``TransformerOptions`` that it is built with."""
 
     model: str
-    options: Dict[str, Any]
+    options: dict[str, Any]
 
 
 def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Module:
@@ -34,18 +34,15 @@ def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Modu
     if name == "all-attention":
         options["persistent_memory_size"] = args.ffn_dim
     model_options = TransformerOptions(
-        decoder_layers=args.layers,
-        decoder_embed_dim=args.embed_dim,
-        decoder_ffn_embed_dim=args.ffn_dim,
-        decoder_attention_heads=args.heads,
-        decoder_normalize_before=True,
-        attention_span=args.span,
+        **dict(decoder_layers=args.layers, decoder_embed_dim=args.embed_dim),
+        **dict(decoder_ffn_embed_dim=args.ffn_dim, decoder_attention_heads=args.heads),
+        **dict(decoder_normalize_before=True, attention_span=args.span),
         **options,
     )
     return MODELS[name](model_options).to(args.device, DTYPES[args.dtype])
 
 
-def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> Tuple[Tensor, StreamState]:
+def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> tuple[Tensor, StreamState]:
     """A random block [T, B, D], and the state that carries a full memory into it (that of two spans of steps)."""
     x_TBD = torch.randn(args.block, args.batch_size, args.embed_dim, device=args.device, dtype=DTYPES[args.dtype])
     state = None

@@ -1,7 +1,6 @@
 """Options that several benchmarks have in common."""
 
 import argparse
-from typing import Dict
 
 import torch
 
@@ -51,23 +50,18 @@ def add_block(parser: argparse.ArgumentParser) -> None:
 
 def add_only(parser: argparse.ArgumentParser) -> None:
     """Add ``--only``, for benchmarks of the step loops."""
-    text = "measure these, and the Transformer, instead of all, such as: fused 'graph, Triton' auto"
+    text = "measure these, and the Transformer, instead of all, such as: triton torch"
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
 
 
-def only(cases: Dict[str, Case], args: argparse.Namespace) -> Dict[str, Case]:
-    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option.
-
-    Raises:
-        UserError: there is no such case.
-    """
+def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
+    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option."""
     if not args.only:
         return cases
     unknown = [name for name in args.only if name not in cases]
     if unknown:
-        raise UserError(
-            f"--only {unknown[0]!r}: not measured on {args.device}; choose from {', '.join(map(repr, cases))}"
-        )
+        known = ", ".join(map(repr, cases))
+        raise UserError(f"--only {unknown[0]!r}: not measured on {args.device}; choose from {known}")
     return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
 
 

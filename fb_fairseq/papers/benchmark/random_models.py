@@ -1,7 +1,7 @@
 """fairseq's Transformer and the feedback decoder with random parameters, for measurements of translation."""
 
 import argparse
-from typing import Dict, NamedTuple, Type
+from typing import NamedTuple
 
 import torch
 from fairseq.data import Dictionary
@@ -15,8 +15,8 @@ from fb_fairseq.ops.feedback.loops import TORCH
 class Kind(NamedTuple):
     """A model and the options that it is built with."""
 
-    model: Type[TransformerModelBase]
-    options: Dict[str, str]
+    model: type[TransformerModelBase]
+    options: dict[str, str]
 
 
 MODELS = {
@@ -36,22 +36,11 @@ def dictionary(size: int) -> Dictionary:
 
 
 def random_model(kind: Kind, layers: int, args: argparse.Namespace, words: Dictionary, **options) -> torch.nn.Module:
-    """Build a model on the device.
-
-    Args:
-        layers: number of decoder layers.
-        args: ``embed_dim``, ``ffn_dim``, ``heads`` and ``device``.
-        options: further options of the model.
-    """
+    """Build a model on the device."""
     sizes = argparse.Namespace(
-        decoder_layers=layers,
-        encoder_embed_dim=args.embed_dim,
-        encoder_ffn_embed_dim=args.ffn_dim,
-        encoder_attention_heads=args.heads,
-        decoder_attention_heads=args.heads,
-        share_all_embeddings=True,
-        max_source_positions=1024,
-        max_target_positions=1024,
+        **dict(decoder_layers=layers, encoder_embed_dim=args.embed_dim, encoder_ffn_embed_dim=args.ffn_dim),
+        **dict(encoder_attention_heads=args.heads, decoder_attention_heads=args.heads),
+        **dict(share_all_embeddings=True, max_source_positions=1024, max_target_positions=1024),
         **kind.options,
         **options,
     )

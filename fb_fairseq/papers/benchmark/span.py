@@ -6,7 +6,8 @@ longest head reaches.)
 """
 
 import argparse
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, saved_bytes, table

@@ -9,7 +9,8 @@ of all step loops are checked against those of the reference loop.
 
 import argparse
 import dataclasses
-from typing import Any, Callable, Dict, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ def warm_up_blocks() -> int:
     return loops.warm_up_blocks(AUTO) + 1
 
 
-def cases_on(device: str) -> Dict[str, Case]:
+def cases_on(device: str) -> dict[str, Case]:
     """What is measured on a device: the step loops that run on it, the plain one first, and other models.
 
     A loop without a warm-up is also measured recomputing its activations.
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> dict:
     return result
 
 
-def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
+def speed_ratios(speeds: dict[str, float]) -> dict[str, float]:
     """Speeds relative to each other, under the names that they have in the JSON."""
     own = [name for name in speeds if name not in ("transformer", WITHOUT_MEMORY, STOCK_NAME)]
     ratios = {f"{name}_vs_transformer": speeds[name] / speeds["transformer"] for name in own}
@@ -135,7 +136,7 @@ def speed_ratios(speeds: Dict[str, float]) -> Dict[str, float]:
     return {name.replace(", ", "_"): round(ratio, 4) for name, ratio in ratios.items()}
 
 
-def bandwidth(args: argparse.Namespace, speeds: Dict[str, float]) -> dict:
+def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
     """What share of the device's memory bandwidth the step loops use.
 
     If its caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of
@@ -182,7 +183,7 @@ def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> T
     return TrainingStep(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
 
 
-def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) -> None:
+def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
     """Compare the gradients of the parameters after a block with a full memory.
 
     Args:
@@ -195,7 +196,7 @@ def check_gradients(args: argparse.Namespace, step_loops: List[Dict[str, Any]]) 
     x_TBD, state = block_with_full_memory(model, args)
     weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
     tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
-    expected: Optional[Tensor] = None
+    expected: Tensor | None = None
     for options in step_loops:
         model.options = dataclasses.replace(model.options, **{"step_loop_recompute": False, **options})
         # The gradients of the last run are compared, which is that of the captured graph if there is one.

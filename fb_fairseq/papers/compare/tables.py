@@ -1,12 +1,12 @@
 """The papers' tables with our results in columns beside theirs, in Markdown."""
 
 import math
-from typing import Dict, List, Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.papers.runner.results import HEADINGS, Group, spread
 
 
-def markdown(columns: Sequence[str], rows: List[List[str]]) -> List[str]:
+def markdown(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
     """The lines of a table; all columns but the first are aligned to the right."""
     line = "| " + " | ".join(columns) + " |"
     return [line, "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
@@ -40,17 +40,10 @@ def updates_of(group: Group) -> str:
     return " to ".join(updates[:1] + updates[1:][-1:])
 
 
-def paper_table(table: dict, groups: List[Group]) -> List[str]:
-    """One of the papers' tables, with a column of ours for each of its metrics that we have measured.
-
-    Args:
-        table: an entry of ``fb_fairseq/papers/values/results.json``.
-        groups: our results with this table's recipe, all of them small or none.
-
-    Returns:
-        The lines of the table; none if none of our results belongs in it.
-    """
-    metrics: Dict[str, str] = table["metrics"]
+def paper_table(table: dict, groups: list[Group]) -> list[str]:
+    """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
+    of our results belongs in it."""
+    metrics: dict[str, str] = table["metrics"]
     small = bool(groups[0].identity.get("small"))
     measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
     rows, ours = [], False
@@ -74,7 +67,7 @@ def paper_table(table: dict, groups: List[Group]) -> List[str]:
     return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]
 
 
-def other_table(recipe: str, groups: List[Group]) -> List[str]:
+def other_table(recipe: str, groups: list[Group]) -> list[str]:
     """All results of a recipe, whether or not they are in the papers' tables."""
     metrics = [metric for metric in HEADINGS if any(group.values(metric) for group in groups)]
     counted = any(group.values("num_updates") for group in groups)

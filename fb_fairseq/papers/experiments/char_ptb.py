@@ -4,34 +4,21 @@ import os
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.memory_options import composed
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, composed, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
 
 FULL = Training(
     source="v3 Table 9, char-PTB",
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
-    updates=15_000,
-    finetune_updates=1000,
-    lr=0.0015,
-    streams=2048,
-    tokens_per_sample=128,
-    validate_every=250,
-    options=dict(clip_norm=1.0, patience=20),
+    **dict(updates=15_000, finetune_updates=1000, lr=0.0015, streams=2048, tokens_per_sample=128),
+    **dict(validate_every=250, options=dict(clip_norm=1.0, patience=20)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=1000),
 )
 SMALL = Training(
     source="this project: a quarter of the width",
-    updates=1000,
-    finetune_updates=100,
-    lr=0.002,
-    streams=64,
-    tokens_per_sample=32,
-    validate_every=250,
-    test_streams=64,
-    options=dict(clip_norm=1.0),
-    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
+    **dict(updates=1000, finetune_updates=100, lr=0.002, streams=64, tokens_per_sample=32, validate_every=250),
+    **dict(test_streams=64, options=dict(clip_norm=1.0), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
 )
 # The md5 and the size of each file, as published.
 FILES = {
@@ -59,12 +46,8 @@ def small_shape(arch: str, layers: int) -> Options:
     """The sizes of small models."""
     check_depth(layers)
     return dict(
-        decoder_normalize_before=True,
-        decoder_layers=layers,
-        decoder_embed_dim=96,
-        decoder_attention_heads=4,
-        decoder_head_dim=24 * 6 // layers,
-        attention_span=64,
+        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=96),
+        **dict(decoder_attention_heads=4, decoder_head_dim=24 * 6 // layers, attention_span=64),
         attention_dropout=0.1,
         **equal_parameters(arch, ffn=384 * 6 // layers, vectors=384, activation_dropout=0.1),
     )
@@ -73,11 +56,8 @@ def small_shape(arch: str, layers: int) -> Options:
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Every character is a token, and _ separates words; the end of a line is fairseq's </s>."""
     for split, (md5, size) in FILES.items():
-        file = first_file(shell, source, f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
-        if file is None:
-            raise UserError(
-                f"PTB {source}: no ptb.{split}.txt or ptb.{split}.txt.gz in this folder; give the folder of PTB's files"
-            )
+        names = (f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
+        file = first_file(shell, source, *names, wanted="the folder of PTB's files", what="PTB")
         text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
         check_text(shell, file)
         unpack(shell, file, text)
@@ -88,25 +68,18 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
 
 
 CHAR_PTB = LanguageModeling(
-    name="char_ptb",
-    summary="character-level Penn Treebank (v3 Table 9, Figure 9)",
+    **dict(name="char_ptb", summary="character-level Penn Treebank (v3 Table 9, Figure 9)"),
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
-    prepare=prepare,
-    metric="loss",
-    prompt="t h e _ c o m p a n y _",
+    **dict(prepare=prepare, metric="loss", prompt="t h e _ c o m p a n y _"),
     full=Scale(
-        training=FULL,
-        models=["feedback_transformer_lm_char_ptb"],
+        **dict(training=FULL, models=["feedback_transformer_lm_char_ptb"]),
         named={"initialised": Model("feedback_transformer_lm_char_ptb", init_from="relative_transformer_lm_char_ptb")},
-        model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"),
-        shape=full_shape,
+        **dict(model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"), shape=full_shape),
     ),
     small=Scale(
         training=SMALL,
         models=["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"],
         named={"initialised": Model("feedback_transformer_lm", init_from="relative_transformer_lm")},
-        model=composed,
-        layers=[2],
-        shape=small_shape,
+        **dict(model=composed, layers=[2], shape=small_shape),
     ),
 )

@@ -3,27 +3,21 @@ with the context."""
 
 import os
 import re
-from typing import Callable, List, Optional
+from collections.abc import Callable
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.bytes_and_letters import SIZE, SMALL, TEXT8_MD5, full_training
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, equal_parameters
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, given, preprocess_bytes, unpack
+from fb_fairseq.papers.runner.text import check_file, preprocess_bytes, require, unpack
 
 VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")
 
 
-def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callable[[str], Optional[Model]]:
-    """A function that makes a model of a name: a number of vectors (N512), a variant, or the baseline.
-
-    Args:
-        arch: the architecture.
-        size: the number of persistent vectors of the variants.
-        feed_forward: options of FF-attn, besides its number of vectors.
-        baseline: the architecture of the Transformer.
-    """
+def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callable[[str], Model | None]:
+    """A function that makes a model of a name: a number of vectors (N512), a variant with so many vectors, or the
+    baseline's Transformer. FF-attn has further options."""
 
     def describe(name: str) -> Model:
         vectors = re.fullmatch(r"N(\d+)", name)
@@ -40,7 +34,7 @@ def model(arch: str, size: int, feed_forward: Options, baseline: str) -> Callabl
     return describe
 
 
-def full_model(name: str) -> Optional[Model]:
+def full_model(name: str) -> Model | None:
     """A model of the papers' size."""
     # "we decrease the number of layers to 24 and increase the feedforward size to 3072"
     large = "all_attention_lm_char_large"
@@ -53,21 +47,14 @@ def full_model(name: str) -> Optional[Model]:
 def small_shape(arch: str, layers: int) -> Options:
     """As in the paper, all models normalise after each sublayer."""
     return dict(
-        decoder_layers=layers,
-        decoder_embed_dim=128,
-        decoder_attention_heads=4,
-        attention_span=64,
+        **dict(decoder_layers=layers, decoder_embed_dim=128, decoder_attention_heads=4, attention_span=64),
         **equal_parameters(arch, ffn=512),
     )
 
 
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """text8, or with ``small`` the bytes of any text."""
-    if not given(shell, source):
-        raise UserError(
-            f"DATA {source}: no such file; give text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or "
-            "--small TEXT"
-        )
+    require(shell, source, "text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or --small TEXT")
     text = os.path.join(folder, "text")
     unpack(shell, source, text, "text8")
     if not small:
@@ -75,32 +62,25 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     preprocess_bytes(shell, text, folder)
 
 
-def draw(shell: Shell, out: str, runs: List[Run]) -> None:
+def draw(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     """Both panels of the figure."""
     shell.comment("draw the figure of the paper")
     shell.run("python", "-m", "fb_fairseq.papers.experiments.figures.persistent_memory", out)
 
 
 PERSISTENT_MEMORY = LanguageModeling(
-    name="persistent_memory",
-    summary="number and use of persistent vectors (All-attention Figure 2)",
-    corpus="text8 or text8.zip; with --small any text",
-    prepare=prepare,
-    metric="bpb",
+    **dict(name="persistent_memory", summary="number and use of persistent vectors (All-attention Figure 2)"),
+    **dict(corpus="text8 or text8.zip; with --small any text", prepare=prepare, metric="bpb"),
     prompt="in the beginning",
     full=Scale(
-        training=full_training,
-        models=["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS],
-        architectures=False,
-        model=full_model,
+        **dict(training=full_training, models=["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS]),
+        **dict(architectures=False, model=full_model),
     ),
     small=Scale(
         training=SMALL,
         models=["relative_transformer_lm", *(f"N{n}" for n in (0, 64, 128, 256, 512, 1024)), *VARIANTS],
-        architectures=False,
-        model=model("all_attention_lm", 512, {}, "relative_transformer_lm"),
-        layers=[2],
-        shape=small_shape,
+        **dict(architectures=False, model=model("all_attention_lm", 512, {}, "relative_transformer_lm")),
+        **dict(layers=[2], shape=small_shape),
     ),
     after=[draw],
 )

@@ -1,7 +1,5 @@
-"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU.
-
-``python -m fb_fairseq quickstart`` runs it wherever the package is installed, ``examples/quickstart.sh`` from a clone.
-"""
+"""A small Feedback Transformer on the bytes of real text, in a few minutes on a CPU. ``python -m fb_fairseq
+quickstart`` runs it wherever the package is installed, ``examples/quickstart.sh`` from a clone."""
 
 import importlib.util
 import os
@@ -9,18 +7,17 @@ import re
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from pathlib import Path
 
 from fb_fairseq.errors import UserError, missing_package
 from fb_fairseq.papers.runner import command
-from fb_fairseq.papers.runner import data as prepared
-from fb_fairseq.papers.runner.machines import Machines
-from fb_fairseq.papers.runner.options import RecipeParser, add_numbers, output_folder
-from fb_fairseq.papers.runner.session import new_shell, output
-from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.options import RecipeParser
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
 from fb_fairseq.papers.runner.text import preprocess_bytes
-from fb_fairseq.papers.runner.training import Trainer
 
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TEST_SPLIT = re.compile(r"^test: \d+ documents?, (\d+) bytes, (\d+) tokens", re.MULTILINE)
@@ -46,117 +43,94 @@ SETTINGS = {
 }
 
 
-class Quickstart:
-    """The recipe."""
+class Quickstart(Experiment):
+    """The recipe: one run, RUN/ = OUT/checkpoints."""
 
     name = "quickstart"
     summary = "train on the bytes of real text, evaluate, generate and draw, in a few minutes on a CPU"
+    corpus = extra = ""
+    small, full = SETTINGS, None
 
     def parser(self) -> RecipeParser:
-        """The parser of its command line."""
-        parser = RecipeParser(self.name, description=self.summary)
+        parser = super().parser()
         parser.prog = f"python -m fb_fairseq {self.name}"
+        return parser
+
+    def add_options(self, parser: RecipeParser) -> None:
         text = "text to train on (default: the source code of the Python standard library)"
         parser.add_argument("--text", metavar="FILE", help=text)
         text = "how long training takes, about, on two idle CPU cores: 2 (default), 10 or 60"
         parser.add_argument("--minutes", default="2", metavar="N", help=text)
-        add_numbers(parser, updates="number of training updates (default: as many as fit)")
-        parser.add_argument("--out", metavar="DIR", help="output folder (default: runs/quickstart, …)")
-        return parser
+        parser.add_numbers(updates="number of training updates (default: as many as fit)")
 
-    def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
-        """Train, evaluate, draw and generate.
+    def folder(self, call: Call) -> str:
+        minutes = call.args.minutes
+        return self.name + ("" if minutes == "2" else f"-{minutes}min")
 
-        Raises:
-            UserError: there is a mistake in the command line, or a step has failed.
-        """
-        started = time.monotonic()
-        args = self.parser().parse(argv)
-        shell = shell or new_shell(args.print)
+    def runs(self, call: Call) -> Iterator[Run]:
+        args = call.args
         if args.text is not None and not (os.path.isfile(args.text) and os.path.getsize(args.text)):
             raise UserError(f"--text {args.text}: no such file, or an empty one; choose another")
         if args.minutes not in map(str, SETTINGS):
             raise UserError(f"--minutes {args.minutes}: give 2, 10 or 60")
         setting = SETTINGS[int(args.minutes)]
-        text = os.path.abspath(args.text) if args.text else ""
-        updates = args.updates or setting.updates
-        default = self.name + ("" if args.minutes == "2" else f"-{args.minutes}min")
-        out = output_folder(args.out, default, shell)
-        with output(shell, self.name, out):
-            if not shell.printing:
-                keep_setting(out, f"{args.minutes} minutes, {updates} updates")
-                shell.say(f"== Data: bytes of {text or 'the Python standard library'}")
-            data = os.path.join(out, "data")
-            python = f"{sys.version.split()[0]} {sysconfig.get_path('stdlib')}"
-            prepared.prepare_data(shell, out, data, "bytes" if text else python, text, prepare)
-            if not shell.printing:
-                with open(os.path.join(data, "sizes"), encoding="utf-8") as file:
-                    shell.say(file.read().rstrip())
-            self._train(shell, out, data, setting, updates)
-            self._show(shell, out, data, text)
-            if not shell.printing:
-                minutes, seconds = divmod(int(time.monotonic() - started), 60)
-                shell.say(f"\n{result(out, data)}\nIt took {minutes} min {seconds} s. Model: {checkpoint(out)}")
+        values = dict(setting=setting, updates=args.updates or setting.updates, started=time.monotonic())
+        call.source = os.path.abspath(args.text) if args.text else ""
+        yield Run(os.path.join(call.out, "checkpoints"), values)
 
-    def _train(self, shell: Shell, out: str, data: str, setting: Setting, updates: int) -> None:
-        shell.comment("train")
-        machines = Machines()
-        if not shell.printing:
-            machines.look(shell)
-            machines.gpus = 0
-        options = dict(
-            task="streaming_lm",
-            arch="feedback_transformer_lm",
-            decoder_layers=setting.layers,
-            decoder_embed_dim=setting.width,
-            decoder_ffn_embed_dim=4 * setting.width,
-            decoder_attention_heads=4,
-            decoder_normalize_before=True,
-            attention_span=setting.span,
-            tokens_per_sample=32,
-            batch_size=48,
-            valid_streams=32,
-            criterion="lm_loss",
-            optimizer="adam",
-            lr=setting.lr,
-            lr_scheduler="cosine",
-            warmup_updates=100,
-            clip_norm=1.0,
-            keep_interval_updates=1,
-        )
-        run, every = os.path.join(out, "checkpoints"), -(-updates // 5)
-        Trainer(out, machines).train(shell, run, data, options, updates=updates, every=every, seed=1)
+    def begin(self, call: Call) -> None:
+        shell, out, text = call.shell, call.out, call.source
+        updates = call.runs[0].values["updates"]
+        shell.do(keep_setting, out, f"{call.args.minutes} minutes, {updates} updates")
+        shell.say(f"== Data: bytes of {text or 'the Python standard library'}")
+        python = f"{sys.version.split()[0]} {sysconfig.get_path('stdlib')}"
+        prepare_data(shell, out, call.data, "bytes" if text else python, text, prepare)
+        shell.say(read(os.path.join(call.data, "sizes")).rstrip())
 
-    def _show(self, shell: Shell, out: str, data: str, text: str) -> None:
-        """Evaluate, draw and generate."""
+    def run(self, call: Call, shell: Shell, run: Run) -> None:
+        """Train, evaluate, draw and generate."""
+        self.train(call, shell, run)
+        best = os.path.join(run.path, "checkpoint_best.pt")
         shell.comment("evaluate")
         shell.say("\n== Evaluating on the test split")
         options = ["--task", "streaming_lm", "--gen-subset", "test", "--valid-streams", 32, "--tokens-per-sample", 32]
-        words = ["fairseq-eval-lm", data, "--user-dir", shell.user_dir, *options, "--path", checkpoint(out), "--cpu"]
-        shell.run(*words, what="evaluation", log=os.path.join(out, "eval.log"))
+        words = ["fairseq-eval-lm", call.data, "--user-dir", shell.user_dir, *options, "--path", best, "--cpu"]
+        shell.run(*words, what="evaluation", log=os.path.join(call.out, "eval.log"))
         shell.comment("draw the learning curve and the memory weights")
-        if shell.printing or importlib.util.find_spec("matplotlib"):
-            words = ["python", "-m", "fb_fairseq", "plot", "--curves", os.path.join(out, "checkpoints.log")]
-            words += ["--metric", "bpb", "--title", "Feedback Transformer on bytes", "--layer-weights", checkpoint(out)]
-            shell.run(*words, "--out", os.path.join(out, "quickstart.png"))
+        if shell.do(importlib.util.find_spec, "matplotlib", otherwise=True):
+            words = ["python", "-m", "fb_fairseq", "plot", "--curves", run.log]
+            words += ["--metric", "bpb", "--title", "Feedback Transformer on bytes", "--layer-weights", best]
+            shell.run(*words, "--out", os.path.join(call.out, "quickstart.png"))
         else:
             remedy = missing_package(ImportError(name="matplotlib"))
             shell.say(f"== No figure: {remedy}, then run the same command again")
         shell.comment("generate")
         shell.say("== Sampling from the model")
-        words = ["python", "-m", "fb_fairseq", "generate", "--path", checkpoint(out), "--data", data]
-        words += ["--prompt", prompt_of(text) if text else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
+        words = ["python", "-m", "fb_fairseq", "generate", "--path", best, "--data", call.data, "--prompt"]
+        words += [prompt_of(call.source) if call.source else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
         shell.run(*words)
+        say_result(shell, call.out, call.data, run.values["started"], best)
 
-
-def checkpoint(out: str) -> str:
-    """The path of the model."""
-    return os.path.join(out, "checkpoints", "checkpoint_best.pt")
+    def train(self, call: Call, shell: Shell, run: Run) -> None:
+        """Train the model, on a CPU even if there is a GPU."""
+        shell.comment("train")
+        shell.do(call.machines.look, shell)
+        call.machines.gpus = 0
+        setting, updates = run.values["setting"], run.values["updates"]
+        options = dict(
+            **dict(task="streaming_lm", arch="feedback_transformer_lm", decoder_layers=setting.layers),
+            **dict(decoder_embed_dim=setting.width, decoder_ffn_embed_dim=4 * setting.width),
+            **dict(decoder_attention_heads=4, decoder_normalize_before=True, attention_span=setting.span),
+            **dict(tokens_per_sample=32, batch_size=48, valid_streams=32, criterion="lm_loss", optimizer="adam"),
+            **dict(lr=setting.lr, lr_scheduler="cosine", warmup_updates=100, clip_norm=1.0, keep_interval_updates=1),
+        )
+        schedule = dict(updates=updates, every=-(-updates // 5), seed=1)
+        call.trainer.train(shell, run.path, call.data, options, **schedule)
 
 
 def prepare(shell: Shell, text: str, folder: str) -> None:
     """Binarise the bytes of the text or, if there is none, of the Python standard library."""
-    sizes = None if shell.printing else os.path.join(folder, "sizes")
+    sizes = os.path.join(folder, "sizes")
     if text:
         preprocess_bytes(shell, text, folder, log=sizes)
     else:
@@ -165,22 +139,13 @@ def prepare(shell: Shell, text: str, folder: str) -> None:
 
 
 def keep_setting(out: str, setting: str) -> None:
-    """Write down the setting.
-
-    Raises:
-        UserError: the folder has a model that was trained with another one.
-    """
+    """Write down the setting; refuse a folder whose model was trained with another one."""
     path = os.path.join(out, "setting")
-    kept = setting
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            kept = file.read().strip()
+    kept = read(path).strip() or setting
     if kept != setting and os.path.exists(os.path.join(out, "checkpoints")):
-        raise UserError(
-            f"--out {out}: holds a model with another --text, --minutes or --updates; choose another folder"
-        )
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{setting}\n")
+        others = "--text, --minutes or --updates"
+        raise UserError(f"--out {out}: holds a model with another {others}; choose another folder")
+    Path(path).write_text(f"{setting}\n", encoding="utf-8")
 
 
 def prompt_of(text: str) -> str:
@@ -190,21 +155,22 @@ def prompt_of(text: str) -> str:
     return "".join(chr(byte) for byte in lines[0] if 32 <= byte < 127).replace("\\", "\\\\")
 
 
-def result(out: str, data: str) -> str:
-    """The bits per byte of the test split: all bits, including those of </s>, divided by its bytes."""
-    with open(os.path.join(out, "eval.log"), encoding="utf-8", errors="replace") as file:
-        bits = BITS.findall(file.read())
-    with open(os.path.join(data, "sizes"), encoding="utf-8") as file:
-        found = TEST_SPLIT.search(file.read())
+@not_printed
+def say_result(shell: Shell, out: str, data: str, started: float, model: str) -> None:
+    """Say the bits per byte of the test split: all bits, including those of </s>, divided by its bytes."""
+    bits = BITS.findall(read(os.path.join(out, "eval.log")))
+    found = TEST_SPLIT.search(read(os.path.join(data, "sizes")))
     if not bits or not found:
         raise UserError(f"{out}/eval.log: has no result; run the same command again")
     size, tokens = int(found[1]), int(found[2])
-    return f"Test split: {float(bits[-1]) * tokens / size:.3f} bits per byte ({size} bytes)"
+    minutes, seconds = divmod(int(time.monotonic() - started), 60)
+    shell.say(f"\nTest split: {float(bits[-1]) * tokens / size:.3f} bits per byte ({size} bytes)")
+    shell.say(f"It took {minutes} min {seconds} s. Model: {model}")
 
 
 QUICKSTART = Quickstart()
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run ``python -m fb_fairseq quickstart``. Returns the exit status."""
     return command.main([QUICKSTART.name, *(sys.argv[1:] if argv is None else argv)])

@@ -2,16 +2,15 @@
 are presets of ``python -m fb_fairseq rl``.
 """
 
-import argparse
 import os
-from typing import Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import names_among
-from fb_fairseq.papers.runner.settings import Options, words
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.sweep import Axis, Run, Sweep
-from fb_fairseq.papers.runner.training import compare
+from fb_fairseq.papers.runner.results import compare
+from fb_fairseq.papers.runner.settings import words
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 
 AGENTS = ("feedback", "transformer", "lstm")
 FULL_SEEDS = range(1, 11)  # "averaged over 10 trials" (v3 §4.2.2, §6.1)
@@ -29,20 +28,24 @@ def evaluate(shell: Shell, run: Run) -> None:
     """Evaluate an agent to RUN.json, and record an episode to RUN.gif."""
     evaluation = ("--path", os.path.join(run.path, "checkpoint.pt"), "--out", f"{run.path}.json")
     shell.run(*RL, "evaluate", *evaluation, "--record", f"{run.path}.gif", what=run.name, log=run.log, append=True)
-    if not shell.printing:
-        with open(run.log, encoding="utf-8", errors="replace") as file:
-            measured = [line.strip() for line in file if "per episode" in line]
-        if not measured:
-            raise UserError(f"{run.log}: the evaluation left no result; run the same command again")
-        shell.say(f"== {run.name}: {measured[-1]}")
+    say_result(shell, run)
 
 
-def summarise(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+@not_printed
+def say_result(shell: Shell, run: Run) -> None:
+    """Say what the evaluation has measured."""
+    measured = [line.strip() for line in read(run.log).splitlines() if "per episode" in line]
+    if not measured:
+        raise UserError(f"{run.log}: the evaluation left no result; run the same command again")
+    shell.say(f"== {run.name}: {measured[-1]}")
+
+
+def summarise(call: Call) -> None:
     """Put all runs together, and compare them with the papers' tables."""
-    shell.comment("summarise")
-    scale = "full" if args.small is False else "small"
-    shell.run("python", "-m", FIGURE, out, options["environment"], scale)
-    compare(shell, out)
+    call.shell.comment("summarise")
+    size = "small" if call.small else "full"
+    call.shell.run("python", "-m", FIGURE, call.out, call.setting["environment"], size)
+    compare(call.shell, call.out)
 
 
 def environment(
@@ -52,45 +55,27 @@ def environment(
     small_spans: Sequence[int] = (),
     full_spans: Sequence[int] = (),
 ) -> Sweep:
-    """The recipe of an environment.
-
-    Args:
-        name: of the environment in ``python -m fb_fairseq rl``.
-        summary: one line for the list of recipes.
-        agents: the default of ``--agents``.
-        small_spans: attention spans to compare with ``--small``, the default; empty: the preset's span only.
-        full_spans: those of the papers' setting.
-    """
+    """The recipe of an environment; attention spans to compare are none if there are only the preset's."""
     text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
+    spans = ("span", "attention spans in steps", small_spans, full_spans)
     return Sweep(
         *(name, summary, "python -m fb_fairseq rl train", "train and evaluate"),
         axes=(
             Axis("agent", text, agents, agents, known),
-            Axis(
-                *("span", "attention spans in steps", small_spans, full_spans),
-                label="span{}",
-                applies=lambda values: values["agent"] != "lstm",
-            ),
+            Axis(*spans, label="span{}", applies=lambda values: values["agent"] != "lstm"),
         ),
-        steps=(train, evaluate),
-        figures=(summarise,),
-        small=dict(environment=name, small=True),
-        full=dict(environment=name),
-        seeds=FULL_SEEDS,
+        **dict(each=(train, evaluate), figures=(summarise,), small=dict(environment=name, small=True)),
+        **dict(full=dict(environment=name), seeds=FULL_SEEDS),
     )
 
 
 CORRIDOR = environment(
     "corridor",
     "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
-    agents=("feedback", "transformer"),
-    small_spans=(4, 8, 16),
-    full_spans=(5, 10, 20, 50, 100, 200),
+    **dict(agents=("feedback", "transformer"), small_spans=(4, 8, 16), full_spans=(5, 10, 20, 50, 100, 200)),
 )
-MAZE = environment(
-    "maze", "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
-)
+_text = "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
+MAZE = environment("maze", _text)
 MAZE_EASY = environment("maze_easy", "the maze with four moves and no orientation (v3 §7.2); small: 7 x 7 cells")
-WATER_MAZE = environment(
-    "water_maze", "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
-)
+_text = "find the goal again by the names of cells (v3 §7.3, v1 §4.4); small: 7 x 7 cells"
+WATER_MAZE = environment("water_maze", _text)

@@ -1,19 +1,15 @@
 """State tracking beside the recurrent models of today: not in the Feedback Transformer papers (docs/state-tracking.md).
-
-The settings are in the files of the toy tasks.
-"""
+The settings are in the files of the toy tasks."""
 
 import argparse
 import os
-from typing import List
 
-from fb_fairseq.papers.runner.memory_options import composition
 from fb_fairseq.papers.runner.options import name_among, number_list, rate_list, whole_number, word_list
-from fb_fairseq.papers.runner.settings import Options, words
+from fb_fairseq.papers.runner.settings import composition, words
 from fb_fairseq.papers.runner.shell import Shell, last_line
-from fb_fairseq.papers.runner.sweep import Axis, Run, Sweep
+from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
-from fb_fairseq.papers.toy_tasks.common.task import Tracking
+from fb_fairseq.papers.toy_tasks.common import Tracking
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 COMMAND = ("python", "-m", "fb_fairseq", "state-tracking")
@@ -21,7 +17,7 @@ FIGURE = "fb_fairseq.papers.experiments.figures.state_tracking"
 MODELS = ("feedback", "transformer", "lstm")
 
 
-def model_list(text: str) -> List[str]:
+def model_list(text: str) -> list[str]:
     """A type of argparse: architectures, or memory compositions of the Feedback Transformer."""
     models = word_list(text)
     for model in models:
@@ -41,34 +37,29 @@ def train(shell: Shell, run: Run) -> None:
     if composed:
         options["memory_composition"] = composed["memory_composition"]
     shell.run(*COMMAND, "train", *words(options), "--out", run.path, *run.extra, what=run.name, log=run.log)
-    if not shell.printing:
-        shell.say(f"== {run.name}: {last_line(run.log)}")
+    shell.say(f"== {run.name}: {shell.do(last_line, run.log)}")
 
 
-def measure_speed(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+def measure_speed(call: Call) -> None:
     """Measure the speed of all models, one after the other, to OUT/speed.json."""
+    shell, args = call.shell, call.args
     names = " ".join(model for model in args.models or MODELS if model in ARCHITECTURES)
-    path = os.path.join(out, "speed.json")
-    if names and not args.no_speed and (shell.printing or not os.path.exists(path)):
+    path = os.path.join(call.out, "speed.json")
+    if names and not args.no_speed and not shell.do(os.path.exists, path):
         shell.comment("measure steps per second")
-        setting = words({name: value for name, value in options.items() if name != "updates"})
-        log = os.path.join(out, "speed.log")
+        setting = words({name: value for name, value in call.recipe.options(call).items() if name != "updates"})
+        log = os.path.join(call.out, "speed.log")
         shell.run(*COMMAND, "speed", "--models", names, *setting, "--out", path, what="speed", log=log)
 
 
-def draw(shell: Shell, out: str, args: argparse.Namespace, options: Options) -> None:
+def draw(call: Call) -> None:
     """Draw the comparison, and write its table."""
-    shell.comment("draw the comparison")
-    shell.run("python", "-m", FIGURE, out)
+    call.shell.comment("draw the comparison")
+    call.shell.run("python", "-m", FIGURE, call.out)
 
 
 def state_tracking(name: str, recipe: Tracking) -> Sweep:
-    """The recipe of a toy task.
-
-    Args:
-        name: of the task.
-        recipe: of the task's file.
-    """
+    """The recipe of a toy task."""
     models = f"{', '.join(ARCHITECTURES)}, or memory compositions: average, previous, layer1, … (default: "
     models += f"{' '.join(MODELS)})"
     rates = "learning rates, each a run; the best one of a model on validation data counts (default: "
@@ -89,11 +80,8 @@ def state_tracking(name: str, recipe: Tracking) -> Sweep:
             Axis("layers", "numbers of layers, each a run", label="layers{}", kind=number_list),
             Axis("lr", rates, recipe.rates, recipe.rates, rate_list, label="lr{:g}"),
         ),
-        steps=(train,),
-        figures=(measure_speed, draw),
-        small=dict(task=name, **recipe.small),
-        full=dict(task=name, **recipe.full),
-        changes=changes,
+        **dict(each=(train,), figures=(measure_speed, draw), small=dict(task=name, **recipe.small)),
+        **dict(full=dict(task=name, **recipe.full), changes=changes),
         switches={"no_speed": "do not measure steps per second at the end"},
         variant="group" if "group" in recipe.small else "",
     )

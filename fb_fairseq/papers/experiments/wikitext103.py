@@ -2,24 +2,17 @@
 
 import os
 from dataclasses import replace
-from typing import Dict, List
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling, Run
-from fb_fairseq.papers.runner.session import PLACEHOLDER
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
+from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
+from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
-    updates=200_000,
-    finetune_updates=10_000,
-    lr=0.0007,
-    streams=512,
-    tokens_per_sample=256,
-    validate_every=2000,
-    options=dict(clip_norm=0.1),
+    **dict(updates=200_000, finetune_updates=10_000, lr=0.0007, streams=512, tokens_per_sample=256),
+    **dict(validate_every=2000, options=dict(clip_norm=0.1)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
     # "The BPTT length is increased from 32 to 256 during training, doubling after every 50k updates" (v1)
     bptt_warmup=dict(bptt_warmup_tokens=32, bptt_warmup_iterations=50_000),
@@ -27,26 +20,14 @@ FULL = Training(
 )
 ALL_ATTENTION = Training(
     source="All-attention §5.1, which gives no number of updates: those are the published code's",
-    updates=800_000,
-    finetune_updates=50_000,
-    lr=0.00025,
-    streams=64,
-    tokens_per_sample=256,
-    validate_every=2000,
-    options=dict(clip_norm=1.0),
+    **dict(updates=800_000, finetune_updates=50_000, lr=0.00025, streams=64, tokens_per_sample=256),
+    **dict(validate_every=2000, options=dict(clip_norm=1.0)),
     warmup=dict(lr_scheduler="fixed", warmup_updates=8000),
 )
 SMALL = Training(
     source="this project: an hour on a CPU",
-    updates=600,
-    finetune_updates=60,
-    lr=0.008,
-    streams=64,
-    tokens_per_sample=32,
-    validate_every=200,
-    test_streams=64,
-    options=dict(clip_norm=0.5),
-    warmup=dict(lr_scheduler="fixed", warmup_updates=100),
+    **dict(updates=600, finetune_updates=60, lr=0.008, streams=64, tokens_per_sample=32, validate_every=200),
+    **dict(test_streams=64, options=dict(clip_norm=0.5), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
     bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=Share(1, 3, up=True)),
     post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
 )
@@ -75,11 +56,8 @@ def full_shape(arch: str, layers: int) -> Options:
     if 128 * base % layers:
         most = 128 * base
         raise UserError(f"--layers {layers}: give a power of two up to {most}, which divides the widths")
-    return dict(
-        decoder_layers=layers,
-        decoder_head_dim=128 * base // layers,
-        decoder_ffn_embed_dim=4096 * base // layers,
-    )
+    head, ffn = 128 * base // layers, 4096 * base // layers
+    return dict(decoder_layers=layers, decoder_head_dim=head, decoder_ffn_embed_dim=ffn)
 
 
 def small_shape(arch: str, layers: int) -> Options:
@@ -87,20 +65,11 @@ def small_shape(arch: str, layers: int) -> Options:
     if 64 % layers:
         raise UserError(f"--layers {layers}: give 1, 2, 4, 8, 16 or 32, which divide the widths")
     return dict(
-        decoder_normalize_before=True,
-        decoder_layers=layers,
-        decoder_embed_dim=128,
-        decoder_attention_heads=4,
-        decoder_head_dim=64 // layers,
-        attention_span=64,
-        attention_dropout=0.1,
-        adaptive_input=True,
-        adaptive_input_cutoff="2000,8000",
-        adaptive_softmax_cutoff="2000,8000",
-        tie_adaptive_weights=True,
-        tie_adaptive_proj=True,
-        embedding_dropout=0.1,
-        output_dropout=0.1,
+        **dict(decoder_normalize_before=True, decoder_layers=layers, decoder_embed_dim=128),
+        **dict(decoder_attention_heads=4, decoder_head_dim=64 // layers, attention_span=64),
+        **dict(attention_dropout=0.1, adaptive_input=True, adaptive_input_cutoff="2000,8000"),
+        **dict(adaptive_softmax_cutoff="2000,8000", tie_adaptive_weights=True, tie_adaptive_proj=True),
+        **dict(embedding_dropout=0.1, output_dropout=0.1),
         **equal_parameters(arch, ffn=1024 // layers, vectors=512, activation_dropout=0.1),
     )
 
@@ -108,11 +77,11 @@ def small_shape(arch: str, layers: int) -> Options:
 def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its words."""
     if not small:
-        if shell.printing and os.path.basename(source) == PLACEHOLDER:
+        if os.path.basename(source) == PLACEHOLDER:
             source += ".zip"
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
-        if not shell.printing and not os.path.isfile(source):
+        if not given(shell, source):
             raise UserError(f"DATA {source}: no such file; give wikitext-103-v1.zip")
         check_file(shell, source, MD5, "wikitext-103-v1.zip")
     for split in ("train", "valid", "test"):
@@ -121,10 +90,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             unpack(shell, source, target, f"wikitext-103/wiki.{split}.tokens")
             continue
         names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
-        file = first_file(shell, source, *names)
-        if file is None:
-            wanted = f"{names[0]}, {names[1]} or {names[2]}"
-            raise UserError(f"DATA {source}: no {wanted} in this folder; give WikiText-2's")
+        file = first_file(shell, source, *names, wanted="WikiText-2's")
         check_text(shell, file)
         unpack(shell, file, target)
     preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))
@@ -138,7 +104,7 @@ def recipe(name: str, summary: str, full: Scale, small: Scale, **more) -> Langua
     )  # fmt: skip
 
 
-def rows(full: Dict[str, Model], small: Dict[str, Model]) -> Dict[str, Scale]:
+def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
     """The scales of an experiment whose models are the rows of a table."""
     return dict(
         full=Scale(FULL, models=list(full), named=full, architectures=False),
@@ -195,7 +161,7 @@ ABLATION_ROWS = (
     *("transformer-post", "transformer-post-bptt", "transformer-pre-bptt", "transformer-pre-span"),
     *("feedback-post", "feedback-post-bptt", "feedback-pre-bptt", "feedback-pre-span-bptt"),
 )
-ABLATION = recipe(
+WIKITEXT103_ABLATION = recipe(
     "wikitext103_ablation",
     "post-norm or pre-norm, adaptive span, BPTT warm-up on WikiText-103 (v3 Table 6, v1 Table 7)",
     **rows(*({name: ablation_row(name, small) for name in ABLATION_ROWS} for small in (False, True))),
@@ -233,23 +199,22 @@ def training_time_row(name: str, small: bool) -> Model:
     return replace(row, training=training, init_from="transformer-post")
 
 
-def draw_hours(shell: Shell, out: str, runs: List[Run]) -> None:
+def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     """Draw the validation perplexity of the first seed and depth against hours of training; those of initialised models
     include the Transformer's."""
     curves = []
     for run in runs:
-        log = os.path.join(out, f"{run.name}.log")
-        if (run.seed, run.layers) == (runs[0].seed, runs[0].layers) and (shell.printing or os.path.exists(log)):
-            if run.described.init_from:
-                curves.append(f"{run.model}={os.path.join(out, run.described.init_from + run.suffix)}.log")
-            curves.append(f"{run.model}={log}")
+        if run.suffix == runs[0].suffix and given(shell, run.log):
+            model, origin = run.values["model"], run.described.init_from
+            curves += [f"{model}={run.beside(origin)}.log"] if origin else []
+            curves.append(f"{model}={run.log}")
     shell.comment("draw the perplexity against hours of training")
     figure = os.path.join(out, "hours.png")
     plot = ("python", "-m", "fb_fairseq", "plot", "--curves", *curves)
     shell.run(*plot, "--metric", "ppl", "--x", "hours", "--out", figure)
 
 
-TRAINING_TIME = recipe(
+WIKITEXT103_TRAINING_TIME = recipe(
     "wikitext103_training_time",
     "training time with BPTT warm-up and initialisation on WikiText-103 (v1 Table 6)",
     **rows(*({name: training_time_row(name, small) for name in TRAINING_TIME_ROWS} for small in (False, True))),
@@ -257,7 +222,7 @@ TRAINING_TIME = recipe(
 )
 
 
-def end_of_line_rows(arch: str) -> Dict[str, Model]:
+def end_of_line_rows(arch: str) -> dict[str, Model]:
     """Trained, fine-tuned and evaluated without end-of-line symbols; then fine-tuned further, as models are fine-tuned
     and for as long, on text with them (v3 §7.6)."""
     return {
@@ -272,7 +237,7 @@ def end_of_line_rows(arch: str) -> Dict[str, Model]:
     }
 
 
-END_OF_LINE = recipe(
+WIKITEXT103_END_OF_LINE = recipe(
     "wikitext103_end_of_line",
     "end-of-line symbols on WikiText-103 (v3 §7.6)",
     **rows(end_of_line_rows("feedback_transformer_lm_wikitext103_small"), end_of_line_rows("feedback_transformer_lm")),

@@ -25,11 +25,7 @@ POSITIONS = ("key_pe", "layers.0.attn.attn.key_pe")  # of adaptive-span, and of 
 
 
 def read(path: str) -> Source:
-    """Read an original checkpoint.
-
-    Raises:
-        UserError: the file cannot be read, or is of another program.
-    """
+    """Read an original checkpoint."""
     saved = load_file(path)
     state = saved.get("model") if isinstance(saved, dict) else None
     if not isinstance(state, dict):
@@ -45,19 +41,7 @@ def read(path: str) -> Source:
 
 
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
-    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written.
-
-    Args:
-        path: original checkpoint.
-        vocabulary: file with its symbols.
-        out: fairseq checkpoint to write.
-        ramp: number of steps over which adaptive spans fade out.
-        as_bytes: whether symbols are bytes.
-        overwrite: whether ``out`` may be a file of another program.
-
-    Raises:
-        UserError: the checkpoint or vocabulary cannot be converted, or there is no folder for ``out``.
-    """
+    """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
     from fb_fairseq.papers.import_original.symbols import match_dictionary
 

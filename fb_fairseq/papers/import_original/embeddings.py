@@ -20,7 +20,6 @@ All but the first two are adaptive embeddings and an adaptive softmax with clust
 """
 
 import re
-from typing import List
 
 import torch
 from torch import Tensor
@@ -52,22 +51,15 @@ def vocabulary_size(source: Source) -> int:
     return len(source.take("in_emb.weight"))
 
 
-def import_embeddings(source: Source, indices: List[int], dictionary_size: int) -> Imported:
-    """Import embeddings and output layer, adaptive or not.
-
-    Args:
-        indices: index in the fairseq dictionary of each symbol of the original vocabulary.
-        dictionary_size: number of symbols of the fairseq dictionary.
-
-    Raises:
-        UserError: a parameter is missing, or the adaptive softmax cannot be imported.
-    """
+def import_embeddings(source: Source, indices: list[int], dictionary_size: int) -> Imported:
+    """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
+    symbols have these indices."""
     if is_adaptive(source):
         return import_adaptive(source, indices, dictionary_size)
     return import_plain(source, indices, dictionary_size)
 
 
-def import_plain(source: Source, indices: List[int], dictionary_size: int) -> Imported:
+def import_plain(source: Source, indices: list[int], dictionary_size: int) -> Imported:
     """Import an embedding and an output layer. Symbols that the original does not know are never predicted."""
     output = "out.out_emb" if "out.out_emb.weight" in source else "out_emb"
     bias = source.take(f"{output}.bias")
@@ -79,23 +71,18 @@ def import_plain(source: Source, indices: List[int], dictionary_size: int) -> Im
     return Imported({}, parameters)
 
 
-def scatter_rows(rows: Tensor, indices: List[int], number: int, fill: float = 0.0) -> Tensor:
+def scatter_rows(rows: Tensor, indices: list[int], number: int, fill: float = 0.0) -> Tensor:
     """A tensor of ``number`` rows: these ones at their indices, all others filled with a value."""
     result = rows.new_full((number, *rows.shape[1:]), fill)
     result[indices] = rows
     return result
 
 
-def import_adaptive(source: Source, indices: List[int], dictionary_size: int) -> Imported:
-    """Import adaptive embeddings and an adaptive softmax, with biases if it has any.
-
-    Embeddings and softmax become untied: adaptive-span projects the shortlist too, which fairseq's softmax does not.
-    That projection is multiplied into the weights of the head. Special symbols that the original does not know join
-    the shortlist, and are never predicted.
-
-    Raises:
-        UserError: a symbol would move to another cluster, or have to be ruled out without biases.
-    """
+def import_adaptive(source: Source, indices: list[int], dictionary_size: int) -> Imported:
+    """Import adaptive embeddings and an adaptive softmax, with biases if it has any. Embeddings and softmax become
+    untied: adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied
+    into the weights of the head. Special symbols that the original does not know join the shortlist, and are never
+    predicted."""
     tables = [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(cluster_count(source))]
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
@@ -142,16 +129,9 @@ def import_adaptive(source: Source, indices: List[int], dictionary_size: int) ->
     return Imported(options, parameters)
 
 
-def check_clusters(source: Source, indices: List[int], cutoffs: List[int], biased: bool) -> None:
-    """Check that only symbols of the shortlist change their place, and that others can be ruled out.
-
-    Args:
-        cutoffs: first index after each cluster, in the fairseq dictionary.
-        biased: whether the softmax has biases.
-
-    Raises:
-        UserError: this does not hold.
-    """
+def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biased: bool) -> None:
+    """Check that only symbols of the shortlist change their place, and that others can be ruled out. Cutoffs are the
+    first indices after each cluster."""
     shortlist, symbols = cutoffs[0], cutoffs[-1]
     tails = list(range(shortlist, symbols))
     in_place = indices[len(indices) - len(tails) :] == tails and len(set(indices)) == len(indices)

@@ -24,7 +24,7 @@ adaptive span [H, 1, 1]                   ``decoder.layers.{l}.self_attn.adaptiv
 ========================================  ==============================================================================
 """
 
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -39,31 +39,18 @@ SEQUENTIAL_POSITIONS = "layers.{}.attn.attn.key_pe"
 
 
 class Kind(NamedTuple):
-    """The kind of model in a checkpoint.
+    """The kind of model in a checkpoint."""
 
-    Attributes:
-        sequential: saved by transformer-sequential, else by adaptive-span.
-        layers: number of layers.
-        pre_norm: layer norms come before the sublayers, and one after the last layer.
-        feedback: it is a Feedback Transformer.
-        persistent: it is an all-attention network.
-        spans: it has adaptive spans.
-    """
-
-    sequential: bool
-    layers: int
-    pre_norm: bool
-    feedback: bool
-    persistent: bool
-    spans: bool
+    sequential: bool  # saved by transformer-sequential, else by adaptive-span
+    layers: int  # number of layers
+    pre_norm: bool  # layer norms come before the sublayers, and one after the last layer
+    feedback: bool  # it is a Feedback Transformer
+    persistent: bool  # it is an all-attention network
+    spans: bool  # it has adaptive spans
 
     @classmethod
     def of(cls, source: Source) -> "Kind":
-        """Determine the kind of a checkpoint's model from the names of its parameters.
-
-        Raises:
-            UserError: the checkpoint has no layers.
-        """
+        """Determine the kind of a checkpoint's model from the names of its parameters."""
         layers = 1 + max([int(name.split(".")[1]) for name in source.state if name.startswith("layers.")], default=-1)
         if layers == 0:
             raise UserError(f"{source.path}: layers.0 is missing; give a checkpoint of {PROGRAMS}")
@@ -92,14 +79,7 @@ def span_name(layer: int, sequential: bool) -> str:
 
 
 def import_layers(source: Source, ramp: int) -> Imported:
-    """Import everything but embeddings and output layer.
-
-    Args:
-        ramp: number of steps over which adaptive spans fade out, which the checkpoint does not contain.
-
-    Raises:
-        UserError: a parameter is missing.
-    """
+    """Import everything but embeddings and output layer. The checkpoint does not contain the ramp of adaptive spans."""
     kind = Kind.of(source)
     key_pe = source.take(SEQUENTIAL_POSITIONS.format(0) if kind.sequential else "key_pe")
     parameters = {"decoder.positions.key": key_pe[0].t().flip(0)}
@@ -118,16 +98,11 @@ def import_layers(source: Source, ramp: int) -> Imported:
     return Imported(options, parameters)
 
 
-def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict[str, object]:
-    """The options of the model, with the sizes of its tensors.
-
-    Args:
-        key_pe: relative positions [1, E, S].
-        ramp: see ``import_layers``.
-    """
+def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> dict[str, object]:
+    """The options of the model, with the sizes of its tensors."""
     _, head_dim, span = key_pe.shape
     heads_dim, embed_dim = source.take("layers.0.attn.proj_query.weight").shape
-    options: Dict[str, object] = {
+    options: dict[str, object] = {
         "arch": kind.arch,
         "decoder_layers": kind.layers,
         "decoder_embed_dim": embed_dim,
@@ -146,7 +121,7 @@ def model_options(source: Source, kind: Kind, key_pe: Tensor, ramp: int) -> Dict
     return options
 
 
-def layer_parameters(source: Source, l: int, kind: Kind) -> Dict[str, Tensor]:
+def layer_parameters(source: Source, l: int, kind: Kind) -> dict[str, Tensor]:
     """The parameters of layer l, by their name within the fairseq layer."""
     prefix = f"layers.{l}."
     parameters = {}
@@ -170,17 +145,9 @@ def layer_parameters(source: Source, l: int, kind: Kind) -> Dict[str, Tensor]:
     return parameters
 
 
-def share_projections(parameters: Dict[str, Tensor], kind: Kind) -> bool:
-    """Replace the layers' key and value projections by the memory's, if they are the same in all layers.
-
-    With pre-norm, the layer norm before them must be the same too; it becomes the memory's and remains the layers'.
-
-    Args:
-        parameters: those of the fairseq model; changed in place.
-
-    Returns:
-        Whether they were replaced. They are not for a single layer, where shared and per-layer do not differ.
-    """
+def share_projections(parameters: dict[str, Tensor], kind: Kind) -> bool:
+    """Replace the layers' key and value projections by the memory's, if they are the same in all layers. Returns
+    whether they were replaced. They are not for a single layer, where shared and per-layer do not differ."""
     projections = {f"self_attn.{name}.{end}": f"{name}.{end}" for name in ("k_proj", "v_proj") for end in AFFINE}
     norm = {f"self_attn_layer_norm.{end}": f"layer_norm.{end}" for end in AFFINE} if kind.pre_norm else {}
     for name in [*projections, *norm]:

@@ -1,7 +1,6 @@
 """The state dict of the papers' original programs, and what is imported from it."""
 
 import re
-from typing import Dict, Set
 
 from torch import Tensor
 
@@ -40,37 +39,25 @@ class Source:
     ==================================================  ============  =============================================
 
     The modules ``layers``, ``embeddings`` and ``symbols`` say what each becomes.
-
-    Args:
-        path: path of the checkpoint, for error messages.
-        state: its state dict.
     """
 
-    def __init__(self, path: str, state: Dict[str, Tensor]):
+    def __init__(self, path: str, state: dict[str, Tensor]):
         self.path = path
         self.state = {without_prefix(name): tensor for name, tensor in state.items()}
-        self.taken: Set[str] = set()
+        self.taken: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self.state
 
     def take(self, name: str) -> Tensor:
-        """A tensor in fp32; records that it is imported.
-
-        Raises:
-            UserError: the checkpoint does not have it.
-        """
+        """A tensor in fp32; records that it is imported."""
         if name not in self.state:
             raise UserError(f"{self.path}: {name} is missing; give a complete checkpoint of {PROGRAMS}")
         self.taken.add(name)
         return self.state[name].float()
 
     def check_all_taken(self) -> None:
-        """Check that nothing would be lost.
-
-        Raises:
-            UserError: there are parameters that have not been taken.
-        """
+        """Check that nothing would be lost."""
         unknown = [name for name in self.state if name not in self.taken and not IGNORED.match(name)]
         if unknown:
             more = f", … ({len(unknown) - 3} more)" if len(unknown) > 3 else ""

@@ -1,11 +1,9 @@
-"""Match the vocabulary of an original checkpoint with a fairseq dictionary.
-
-The original programs save no vocabulary. They number symbols in the order in which they build it; a file with the
-symbols in this order is given with ``--dict``.
-"""
+"""Match the vocabulary of an original checkpoint with a fairseq dictionary. The original programs save no
+vocabulary. They number symbols in the order in which they build it; a file with the symbols in this order is given
+with ``--dict``."""
 
 from collections import Counter
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 from fairseq.data import Dictionary
 
@@ -19,23 +17,14 @@ SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pa
 
 
 class Match(NamedTuple):
-    """A fairseq dictionary for an original vocabulary.
+    """A fairseq dictionary for an original vocabulary."""
 
-    Attributes:
-        dictionary: the fairseq dictionary.
-        indices: index in it of each symbol of the vocabulary.
-    """
-
-    dictionary: Dictionary
-    indices: List[int]
+    dictionary: Dictionary  # the fairseq dictionary
+    indices: list[int]  # index in it of each symbol of the vocabulary
 
 
-def read_symbols(path: str) -> List[str]:
-    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``.
-
-    Raises:
-        UserError: the file cannot be read, or contains a symbol more than once.
-    """
+def read_symbols(path: str) -> list[str]:
+    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``."""
     try:
         with open_text(path) as file:
             lines = file.read().splitlines()
@@ -58,14 +47,6 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
     - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
       model was trained with fairseq's indices, and keeps them.
     - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
-
-    Args:
-        path: file with the vocabulary.
-        vocabulary_size: number of symbols that the checkpoint knows.
-        as_bytes: whether symbols are bytes.
-
-    Raises:
-        UserError: the file has another number of symbols, or a symbol is not a byte.
     """
     symbols = read_symbols(path)
     if as_bytes:
@@ -83,11 +64,7 @@ def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> Match:
 
 
 def check_size(path: str, found: int, expected: int) -> None:
-    """Check that a vocabulary has as many symbols as the checkpoint.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that a vocabulary has as many symbols as the checkpoint."""
     if found != expected:
         raise UserError(
             f"--dict {path}: has {found} symbols, the checkpoint {expected}; give the vocabulary of its training, "
@@ -96,17 +73,8 @@ def check_size(path: str, found: int, expected: int) -> None:
 
 
 def byte_of(path: str, symbol: str, numbers: bool) -> str:
-    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary.
-
-    Args:
-        path: file with the vocabulary, for the error message.
-        symbol: ``<eos>``, which stands for a newline; or a byte.
-        numbers: whether bytes are numbers (as the programs prepare enwik8), else characters with ``_`` for a space
-            (text8).
-
-    Raises:
-        UserError: the symbol is not a byte.
-    """
+    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary: ``<eos>``, which stands for a newline,
+    or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8)."""
     if symbol == "<eos>":
         return byte_codec.SYMBOLS[ord("\n")]
     if numbers and symbol.isdigit() and int(symbol) < 256:

@@ -1,15 +1,12 @@
-"""Agents: a stack of layers with memory, from observations to a policy and a value.
+"""Agents: a stack of layers with memory, from observations to a policy and a value. An agent acts step by step
+(``Actor``) and learns from blocks of steps (``Agent.forward``); both compute the same logits. Shape suffixes: B
+environments (streams), T steps of a block, O components of an observation, A actions; the others are those of
+``fb_fairseq/ops/__init__.py``."""
 
-An agent acts step by step (``Actor``) and learns from blocks of steps (``Agent.forward``); both compute the same
-logits.
-
-Shape suffixes: B environments (streams), T steps of a block, O components of an observation, A actions; the others are
-those of ``fb_fairseq/ops/__init__.py``.
-"""
-
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import accumulate
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
@@ -29,46 +26,31 @@ def build_stack(options: AgentOptions) -> nn.Module:
     if options.agent == "lstm":
         return LSTM(LSTMOptions(decoder_layers=options.layers, decoder_embed_dim=options.width))
     transformer_options = TransformerOptions(
-        decoder_layers=options.layers,
-        decoder_embed_dim=options.width,
+        **dict(decoder_layers=options.layers, decoder_embed_dim=options.width),
         decoder_ffn_embed_dim=options.ffn_width or 4 * options.width,
-        decoder_attention_heads=options.heads,
-        decoder_normalize_before=True,
+        **dict(decoder_attention_heads=options.heads, decoder_normalize_before=True),
         attention_span=options.span,
     )
     return (FeedbackTransformer if options.agent == "feedback" else RelativeTransformer)(transformer_options)
 
 
 class AgentMemory(NamedTuple):
-    """What B environments carry from block to block.
+    """What B environments carry from block to block."""
 
-    Attributes:
-        state: state of the stack; None before the first block.
-        age_B: number of steps since the start of each episode.
-        previous_B: the previous action in each environment.
-    """
-
-    state: Optional[StreamState]
-    age_B: Tensor
-    previous_B: Tensor
+    state: StreamState | None  # state of the stack; None before the first block
+    age_B: Tensor  # number of steps since the start of each episode
+    previous_B: Tensor  # the previous action in each environment
 
     @staticmethod
-    def initial(environments: int, device: Optional[torch.device] = None) -> "AgentMemory":
+    def initial(environments: int, device: torch.device | None = None) -> "AgentMemory":
         """The memory before the first block."""
         zeros = torch.zeros(environments, dtype=torch.long, device=device)
         return AgentMemory(None, zeros, zeros)
 
 
 def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
-    """Number of steps since the start of the episode.
-
-    Args:
-        starts_TB: whether the step is the first of an episode.
-        age_B: age at the first step, if no episode starts there.
-
-    Returns:
-        Ages [T + 1, B]: before each step of the block, and after the last one.
-    """
+    """Number of steps since the start of the episode, before each step of the block and after the last one: [T + 1,
+    B]."""
     age_TB = [age_B]
     for starts_B in starts_TB:
         age_TB[-1] = age_TB[-1].masked_fill(starts_B, 0)
@@ -77,12 +59,7 @@ def ages(starts_TB: Tensor, age_B: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """A stack of layers with a policy and a value.
-
-    Args:
-        observation_sizes: number of possible values of each component of an observation.
-        num_actions: number of actions.
-    """
+    """A stack of layers with a policy and a value."""
 
     def __init__(self, observation_sizes: Sequence[int], num_actions: int, options: AgentOptions):
         super().__init__()
@@ -117,24 +94,14 @@ class Agent(nn.Module):
             return x
         return x + self.embed_action(previous.masked_fill(age == 0, self.num_actions))
 
-    def policy_and_value(self, features: Tensor) -> Tuple[Tensor, Tensor]:
+    def policy_and_value(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [..., A] of the policy and values [...], from the stack's outputs [..., D]."""
         return self.policy(features), self.value(features).squeeze(-1)
 
     def forward(
         self, observations_TBO: Tensor, actions_TB: Tensor, starts_TB: Tensor, memory: AgentMemory
-    ) -> Tuple[Tensor, Tensor, AgentMemory]:
-        """Run a block of steps.
-
-        Args:
-            observations_TBO: the observation at each step.
-            actions_TB: the action taken after each observation.
-            starts_TB: whether the step is the first of an episode.
-            memory: the memory after the previous block.
-
-        Returns:
-            Logits of the policy [T, B, A], values [T, B], and the memory after the block.
-        """
+    ) -> tuple[Tensor, Tensor, AgentMemory]:
+        """Run a block of steps. Returns the policy's logits [T, B, A], values [T, B], and the memory after it."""
         age_TB = ages(starts_TB, memory.age_B)
         previous_TB = torch.cat([memory.previous_B[None], actions_TB[:-1]])
         x_TBD = self.embed(observations_TBO, previous_TB, age_TB[:-1])
@@ -148,11 +115,7 @@ class Agent(nn.Module):
 
 
 class Actor:
-    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile.
-
-    Args:
-        memory: the memory after the previous block.
-    """
+    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile."""
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
@@ -161,16 +124,9 @@ class Actor:
         self.ring = agent.stack.ring_after(memory.state)
 
     @torch.no_grad()
-    def step(self, observations_BO: Tensor, starts_B: Tensor) -> Tuple[Tensor, Tensor]:
-        """Run one step. Call ``record_actions`` with the chosen actions before the next.
-
-        Args:
-            observations_BO: the current observation in each environment.
-            starts_B: whether it is the first of an episode.
-
-        Returns:
-            Logits of the policy [B, A] and values [B].
-        """
+    def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Run one step. Call ``record_actions`` with the chosen actions before the next. Returns logits of the policy
+        [B, A] and values [B]."""
         age_B = self.age_B.masked_fill(starts_B, 0)
         self.ring.reset(age_B)
         x_BD = self.agent.embed(observations_BO, self.previous_B, age_B)

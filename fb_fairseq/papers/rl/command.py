@@ -12,205 +12,109 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import replace
-from typing import Callable, Dict, List, Optional
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
+from fb_fairseq.errors import flag
 from fb_fairseq.files import atomic_write, check_output_file
-from fb_fairseq.papers.rl.envs import SIZE_OPTIONS
-from fb_fairseq.papers.rl.options import AGENTS, LONGEST, TrainingOptions, check_range
+from fb_fairseq.papers.rl.options import AGENTS, LONGEST, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.presets import FULL, preset_options
+
+SIZES = {
+    "length": "length of the (longest) corridor",
+    "shortest": "length of the shortest corridor",
+    "size": "number of rows and columns of a maze",
+    "limit": "number of steps of an episode in a maze",
+}
+BLOCK = ("environments", "block")
+PRESET = "the preset's"
+
+
+def add_sizes(parser: argparse.ArgumentParser, default: str = PRESET) -> None:
+    """Add the sizes of environments."""
+    for name, text in SIZES.items():
+        parser.add_argument(flag(name), type=int, help=f"{text} (default: {default})")
+
+
+def add_fields(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] = ()) -> None:
+    """Add options of agents or of training; without names, all."""
+    in_presets = {*FULL["maze"].agent, *FULL["maze"].training}
+    for each in fields(kind):
+        if "help" in each.metadata and (not names or each.name in names):
+            default = PRESET if each.name in in_presets else each.default
+            text = f"{each.metadata['help']} (default: {default})"
+            parser.add_argument(flag(each.name), type=type(each.default), help=text)
+
+
+def add(parser: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
+    """Add an option; a default is in its help."""
+    text += " (default: %(default)s)" if more.get("default") else ""
+    parser.add_argument(name, help=text, **{**({"type": type(more["default"])} if more.get("default") else {}), **more})
 
 
 def build_parser() -> CommandParser:
     """The parser of ``rl`` and its subcommands."""
     parser = CommandParser("rl", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    add_train_options(commands.add_parser("train", help="train an agent, or resume training"))
-    add_evaluate_options(commands.add_parser("evaluate", help="measure reward and success of a trained agent"))
-    add_plot_options(commands.add_parser("plot", help="draw learning curves: mean and range over seeds"))
-    add_speed_options(
-        commands.add_parser("speed", help="measure frames per second of training, and the latency of an acting step")
-    )
+
+    train = commands.add_parser("train", help="train an agent, or resume training")
+    text = "folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint"
+    add(train, "--out", text, required=True)
+    add(train, "--agent", "architecture: feedback, transformer or lstm", default="feedback")
+    add_preset_options(train)
+    add_fields(train, TrainingOptions)
+    add(train, "--log-interval", "number of blocks between log entries", default=20)
+    text = "number of blocks between checkpoints; one is also written every two minutes"
+    add(train, "--save-interval", text, default=200)
+    add(train, "--tensorboard-logdir", "folder for TensorBoard logs (default: no TensorBoard logs)", metavar="DIR")
+
+    evaluate = commands.add_parser("evaluate", help="measure reward and success of a trained agent")
+    add(evaluate, "--path", "checkpoint.pt of a trained agent", required=True, metavar="CHECKPOINT")
+    add_sizes(evaluate, "as in training; all corridors have full length")
+    add(evaluate, "--episodes", "number of episodes", default=500)
+    add(evaluate, "--greedy", "take the most probable action (default: sample from the policy)", action="store_true")
+    text = "seed of the environments and the sampled actions (default: 0)"
+    evaluate.add_argument("--seed", type=int, default=0, help=text)
+    text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
+    add(evaluate, "--record", text, metavar="FILE")
+    add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
+    add_overwrite(evaluate)
+
+    plot = commands.add_parser("plot", help="draw learning curves: mean and range over seeds")
+    text = "--out folder of train, and its name in the legend; folders of the same name are seeds of one curve"
+    add(plot, "runs", text, nargs="+", metavar="NAME=FOLDER")
+    add(plot, "--metric", "metric to draw: reward, success, or another in the log", default="reward")
+    plot.add_argument("--title", default="", help="title of the figure (default: none)")
+    add(plot, "--out", "file for the figure", required=True, metavar="PNG")
+    add_overwrite(plot)
+
+    text = "measure frames per second of training, and the latency of an acting step"
+    speed = commands.add_parser("speed", help=text)
+    add_preset_options(speed)
+    add_fields(speed, TrainingOptions, BLOCK)
+    add(speed, "--blocks", "number of blocks to time", default=10)
+    for command in (train, evaluate, speed):
+        add(command, "--cpu", "run on the CPU (default: a GPU if there is one)", action="store_true")
     return parser
-
-
-def add_train_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl train``."""
-    parser.add_argument(
-        "--out",
-        required=True,
-        help="folder for checkpoint.pt and log.jsonl; training resumes if it contains a checkpoint",
-    )
-    parser.add_argument(
-        "--agent", default="feedback", help="architecture: feedback, transformer or lstm (default: %(default)s)"
-    )
-    add_preset_options(parser)
-    parser.add_argument(
-        "--frames", type=int, help="total number of steps, summed over the environments (default: the preset's)"
-    )
-    add_block_options(parser)
-    parser.add_argument("--optimizer", help="adam or rmsprop (default: the preset's)")
-    parser.add_argument("--lr", type=float, help="learning rate (default: the preset's)")
-    parser.add_argument(
-        "--rmsprop-eps", type=float, help=f"epsilon of RMSprop (default: {TrainingOptions.rmsprop_eps})"
-    )
-    parser.add_argument(
-        "--clip-norm",
-        type=float,
-        help=f"gradients of a larger norm are scaled down to it (default: {TrainingOptions.clip_norm})",
-    )
-    parser.add_argument(
-        "--discount",
-        type=float,
-        help=f"discount factor of future rewards, per step (default: {TrainingOptions.discount})",
-    )
-    parser.add_argument(
-        "--entropy-cost", type=float, help="weight of the policy's entropy in the loss (default: the preset's)"
-    )
-    parser.add_argument(
-        "--value-cost",
-        type=float,
-        help=f"weight of the value's squared error in the loss (default: {TrainingOptions.value_cost})",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        help=f"seed of the parameters, the environments and the sampled actions (default: {TrainingOptions.seed})",
-    )
-    parser.add_argument(
-        "--log-interval", type=int, default=20, help="number of blocks between log entries (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--save-interval",
-        type=int,
-        default=200,
-        help="number of blocks between checkpoints; one is also written every two minutes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tensorboard-logdir", metavar="DIR", help="folder for TensorBoard logs (default: no TensorBoard logs)"
-    )
-    add_device_option(parser)
-
-
-def add_evaluate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl evaluate``."""
-    parser.add_argument("--path", required=True, metavar="CHECKPOINT", help="checkpoint.pt of a trained agent")
-    add_size_options(
-        parser, default="as in training", shortest="length of the shortest corridor (default: all have full length)"
-    )
-    parser.add_argument("--episodes", type=int, default=500, help="number of episodes (default: %(default)s)")
-    parser.add_argument(
-        "--greedy",
-        action="store_true",
-        help="take the most probable action (default: sample from the policy)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the environments and the sampled actions (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--record",
-        metavar="FILE",
-        help="file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="also write the result, a line of JSON, to this file (default: no file)"
-    )
-    add_overwrite(parser)
-    add_device_option(parser)
-
-
-def add_plot_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl plot``."""
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="NAME=FOLDER",
-        help="--out folder of train, and its name in the legend; folders of the same name are seeds of one curve",
-    )
-    parser.add_argument(
-        "--metric",
-        default="reward",
-        help="metric to draw: reward, success, or another in the log (default: %(default)s)",
-    )
-    parser.add_argument("--title", default="", help="title of the figure (default: none)")
-    parser.add_argument("--out", required=True, metavar="PNG", help="file for the figure")
-    add_overwrite(parser)
-
-
-def add_speed_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rl speed``."""
-    add_preset_options(parser)
-    add_block_options(parser)
-    parser.add_argument("--blocks", type=int, default=10, help="number of blocks to time (default: %(default)s)")
-    add_device_option(parser)
 
 
 def add_preset_options(parser: argparse.ArgumentParser) -> None:
     """Add the environment, its preset, and the options that override sizes and architecture."""
-    parser.add_argument(
-        "--environment",
-        default="corridor",
-        help="environment: corridor, maze, maze_easy or water_maze (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="use the small preset, for a CPU (default: the papers' settings)"
-    )
-    add_size_options(
-        parser, default="the preset's", shortest="length of the shortest corridor to learn from (default: the preset's)"
-    )
-    parser.add_argument("--layers", type=int, help="number of layers (default: the preset's)")
-    parser.add_argument("--width", type=int, help="model width (default: the preset's)")
-    parser.add_argument(
-        "--ffn-width", type=int, help="width of the feed-forward sublayers (default: four times the model width)"
-    )
-    parser.add_argument("--heads", type=int, help="number of attention heads (default: the preset's)")
-    parser.add_argument("--span", type=int, help="how many steps back attention reaches (default: the preset's)")
+    add(parser, "--environment", "environment: corridor, maze, maze_easy or water_maze", default="corridor")
+    add(parser, "--small", "use the small preset, for a CPU (default: the papers' settings)", action="store_true")
+    add_sizes(parser)
+    add_fields(parser, AgentOptions)
     previous = parser.add_mutually_exclusive_group()
-    previous.add_argument(
-        "--previous-action",
-        action="store_true",
-        default=None,
-        help="let the agent observe its previous action, too (default: the preset's; the papers' settings do not)",
-    )
-    previous.add_argument(
-        "--no-previous-action",
-        dest="previous_action",
-        action="store_false",
-        default=None,
-        help="hide the previous action from the agent (default: the preset's)",
-    )
-
-
-def add_size_options(parser: argparse.ArgumentParser, default: str, shortest: str) -> None:
-    """Add the sizes of environments.
-
-    Args:
-        default: description of the defaults.
-        shortest: help of --shortest.
-    """
-    parser.add_argument("--length", type=int, help=f"length of the (longest) corridor (default: {default})")
-    parser.add_argument("--shortest", type=int, help=shortest)
-    parser.add_argument("--size", type=int, help=f"number of rows and columns of a maze (default: {default})")
-    parser.add_argument("--limit", type=int, help=f"number of steps of an episode in a maze (default: {default})")
-
-
-def add_block_options(parser: argparse.ArgumentParser) -> None:
-    """Add the size of a training block."""
-    parser.add_argument(
-        "--environments", type=int, help="number of environments that run in parallel (default: the preset's)"
-    )
-    parser.add_argument("--block", type=int, help="number of steps per block, for BPTT (default: the preset's)")
-
-
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cpu``."""
-    parser.add_argument("--cpu", action="store_true", help="run on the CPU (default: a GPU if there is one)")
+    text = "let the agent observe its previous action, too (default: the preset's; the papers' settings do not)"
+    previous.add_argument("--previous-action", action="store_true", default=None, help=text)
+    text, kept = "hide the previous action from the agent", dict(dest="previous_action", default=None)
+    previous.add_argument("--no-previous-action", action="store_false", help=f"{text} (default: {PRESET})", **kept)
 
 
 def options_from_args(args, agent: str):
     """The training and agent options: the preset, overridden by the options given."""
-    from fb_fairseq.papers.rl.presets import preset_options
-
     return preset_options(args.environment, agent, args.small, vars(args))
 
 
@@ -223,8 +127,8 @@ def select_device(args):
 
 def run_train(args) -> None:
     """Run ``rl train``."""
-    from fb_fairseq.papers.rl.checkpoint import CHECKPOINT_FILE
     from fb_fairseq.papers.rl.train import train
+    from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE
 
     check_range("log_interval", args.log_interval, 1, LONGEST)
     check_range("save_interval", args.save_interval, 1, LONGEST)
@@ -237,11 +141,7 @@ def run_train(args) -> None:
 
 
 def progress_bar(frames: int) -> Callable[[dict], None]:
-    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry.
-
-    Args:
-        frames: total number of frames.
-    """
+    """A logger that prints progress, reward and speed to stderr: to one line on a terminal, else one line per entry."""
 
     def show(entry: dict) -> None:
         share = min(1.0, entry["frames"] / frames)
@@ -254,11 +154,7 @@ def progress_bar(frames: int) -> Callable[[dict], None]:
 
 
 def tensorboard_logger(folder: str) -> Callable[[dict], None]:
-    """A logger that writes to TensorBoard.
-
-    Raises:
-        ImportError: TensorBoard is not installed.
-    """
+    """A logger that writes to TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = None
@@ -275,25 +171,19 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
 
 def run_evaluate(args) -> None:
     """Run ``rl evaluate``."""
-    from fb_fairseq.papers.rl.evaluate import (
-        check_recording_path,
-        evaluate,
-        load_agent,
-        record_episode,
-        write_recording,
-    )
+    from fb_fairseq.papers.rl import evaluate as rl
 
     check_range("episodes", args.episodes, 1)
     check_range("seed", args.seed, 0, LONGEST)
     if args.record:
-        check_recording_path(args.record, args.overwrite)
+        rl.check_recording_path(args.record, args.overwrite)
     if args.out:
         check_output_file("--out", args.out, b'{"reward": ', overwrite=args.overwrite)
-    agent, options = load_agent(args.path, select_device(args))
+    agent, options = rl.load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
     options = replace(options, sizes={**sizes, **given_sizes(args)})
-    result = evaluate(agent, options, args.episodes, args.seed, args.greedy)
+    result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(
         f"{options.environment}: reward {result.reward:.3f} per episode, "
         f"success in {result.success:.1f}% of {result.episodes} episodes"
@@ -303,20 +193,20 @@ def run_evaluate(args) -> None:
         with atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
     if args.record:
-        write_recording(record_episode(agent, options, args.seed, args.greedy), args.record)
+        rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
         print(f"Wrote {args.record}")
     print(line)
 
 
-def given_sizes(args) -> Dict[str, int]:
+def given_sizes(args) -> dict[str, int]:
     """The size options given on the command line."""
-    return {name: value for name, value in vars(args).items() if name in SIZE_OPTIONS and value is not None}
+    return {name: value for name, value in vars(args).items() if name in SIZES and value is not None}
 
 
 def run_plot(args) -> None:
     """Run ``rl plot``."""
     from fb_fairseq.drawing import check_figure, draw_figure
-    from fb_fairseq.papers.rl.plot import curves_figure, read_curves
+    from fb_fairseq.papers.rl.log import curves_figure, read_curves
 
     check_figure("--out", args.out, args.overwrite)
     curves = curves_figure(read_curves(args.runs, args.metric), args.metric)
@@ -334,7 +224,7 @@ def run_speed(args) -> None:
         print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))
 
 
-def main(argv: Optional[List[str]] = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run ``python -m fb_fairseq rl``. Exits with an error message on bad input."""
     parser = build_parser()
     args = parser.parse_args(argv)

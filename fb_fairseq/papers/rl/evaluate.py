@@ -1,6 +1,6 @@
 """Reward and success of a trained agent, and recordings of its episodes."""
 
-from typing import List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
-from fb_fairseq.papers.rl.checkpoint import load_checkpoint
 from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
 from fb_fairseq.papers.rl.options import TrainingOptions
+from fb_fairseq.papers.rl.trainer import load_checkpoint
 
 # Layout of a .png recording.
 MAX_IMAGES = 40
@@ -23,25 +23,15 @@ WHITE = 255
 
 
 class EvaluationResult(NamedTuple):
-    """Result of an evaluation. The names are keys of the JSON output.
+    """Result of an evaluation. The names are keys of the JSON output."""
 
-    Attributes:
-        reward: mean sum of rewards per episode.
-        success: percentage of episodes with a reward.
-        episodes: number of episodes.
-    """
-
-    reward: float
-    success: float
-    episodes: int
+    reward: float  # mean sum of rewards per episode
+    success: float  # percentage of episodes with a reward
+    episodes: int  # number of episodes
 
 
-def load_agent(path: str, device: torch.device) -> Tuple[Agent, TrainingOptions]:
-    """Load the agent of a checkpoint, and the options it was trained with.
-
-    Raises:
-        UserError: the file is not a checkpoint of an agent.
-    """
+def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]:
+    """Load the agent of a checkpoint, and the options it was trained with."""
     state = load_checkpoint(path)
     with using(path, builds_model=True):
         agent = Agent.from_settings(state["settings"]).to(device)
@@ -50,16 +40,7 @@ def load_agent(path: str, device: torch.device) -> Tuple[Agent, TrainingOptions]
 
 
 class Player:
-    """Lets an agent act in environments, starting with new episodes.
-
-    Args:
-        envs: environments of ``make_vector_env``.
-        seed: seed of the environments and of the sampled actions.
-        greedy: take the most probable action instead of sampling from the policy.
-
-    Raises:
-        UserError: the environments differ from those the agent was trained in.
-    """
+    """Lets an agent act in environments, starting with new episodes."""
 
     def __init__(self, agent: Agent, envs: VectorEnv, seed: int, greedy: bool = False):
         batched_env = envs.unwrapped.batched_env
@@ -73,12 +54,8 @@ class Player:
         self.actor = agent.actor(AgentMemory.initial(envs.num_envs, self.device))
         self.starts = np.ones(envs.num_envs, bool)
 
-    def step(self) -> Tuple[np.ndarray, np.ndarray]:
-        """Act once in each environment.
-
-        Returns:
-            Rewards [B], and whether the episodes ended [B].
-        """
+    def step(self) -> tuple[np.ndarray, np.ndarray]:
+        """Act once in each environment. Returns rewards [B], and whether the episodes ended [B]."""
         logits_BA, _ = self.actor.step(
             torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
         )
@@ -94,18 +71,8 @@ class Player:
 def evaluate(
     agent: Agent, options: TrainingOptions, episodes: int, seed: int, greedy: bool = False
 ) -> EvaluationResult:
-    """Evaluate an agent.
-
-    Each of ``episodes`` parallel environments contributes its first episode, so that short episodes are not
-    overrepresented.
-
-    Args:
-        options: the environment and its sizes.
-        seed, greedy: see ``Player``.
-
-    Raises:
-        UserError: see ``Player`` and ``make_vector_env``.
-    """
+    """Evaluate an agent. Each of ``episodes`` parallel environments contributes its first episode, so that short
+    episodes are not overrepresented."""
     player = Player(agent, make_vector_env(options.environment, episodes, options.sizes), seed, greedy)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():
@@ -115,7 +82,7 @@ def evaluate(
     return EvaluationResult(float(totals.mean()), 100 * float((totals > 0).mean()), episodes)
 
 
-def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bool = False) -> List[np.ndarray]:
+def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bool = False) -> list[np.ndarray]:
     """Images of an episode, one per step; arguments as those of ``evaluate``."""
     envs = make_vector_env(options.environment, 1, options.sizes, render_mode="rgb_array")
     player = Player(agent, envs, seed, greedy)
@@ -128,22 +95,14 @@ def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bo
 
 
 def check_recording_path(path: str, overwrite: bool = False) -> None:
-    """Check the file name of a recording.
-
-    Raises:
-        UserError: the file name does not end in .gif or .png; see also ``check_output_file``.
-    """
+    """Check the file name of a recording."""
     if not path.endswith((".gif", ".png")):
         raise UserError(f"--record {path}: give a file name that ends in .gif or .png")
     check_output_file("--record", path, *PICTURES, overwrite=overwrite)
 
 
-def write_recording(images: List[np.ndarray], path: str) -> None:
-    """Write the images of an episode as an animated .gif, or as a .png with up to 40 of them in rows.
-
-    Raises:
-        UserError: the file name does not end in .gif or .png.
-    """
+def write_recording(images: list[np.ndarray], path: str) -> None:
+    """Write the images of an episode as an animated .gif, or as a .png with up to 40 of them in rows."""
     from PIL import Image
 
     check_recording_path(path, overwrite=True)
@@ -157,7 +116,7 @@ def write_recording(images: List[np.ndarray], path: str) -> None:
         pages[0].save(temporary, "GIF", save_all=True, append_images=pages[1:], duration=duration, loop=0)
 
 
-def _contact_sheet(images: List[np.ndarray]) -> np.ndarray:
+def _contact_sheet(images: list[np.ndarray]) -> np.ndarray:
     """Evenly spaced images of an episode in rows, as one image."""
     shown = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, MAX_IMAGES).astype(int))]
     shown = [np.pad(image, ((BORDER, BORDER), (BORDER, BORDER), (0, 0)), constant_values=WHITE) for image in shown]

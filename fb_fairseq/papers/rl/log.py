@@ -1,14 +1,18 @@
-"""The training log, ``log.jsonl``: one JSON object per line, with the number of frames so far and the metrics."""
+"""The training log, ``log.jsonl``: one JSON object per line, with the number of frames so far and the metrics; and
+learning curves."""
 
 import json
 import os
-from typing import List, Tuple
+from functools import partial
 
+from fb_fairseq.drawing import Panel, colors, draw_band, plain
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, open_text
 
 LOG_FILE = "log.jsonl"
-Curve = List[Tuple[int, float]]  # (frames, value)
+Curve = list[tuple[int, float]]  # (frames, value)
+METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes with a reward"}
+MILLION = 10**6
 
 
 def append_entry(path: str, entry: dict) -> None:
@@ -17,12 +21,8 @@ def append_entry(path: str, entry: dict) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
-def read_entries(path: str) -> List[dict]:
-    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped.
-
-    Raises:
-        UserError: another line is damaged.
-    """
+def read_entries(path: str) -> list[dict]:
+    """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
     entries = []
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
@@ -46,9 +46,6 @@ def truncate_log(path: str, frames: int) -> None:
 def read_curve(folder: str, metric: str) -> Curve:
     """A metric of the run in ``folder``, as (frames, value). Entries without the metric are skipped: there is no reward
     before the first episode has ended.
-
-    Raises:
-        UserError: the folder contains no log.
     """
     path = os.path.join(folder, LOG_FILE)
     if not os.path.isfile(path):
@@ -63,3 +60,47 @@ def training_seconds(folder: str) -> float:
         seconds += (entry["frames"] - frames) / entry["fps"]
         frames = entry["frames"]
     return seconds
+
+
+def group_by_name(runs: list[str]) -> dict[str, list[str]]:
+    """Group runs of the form NAME=FOLDER by their names. A folder without a name gets its own."""
+    groups: dict[str, list[str]] = {}
+    for run in runs:
+        name, equals, folder = run.partition("=")
+        if not equals or os.path.isdir(run):
+            name, folder = os.path.basename(os.path.normpath(run)), run
+        groups.setdefault(name, []).append(folder)
+    return groups
+
+
+def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
+    """The curves of a metric by name, for runs of the form NAME=FOLDER."""
+    curves = {name: [read_curve(folder, metric) for folder in folders] for name, folders in group_by_name(runs).items()}
+    for name, seeds in curves.items():
+        if not all(seeds):
+            raise UserError(f"{name}: the log contains no {metric}; choose another --metric")
+    return curves
+
+
+def draw_rewards(axes, curves: dict[str, list[Curve]], metric: str) -> None:
+    """Draw the mean and range of the curves of each name, at the frames that all of them contain."""
+    color = colors(curves)
+    last = max(frames for seeds in curves.values() for curve in seeds for frames, _ in curve)
+    unit = MILLION if last >= MILLION else 1
+    for name, seeds in curves.items():
+        values = [dict(curve) for curve in seeds]
+        frames = sorted(set.intersection(*map(set, values)))
+        if not frames:
+            raise UserError(
+                f"{name}: the logs have no frames in common; train all runs with the same --environments, --block and "
+                "--log-interval"
+            )
+        means = [[curve[frame] for curve in values] for frame in frames]
+        draw_band(axes, [frame / unit for frame in frames], means, plain(name), color[name])
+    axes.set_xlabel("frames of training" + (" (millions)" if unit == MILLION else ""))
+    axes.set_ylabel(METRIC_LABELS.get(metric, metric))
+
+
+def curves_figure(curves: dict[str, list[Curve]], metric: str) -> list[Panel]:
+    """The panel of a figure of learning curves; see ``draw_rewards``."""
+    return [Panel(partial(draw_rewards, curves=curves, metric=metric))]

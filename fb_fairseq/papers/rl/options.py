@@ -1,9 +1,10 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Dict, Optional, Sequence
+from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.hardware import check_layers_fit
@@ -18,11 +19,7 @@ LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
 
 
 def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size.
-
-    Raises:
-        UserError: the value of the option ``name`` is none.
-    """
+    """Check that an option, from the command line or a checkpoint, is a whole number of reasonable size."""
     if not isinstance(value, Integral):
         raise UserError(f"{flag(name)} {value}: give a whole number")
     if value < minimum:
@@ -32,50 +29,34 @@ def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> 
 
 
 def check_finite(name: str, value: float) -> None:
-    """Check that an option is a number.
-
-    Raises:
-        UserError: the value of the option ``name`` is infinite, not a number (NaN), or something else.
-    """
+    """Check that an option is a number."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UserError(f"{flag(name)} {value}: must be a finite number")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that an option has a known value.
-
-    Raises:
-        UserError: the value of the option ``name`` is not among the choices.
-    """
+    """Check that an option has a known value."""
     if value not in choices:
         raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
 
+def option(default: Any, text: str) -> Any:
+    """A field that is an option of the command line, with its help."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass(frozen=True)
 class AgentOptions:
-    """Architecture of an agent.
+    """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers."""
 
-    Args:
-        agent: one of ``AGENTS``.
-        layers: number of layers.
-        width: model width.
-        ffn_width: width of the feed-forward sublayers; 0 for four times the model width. Unused by an LSTM.
-        heads: number of attention heads. Unused by an LSTM.
-        span: how many steps back attention reaches. Unused by an LSTM.
-        previous_action: whether the agent observes its previous action, which the papers do not mention. In the
-            corridor it must not: actions have no effect on the way, so the agent could store the colour in them,
-            outside its memory.
-
-    Raises:
-        UserError: an option is out of range.
-    """
-
-    agent: str = "feedback"
-    layers: int = 2
-    width: int = 64
-    ffn_width: int = 0
-    heads: int = 4
-    span: int = 200
+    agent: str = "feedback"  # one of ``AGENTS``
+    layers: int = option(2, "number of layers")
+    width: int = option(64, "model width")
+    ffn_width: int = option(0, "width of the feed-forward sublayers; 0: four times the model width")
+    heads: int = option(4, "number of attention heads")
+    span: int = option(200, "how many steps back attention reaches")
+    # Whether the agent observes its previous action, which the papers do not mention. In the corridor it must not:
+    # actions have no effect on the way, so the agent could store the colour in them, outside its memory.
     previous_action: bool = True
 
     def __post_init__(self):
@@ -93,40 +74,22 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Environment and hyperparameters of A2C.
+    """Environment and hyperparameters of A2C."""
 
-    Args:
-        environment: a name in ``ENVS``.
-        sizes: size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
-        frames: total number of steps, summed over the environments.
-        environments: number of environments that run in parallel.
-        block: steps per block, over which gradients are propagated (the papers' BPTT length).
-        optimizer: one of ``OPTIMIZERS``.
-        lr: learning rate.
-        rmsprop_eps: epsilon of RMSprop.
-        clip_norm: gradients of a larger norm are scaled down to it.
-        discount: discount factor of future rewards, per step.
-        entropy_cost: weight of the policy's entropy in the loss.
-        value_cost: weight of the value's squared error in the loss.
-        seed: seed of the parameters, the environments and the sampled actions.
-
-    Raises:
-        UserError: an option is out of range.
-    """
-
-    environment: str = "corridor"
-    sizes: Optional[Dict[str, int]] = None
-    frames: int = 1_000_000
-    environments: int = 64
-    block: int = 100
-    optimizer: str = "adam"
-    lr: float = 3e-4
-    rmsprop_eps: float = 0.01
-    clip_norm: float = 0.5
-    discount: float = 0.99
-    entropy_cost: float = 5e-4
-    value_cost: float = 0.5
-    seed: int = 1
+    environment: str = "corridor"  # a name in ``ENVS``
+    # Size options of the environment, such as ``{"length": 30}``; its defaults where omitted.
+    sizes: dict[str, int] | None = None
+    frames: int = option(1_000_000, "total number of steps, summed over the environments")
+    environments: int = option(64, "number of environments that run in parallel")
+    block: int = option(100, "steps per block, over which gradients are propagated (the papers' BPTT length)")
+    optimizer: str = option("adam", "adam or rmsprop")
+    lr: float = option(3e-4, "learning rate")
+    rmsprop_eps: float = option(0.01, "epsilon of RMSprop")
+    clip_norm: float = option(0.5, "gradients of a larger norm are scaled down to it")
+    discount: float = option(0.99, "discount factor of future rewards, per step")
+    entropy_cost: float = option(5e-4, "weight of the policy's entropy in the loss")
+    value_cost: float = option(0.5, "weight of the value's squared error in the loss")
+    seed: int = option(1, "seed of the parameters, the environments and the sampled actions")
 
     def __post_init__(self):
         check_range("frames", self.frames, 1, LONGEST)

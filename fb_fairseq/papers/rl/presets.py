@@ -1,7 +1,7 @@
 """Presets of environments, agents and training: the papers' (v3 §7.2, §7.3; v1 B.2, B.3), and small ones for a CPU."""
 
 from dataclasses import fields
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 from fb_fairseq.papers.rl.envs import SIZE_OPTIONS
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions, check_choice
@@ -10,7 +10,7 @@ from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions, check_ch
 class Preset(NamedTuple):
     """Size options of the environment, ``AgentOptions`` and ``TrainingOptions``, each as keyword arguments."""
 
-    sizes: Dict[str, int]
+    sizes: dict[str, int]
     agent: dict
     training: dict
 
@@ -18,7 +18,7 @@ class Preset(NamedTuple):
 # The papers do not say how long agents were trained in the mazes; for the corridor there is only the curve of Figure 3.
 # Previous actions are not among the observations that they list.
 FULL_MAZE_AGENT = dict(layers=2, width=256, heads=4, span=200, previous_action=False)
-FULL: Dict[str, Preset] = {
+FULL: dict[str, Preset] = {
     "corridor": Preset(
         {"length": 200, "shortest": 1},
         dict(layers=2, width=256, heads=4, span=100, previous_action=False),
@@ -40,7 +40,7 @@ FULL: Dict[str, Preset] = {
         dict(frames=500_000_000, environments=64, block=200, optimizer="rmsprop", lr=3e-4, entropy_cost=1e-4),
     ),
 }
-FULL_LSTM: Dict[str, Preset] = {  # what differs from FULL for an LSTM
+FULL_LSTM: dict[str, Preset] = {  # what differs from FULL for an LSTM
     "corridor": Preset({}, {}, {}),
     "maze": Preset({}, dict(layers=3), {}),
     "maze_easy": Preset({}, dict(layers=3), {}),
@@ -52,7 +52,7 @@ SMALL_MAZE = Preset(
     SMALL_AGENT,
     dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
 )
-SMALL: Dict[str, Preset] = {
+SMALL: dict[str, Preset] = {
     "corridor": Preset(
         {"length": 30, "shortest": 1},
         dict(SMALL_AGENT, span=8, previous_action=False),
@@ -68,20 +68,10 @@ TRAINING_FIELDS = {field.name for field in fields(TrainingOptions)} - {"environm
 
 
 def preset_options(
-    environment: str, agent: str, small: bool, overrides: Dict[str, object]
-) -> Tuple[TrainingOptions, AgentOptions]:
-    """The preset of an environment and agent, with some options overridden.
-
-    Args:
-        environment: a name in ``ENVS``.
-        agent: one of ``AGENTS``.
-        small: use the small preset instead of the papers'.
-        overrides: values by option name. Those that are None, and names that are not options of the environment's
-            size, the agent or training, are ignored.
-
-    Raises:
-        UserError: the environment is unknown, or an option is out of range.
-    """
+    environment: str, agent: str, small: bool, overrides: dict[str, object]
+) -> tuple[TrainingOptions, AgentOptions]:
+    """The preset of an environment and agent, with some options overridden; those that are None, or not options of the
+    environment's size, the agent or training, are ignored."""
     presets = SMALL if small else FULL
     check_choice("environment", environment, list(presets))
     preset = presets[environment]
@@ -92,7 +82,5 @@ def preset_options(
         {**defaults, **{name: value for name, value in given.items() if name in names}}
         for defaults, names in zip(preset, (SIZE_OPTIONS, AGENT_FIELDS, TRAINING_FIELDS))
     )
-    return (
-        TrainingOptions(environment=environment, sizes=sizes, **training),
-        AgentOptions(agent=agent, **agent_options),
-    )
+    options = TrainingOptions(environment=environment, sizes=sizes, **training)
+    return options, AgentOptions(agent=agent, **agent_options)

@@ -1,8 +1,8 @@
 """Frames per second of training, and latency of an acting step early and late in an episode."""
 
 import statistics
+from collections.abc import Callable
 from time import perf_counter
-from typing import Dict, Tuple
 
 import torch
 
@@ -13,52 +13,48 @@ from fb_fairseq.papers.rl.trainer import Trainer
 LATE_SPANS = 10  # "late" starts this many spans into an episode
 
 
-def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> Dict[str, float]:
-    """Measure training and acting.
+class Acting:
+    """An agent that sees the same observations again and again, in episodes without end."""
 
-    Args:
-        blocks: number of training blocks to time, after one for warm-up.
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+        batch, device = trainer.options.environments, trainer.device
+        self.actor = trainer.agent.actor(AgentMemory.initial(batch, device))
+        self.observation_BO = torch.as_tensor(trainer.observation, device=device)
+        self.starts_B = torch.ones(batch, dtype=torch.bool, device=device)
 
-    Returns:
-        Number of environments, steps per block, ``fps`` (median over the blocks), and the milliseconds of an acting
-        step of all environments: ``act_ms`` as soon as memory is full, and ``act_ms_ten_spans_later``.
-    """
+    def __call__(self, steps: int) -> None:
+        """Act for so many steps."""
+        for _ in range(steps):
+            logits_BA, _ = self.actor.step(self.observation_BO, self.starts_B)
+            self.actor.record_actions(logits_BA.argmax(-1))
+            self.starts_B = torch.zeros_like(self.starts_B)
+
+
+def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> dict[str, float]:
+    """Measure training, over so many blocks, and acting: ``fps``, and the milliseconds of an acting step of all
+    environments as soon as memory is full, and ten spans later."""
     trainer = Trainer(options, agent, device)
     trainer.train_block()
-    times = []
-    for _ in range(blocks):
-        start = perf_counter()
-        trainer.train_block()
-        _synchronise(device)
-        times.append(perf_counter() - start)
-    frames = options.environments * options.block
-    early, late = _acting_times(trainer, agent.span)
+    training = _seconds(trainer.train_block, blocks, device)
+    acting, span = Acting(trainer), agent.span
+    times = _seconds(lambda: acting(1), (LATE_SPANS + 1) * span, device)
     return {
         "environments": options.environments,
         "block": options.block,
-        "fps": round(frames / statistics.median(times), 1),
-        "act_ms": round(1000 * early, 3),
-        "act_ms_ten_spans_later": round(1000 * late, 3),
+        "fps": round(options.environments * options.block / statistics.median(training), 1),
+        "act_ms": round(1000 * statistics.median(times[span : 2 * span]), 3),
+        "act_ms_ten_spans_later": round(1000 * statistics.median(times[-span:]), 3),
     }
 
 
-def _acting_times(trainer: Trainer, span: int) -> Tuple[float, float]:
-    """Median seconds of an acting step over two spans of an episode: the first with a full memory, and a late one."""
-    actor = trainer.agent.actor(AgentMemory.initial(trainer.options.environments, trainer.device))
-    observation = torch.as_tensor(trainer.observation, device=trainer.device)
-    starts = torch.ones(trainer.options.environments, dtype=torch.bool, device=trainer.device)
+def _seconds(function: Callable[[], None], calls: int, device: torch.device) -> list[float]:
+    """The time that each of so many calls takes."""
     times = []
-    for _ in range((LATE_SPANS + 1) * span):
+    for _ in range(calls):
         start = perf_counter()
-        actor.step(observation, starts)
-        actor.record_actions(torch.zeros(trainer.options.environments, dtype=torch.long, device=trainer.device))
-        _synchronise(trainer.device)
+        function()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         times.append(perf_counter() - start)
-        starts = torch.zeros_like(starts)
-    return statistics.median(times[span : 2 * span]), statistics.median(times[-span:])
-
-
-def _synchronise(device: torch.device) -> None:
-    """Wait until the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    return times

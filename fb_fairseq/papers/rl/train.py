@@ -2,18 +2,17 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Callable, Dict, Sequence
 
 import numpy as np
 import torch
 
 from fb_fairseq.checkpoint_contents import check_like, check_optimizer, using
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
-from fb_fairseq.papers.rl.checkpoint import CARRIED, CHECKPOINT_FILE, load_checkpoint
 from fb_fairseq.papers.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.papers.rl.trainer import Trainer
+from fb_fairseq.papers.rl.trainer import CARRIED, CHECKPOINT_FILE, Trainer, load_checkpoint
 from fb_fairseq.tensor_files import save_file
 
 SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
@@ -28,18 +27,7 @@ def train(
     save_interval: int = 200,
     loggers: Sequence[Callable[[dict], None]] = (),
 ) -> Trainer:
-    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists.
-
-    Args:
-        out: folder of ``checkpoint.pt`` and ``log.jsonl``.
-        log_interval: blocks between log entries.
-        save_interval: blocks between checkpoints. A checkpoint is also written every two minutes.
-        loggers: called with each log entry.
-
-    Raises:
-        UserError: see ``Trainer`` and ``lock_folder``; or the checkpoint is not an agent's, or was made with other
-            options.
-    """
+    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists."""
     trainer = Trainer(options, agent, device)
     check_own_folder("--out", out, LOCK)
     lock_folder("--out", out)
@@ -53,9 +41,8 @@ def train(
             check_like(checkpoint, state[name], template[name], (name,))
         if trainer.frames >= options.frames:
             frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
-            print(
-                f"this run is finished: {frames}; nothing is trained or written (to go on, give more)", file=sys.stderr
-            )
+            text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
+            print(text, file=sys.stderr)
             return trainer
     truncate_log(log, trainer.frames)
     logged_at, logged_frames = perf_counter(), trainer.frames
@@ -77,7 +64,7 @@ def train(
     return trainer
 
 
-def _log_entry(trainer: Trainer, fps: float, metrics: Dict[str, float]) -> dict:
+def _log_entry(trainer: Trainer, fps: float, metrics: dict[str, float]) -> dict:
     """Frames, speed, reward and success of recent episodes, and the metrics of the last block."""
     entry = {"frames": trainer.frames, "fps": round(fps, 1)}
     if trainer.recent_rewards:

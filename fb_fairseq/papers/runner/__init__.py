@@ -1,30 +1,17 @@
-"""Recipes: experiments from their data to their figures (``python -m fb_fairseq recipe``).
+"""Recipes: experiments from their data to their figures (``python -m fb_fairseq recipe``, command.py).
 
 A recipe runs the commands of fairseq and of this package as processes, as a person would type them; ``--print`` shows
-them. What is done is not repeated, so that a recipe that was stopped goes on where it was.
-
-    command.py        the list of recipes, and the command
-    settings.py       the settings of experiments, as data
-    language_modeling.py, translation.py, labels.py   the steps of these kinds of experiments; labels: toy tasks
-    sweep.py          experiments that run the same steps for all combinations of values
-    call.py           what their calls have in common
-    options.py        command lines; memory_options.py: memory compositions as names of models
-    session.py        where a recipe runs and writes
-    data.py, text.py  the step prepare
-    finetuning.py     from which checkpoint a model was fine-tuned
-    training.py       fairseq-train: its command, log and progress (progress.py), and with which options a model was
-                      trained (trained_options.py)
-    shell.py          running or printing commands; processes.py: all that run; jobs.py: several at a time
-    machines.py       GPUs, and training on several machines
-    results.py        reading results; language_model_results.py, translation_results.py: writing them
-    figures/          results against the number of layers, or the learning rate
-
-The experiments are in ``fb_fairseq/papers/experiments``. docs/recipes.md shows a recipe of one's own.
+them. What is done is not repeated, so that a recipe that was stopped goes on where it was. sweep.py is the engine.
+language_modeling.py, translation.py and labels.py (toy tasks) have the steps of these kinds of experiments, settings.py
+their settings as data, options.py their command lines. Data are prepared with data.py and text.py. training.py runs
+fairseq-train: its progress (progress.py), its options (trained_options.py), and where (machines.py). shell.py runs or
+prints commands, processes.py has all that run; results.py and figures/ what comes out. docs/recipes.md shows a recipe
+of one's own.
 """
 
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
+from fb_fairseq.papers.runner.results import draw_against
 from fb_fairseq.papers.runner.settings import Model, Scale, Share, Training, change, equal_parameters
-from fb_fairseq.papers.runner.training import draw_against
 from fb_fairseq.papers.runner.translation import Translation
 
 __all__ = [

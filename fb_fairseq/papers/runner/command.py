@@ -15,49 +15,38 @@ import importlib
 import os
 import runpy
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from fb_fairseq.command_line import INTERRUPTED_STATUS, CommandParser
 from fb_fairseq.errors import STATUS, UserError, debugging, explain, single_line
 from fb_fairseq.papers import toy_tasks
 from fb_fairseq.papers.runner.processes import RUNNING, Interrupted
-from fb_fairseq.papers.runner.session import CALLER_VARIABLE
+from fb_fairseq.papers.runner.shell import CALLER_VARIABLE
 
 EXPERIMENTS = "fb_fairseq.papers.experiments"
-# Modules and objects, imported when a recipe runs or the list is shown. The toy tasks are listed with them.
-RECIPES: Dict[str, str] = {
-    "quickstart": "fb_fairseq.papers.experiments.quickstart:QUICKSTART",
-    "char_ptb": f"{EXPERIMENTS}.char_ptb:CHAR_PTB",
-    "enwik8": f"{EXPERIMENTS}.bytes_and_letters:ENWIK8",
-    "text8": f"{EXPERIMENTS}.bytes_and_letters:TEXT8",
-    "wikitext103": f"{EXPERIMENTS}.wikitext103:WIKITEXT103",
-    "wikitext103_ablation": f"{EXPERIMENTS}.wikitext103:ABLATION",
-    "wikitext103_training_time": f"{EXPERIMENTS}.wikitext103:TRAINING_TIME",
-    "wikitext103_end_of_line": f"{EXPERIMENTS}.wikitext103:END_OF_LINE",
-    "persistent_memory": f"{EXPERIMENTS}.persistent_memory:PERSISTENT_MEMORY",
-    "iwslt14_de_en": f"{EXPERIMENTS}.translation:IWSLT14_DE_EN",
-    "wmt14_en_de": f"{EXPERIMENTS}.translation:WMT14_EN_DE",
-    "cnn_dm": f"{EXPERIMENTS}.cnn_dm:CNN_DM",
-    "memory_composition": f"{EXPERIMENTS}.memory_composition:MEMORY_COMPOSITION",
-    "corridor": f"{EXPERIMENTS}.reinforcement_learning:CORRIDOR",
-    "maze": f"{EXPERIMENTS}.reinforcement_learning:MAZE",
-    "maze_easy": f"{EXPERIMENTS}.reinforcement_learning:MAZE_EASY",
-    "water_maze": f"{EXPERIMENTS}.reinforcement_learning:WATER_MAZE",
+# The experiments' modules and their recipes, imported when one runs or the list is shown. The toy tasks come after.
+MODULES = {
+    "quickstart": "QUICKSTART",
+    "char_ptb": "CHAR_PTB",
+    "bytes_and_letters": "ENWIK8 TEXT8",
+    "wikitext103": "WIKITEXT103 WIKITEXT103_ABLATION WIKITEXT103_TRAINING_TIME WIKITEXT103_END_OF_LINE",
+    "persistent_memory": "PERSISTENT_MEMORY",
+    "translation": "IWSLT14_DE_EN WMT14_EN_DE",
+    "cnn_dm": "CNN_DM",
+    "memory_composition": "MEMORY_COMPOSITION",
+    "reinforcement_learning": "CORRIDOR MAZE MAZE_EASY WATER_MAZE",
 }
+RECIPES = {name.lower(): f"{EXPERIMENTS}.{module}:{name}" for module, text in MODULES.items() for name in text.split()}
 OWN = "RECIPE"  # the name of the recipe in a toy task's file, or one's own
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """The names of all recipes."""
     return [*RECIPES, *toy_tasks.names()]
 
 
 def find(name: str):
-    """The recipe of this name, or the one in this file.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The recipe of this name, or the one in this file."""
     if name.endswith(".py"):
         return from_file(name)
     if name not in names():
@@ -76,11 +65,7 @@ def _named(name: str) -> Any:
 
 
 def from_file(path: str):
-    """The recipe in a file of one's own, whose variable RECIPE it is.
-
-    Raises:
-        UserError: there is no such file, or it has no recipe.
-    """
+    """The recipe in a file of one's own, whose variable RECIPE it is."""
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file; give the file of a recipe, or the name of one")
     try:
@@ -103,7 +88,7 @@ def parser() -> CommandParser:
     return CommandParser("recipe", usage="%(prog)s NAME [DATA] [options]", description=__doc__, epilog="\n".join(lines))
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run ``python -m fb_fairseq recipe``. Returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0].startswith("-"):

@@ -1,72 +1,68 @@
-"""The step ``prepare``: data that appears only when it is complete, and that models were trained on stays."""
+"""The step ``prepare``: data that appears only when it is complete, and that models were trained on stays; and the
+checkpoint that a fine-tuning starts from."""
 
 import glob
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Callable, List
+from pathlib import Path
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, atomic_write, lock_folder
-from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.shell import Shell, read
 
 Prepare = Callable[[Shell, str, str], None]
 
 
 def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, prepare: Prepare) -> None:
-    """Call ``prepare(shell, source, folder)``, which writes the data, unless this is done.
-
-    It is done if the source, the setting and the data itself are as they were left last time.
-
-    Args:
-        shell: of the recipe.
-        out: the recipe's folder.
-        data: the folder to write, in ``out``.
-        setting: one line: whatever else the data depends on.
-        source: the user's file or folder; it may be empty.
-
-    Raises:
-        UserError: another run is writing it, or models were trained on other data.
-    """
+    """Call ``prepare(shell, source, folder)``, which writes the data, unless this is done. It is done if the source,
+    the setting and the data itself, in OUT, are as they were left last time. The setting is one line: whatever else the
+    data depends on. The source may be empty."""
     shell.comment("prepare")
-    if shell.printing:
-        shell.run("mkdir", "-p", data)
-        prepare(shell, source, data)
+    shell.show("mkdir", "-p", data)
+    unfinished = shell.do(_unfinished, shell, data, setting, source, otherwise=data)
+    if not unfinished:
         return
-    marker, unfinished = f"{data}.prepared", f"{data}.tmp"
-    wanted = [setting, *checksums(source)]
-    if os.path.exists(marker) and _lines(marker) == [*wanted, *sizes(data)]:
-        shell.say("== prepare: done already")
-        return
-    shell.say("== prepare")
-    lock_folder("--out", unfinished)
-    for name in set(os.listdir(unfinished)) - {LOCK}:  # a killed run has left it
-        path = os.path.join(unfinished, name)
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     try:
         prepare(shell, source, unfinished)
-        if differs(data, unfinished) and glob.glob(f"{glob.escape(out)}/*/*.pt"):
-            old = (_lines(marker) or [setting])[0] if os.path.exists(marker) else setting
-            which = f" ({old})" if old != setting else ""
-            raise UserError(
-                f"{out}: holds models that were trained on other data{which}; choose another --out, or delete this one"
-            )
-        if os.path.exists(marker):
-            os.remove(marker)  # first, so that incomplete data never counts as done
-        shutil.rmtree(data, ignore_errors=True)
-        os.rename(unfinished, data)
-        with suppress(FileNotFoundError):  # the second time in this process
-            os.remove(os.path.join(data, LOCK))
+        shell.do(_finish, out, data, setting, source)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shell.do(shutil.rmtree, unfinished, ignore_errors=True)
+
+
+def _unfinished(shell: Shell, data: str, setting: str, source: str) -> str:
+    """The folder to prepare the data in, empty and locked; an empty name if they are prepared."""
+    if read(f"{data}.prepared").splitlines() == [setting, *checksums(source), *sizes(data)]:
+        shell.say("== prepare: done already")
+        return ""
+    shell.say("== prepare")
+    folder = f"{data}.tmp"
+    lock_folder("--out", folder)
+    for name in set(os.listdir(folder)) - {LOCK}:  # a killed run has left it
+        path = os.path.join(folder, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    return folder
+
+
+def _finish(out: str, data: str, setting: str, source: str) -> None:
+    """Put the prepared data in their place."""
+    marker, unfinished = f"{data}.prepared", f"{data}.tmp"
+    if differs(data, unfinished) and glob.glob(f"{glob.escape(out)}/*/*.pt"):
+        old = (read(marker).splitlines() or [setting])[0]
+        which = f" ({old})" if old != setting else ""
+        raise UserError(
+            f"{out}: holds models that were trained on other data{which}; choose another --out, or delete this one"
+        )
+    with suppress(FileNotFoundError):
+        os.remove(marker)  # first, so that incomplete data never counts as done
+    shutil.rmtree(data, ignore_errors=True)
+    os.rename(unfinished, data)
+    with suppress(FileNotFoundError):  # the second time in this process
+        os.remove(os.path.join(data, LOCK))
     with atomic_write(marker) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join([*wanted, *sizes(data)]) + "\n")
-
-
-def _lines(path: str) -> List[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read().splitlines()
+        file.write("\n".join([setting, *checksums(source), *sizes(data)]) + "\n")
 
 
 def checksum(path: str) -> str:
@@ -74,7 +70,7 @@ def checksum(path: str) -> str:
     return f"{checksum_of(path)} {os.path.getsize(path)}"
 
 
-def checksums(source: str) -> List[str]:
+def checksums(source: str) -> list[str]:
     """The checksum of a file, or of all files in a folder; empty if there is nothing."""
     if os.path.isfile(source):
         return [f"{os.path.basename(source)} {checksum(source)}"]
@@ -84,11 +80,10 @@ def checksums(source: str) -> List[str]:
     return [f"{name!r} {checksum(os.path.join(source, name))}" for name in files]
 
 
-def sizes(folder: str) -> List[str]:
+def sizes(folder: str) -> list[str]:
     """The names and sizes of a folder's files; empty if it does not exist."""
-    if not os.path.isdir(folder):
-        return []
-    return [f"{name!r} {os.path.getsize(os.path.join(folder, name))}" for name in sorted(os.listdir(folder))]
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [f"{name!r} {os.path.getsize(os.path.join(folder, name))}" for name in names]
 
 
 def differs(old: str, new: str) -> bool:
@@ -99,3 +94,18 @@ def differs(old: str, new: str) -> bool:
             if os.path.exists(other) and checksum(other) != checksum(path):
                 return True
     return False
+
+
+def started_from(run: str, checkpoint: str) -> bool:
+    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
+    return read(f"{run}.from").splitlines() == [checksum(checkpoint)]
+
+
+def start_over(run: str, checkpoint: str) -> None:
+    """Remove RUN/ and its files, and write down the checkpoint that it starts from."""
+    folder, name = os.path.split(run)
+    for other in os.listdir(folder):
+        if other.startswith(f"{name}."):
+            os.remove(os.path.join(folder, other))
+    shutil.rmtree(run, ignore_errors=True)
+    Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")

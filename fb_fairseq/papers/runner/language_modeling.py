@@ -1,365 +1,308 @@
-"""Recipes that train language models on streams of text.
-
-The steps are prepare, train, finetune, evaluate and generate. Run a recipe again to resume; finished steps are skipped.
-"""
+"""Recipes that train language models on streams of text: the steps prepare, train, finetune, evaluate and generate."""
 
 import argparse
 import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.call import Call
-from fb_fairseq.papers.runner.finetuning import start_over, started_from, updates_of
-from fb_fairseq.papers.runner.options import (
-    RecipeParser,
-    add_nodes,
-    add_numbers,
-    add_scale,
-    add_seeds,
-    learning_rate,
-    names_among,
-    number_list,
-    seeds_of,
-    word_list,
-)
-from fb_fairseq.papers.runner.session import new_shell, output
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, words
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.training import (
-    collect_results,
-    compare,
-    draw_against,
-    draw_curves,
-)
+from fb_fairseq.papers.runner import results, sweep
+from fb_fairseq.papers.runner.data import start_over, started_from
+from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
+from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.sweep import Call, Experiment
+from fb_fairseq.papers.runner.training import draw_curves
 
-STEPS = ("prepare", "train", "finetune", "evaluate", "generate")
 ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
 SHOWN = 5  # names in a message
+BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
+TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
+FINETUNED = "-finetuned"
 
 
 @dataclass(frozen=True)
-class Run:
-    """One model to train, with everything that it depends on.
+class ModelRun(sweep.Run):
+    """One model to train, with everything that it depends on. Its values are model, layers (None: the architecture's),
+    seed and lr; its options make up the model."""
 
-    Attributes:
-        name: of its files in the recipe's folder.
-        suffix: how the name goes on after the model's: its number of layers, and its seed unless this is 1.
-        model: its name in the recipe.
-        layers: None: the architecture's.
-        options: that make up the model, of ``fairseq-train``.
-    """
+    suffix: str = ""  # how the name goes on after the model's: its number of layers, and its seed unless this is 1
+    described: Model = None
+    training: Training = None
 
-    name: str
-    suffix: str
-    model: str
-    layers: Optional[int]
-    seed: int
-    described: Model
-    training: Training
-    options: Options
+    @property
+    def finetuned(self) -> str:
+        """The path of its fine-tuning."""
+        return f"{self.path}{FINETUNED}"
+
+    def beside(self, model: str, end: str = "") -> str:
+        """The path of another model with the same suffix."""
+        return os.path.join(os.path.dirname(self.path), f"{model}{self.suffix}{end}")
 
 
 @dataclass(frozen=True)
-class LanguageModeling:
-    """A recipe.
-
-    Attributes:
-        name: of its output folder, runs/NAME or runs/NAME-small.
-        summary: one line for the list of recipes.
-        corpus: what DATA is; empty: the recipe takes none.
-        prepare: a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder,
-            small)``. Its other files go to the folder, too.
-        metric: of the learning curves: bpb, loss or ppl.
-        result: of the figure against the number of layers: bits_per_token or perplexity.
-        prompt: text that the step generate continues.
-        full: the papers' setting.
-        small: a setting for a CPU. With one of the two, there is no ``--small``.
-        figures: functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
-        after: functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
-    """
+class LanguageModeling(Experiment):
+    """A recipe."""
 
     name: str
     summary: str
     corpus: str
+    # A function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``.
+    # Its other files go to the folder, too.
     prepare: Callable[[Shell, str, str, bool], None]
-    metric: str
-    prompt: str = "The"
-    full: Optional[Scale] = None
-    small: Optional[Scale] = None
-    result: str = "bits_per_token"
+    metric: str  # of the learning curves: bpb, loss or ppl
+    prompt: str = "The"  # text that the step generate continues
+    full: Scale | None = None
+    small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
+    result: str = "bits_per_token"  # of the figure against the number of layers: bits_per_token or perplexity
+    # Functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
     figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
-    after: Sequence[Callable[[Shell, str, List[Run]], None]] = field(default_factory=tuple)
+    # Functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
+    after: Sequence[Callable[[Shell, str, list[ModelRun]], None]] = field(default_factory=tuple)
+    extra = "fairseq-train"
+    steps = ("prepare", "train", "finetune", "evaluate", "generate")
+    on_all_machines = ("train", "finetune")
 
-    def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
-        """Run the steps that the command line names, for every seed, number of layers and model.
-
-        Args:
-            argv: the command line.
-            shell: that of a recipe of which this one is a part.
-
-        Raises:
-            UserError: there is a mistake in it or in the data, or a step has failed.
-        """
-        args = self.parser().parse(argv)
-        LanguageModelingCall(self, shell or new_shell(args.print), args).run()
-
-    def parser(self) -> RecipeParser:
-        """The parser of its command line."""
-        parser = RecipeParser(self.name, self.corpus, "fairseq-train", description=self.summary)
-        if self.full and self.small:
-            add_scale(parser, "small models, for a CPU")
-        else:
-            parser.set_defaults(small=self.small is not None)
-        parser.add_argument("--out", metavar="DIR", help="output folder (default: runs/NAME or runs/NAME-small)")
-        steps = " ".join(STEPS)
-        parser.add_argument("--steps", type=names_among(STEPS), default=list(STEPS), metavar=f'"{steps}"')
+    def add_options(self, parser: RecipeParser) -> None:
+        super().add_options(parser)
         parser.add_argument("--models", type=word_list, metavar='"NAME …"', help="models to train")
-        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of layers")
-        add_seeds(parser)
-        parser.add_argument(
-            "--lr", type=learning_rate, metavar="LR", help="learning rate; fine-tuning has a tenth of it"
-        )
-        add_numbers(
-            parser,
-            jobs="number of parallel runs (default: 1)",
-            updates="of training",
-            finetune_updates="of fine-tuning",
-            update_freq="parts of an update, one after the other, to save memory (default: 1)",
-            valid_streams="streams in validation",
-            test_streams="streams in the evaluation; few of them leave more context to each token",
-        )
-        add_nodes(parser)
-        return parser
+        text = "learning rate; fine-tuning has a tenth of it"
+        parser.add_argument("--lr", type=learning_rate, metavar="LR", help=text)
+        text = "streams in the evaluation; few of them leave more context to each token"
+        parser.add_numbers(finetune_updates="of fine-tuning", valid_streams="streams in validation", test_streams=text)
 
     def describe(self, name: str, scale: Scale) -> Model:
-        """The model of this name.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The model of this name."""
         found = scale.named.get(name) or (scale.model(name) if scale.model else None)
         if found:
             return found
-        if scale.architectures:
-            if name.startswith(ARCHITECTURES):
-                return Model(name)
-            raise UserError(
-                f'--models {name}: unknown; give architectures, such as "feedback_transformer_lm '
-                f'relative_transformer_lm"{_or_names(scale.named)}'
-            )
-        raise UserError(f"--models {name}: unknown; choose from {', '.join(scale.named or scale.models)}")
+        if not scale.architectures:
+            raise UserError(f"--models {name}: unknown; choose from {', '.join(scale.named or scale.models)}")
+        if name.startswith(ARCHITECTURES):
+            return Model(name)
+        named = list(scale.named)
+        others = f", or {', '.join(named[:SHOWN])}{', …' * (len(named) > SHOWN)}" if named else ""
+        raise UserError(
+            f"--models {name}: unknown; give architectures, such as "
+            f'"feedback_transformer_lm relative_transformer_lm"{others}'
+        )
 
-    def runs(self, args: argparse.Namespace, scale: Scale) -> List[Run]:
-        """All runs that a command line asks for, in their order.
-
-        Raises:
-            UserError: it names an unknown model, or a number of layers that a model cannot have.
-        """
-        if args.layers and scale.shape is None:
-            raise UserError("--layers: only with --small" if self.small else "--layers: this recipe has one depth")
-        return [
-            self._run(model, layers, seed, args, scale)
-            for seed in seeds_of(args)
-            for layers in args.layers or scale.layers or [None]
-            for model in args.models or scale.models
-        ]
-
-    def _run(self, name: str, layers: Optional[int], seed: int, args: argparse.Namespace, scale: Scale) -> Run:
-        model = self.describe(name, scale)
-        suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
-        shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
-        options = {"arch": model.arch, **shape, **model.options}
-        training = scale.training_of(model.arch)
-        given = {field: getattr(args, field) for field in ("updates", "lr", "finetune_updates")}
-        if training.post_norm_lr:
-            given["post_norm_lr"] = args.lr
-        training = replace(training, **{field: value for field, value in given.items() if value})
-        training = model.training(training)
-        given = {field: getattr(args, field) for field in ("valid_streams", "test_streams")}
-        training = replace(training, **{field: value for field, value in given.items() if value})
-        return Run(f"{name}{suffix}", suffix, name, layers, seed, model, training, options)
-
-
-def _or_names(named: Dict[str, Model]) -> str:
-    names = list(named)[:SHOWN]
-    return f", or {', '.join(names)}{', …' if len(named) > SHOWN else ''}" if names else ""
-
-
-class LanguageModelingCall(Call):
-    """One call of a recipe."""
-
-    def __init__(self, recipe: LanguageModeling, shell: Shell, args: argparse.Namespace):
+    def runs(self, call: Call) -> Iterator[ModelRun]:
+        args, scale = call.args, call.setting
         if any(word == "--lr" or word.startswith("--lr=") for word in args.extra):
             raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
-        super().__init__(recipe, shell, args, training_steps=("train", "finetune"))
-        self.runs = recipe.runs(args, recipe.small if self.small else recipe.full)
+        if args.layers and scale.shape is None:
+            raise UserError("--layers: only with --small" if self.small else "--layers: this recipe has one depth")
+        for seed in seeds_of(args):
+            for layers in args.layers or scale.layers or [None]:
+                for name in args.models or scale.models:
+                    model = self.describe(name, scale)
+                    suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
+                    shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
+                    training = training_of(model, scale, args)
+                    values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
+                    options = {"arch": model.arch, **shape, **model.options}
+                    path = os.path.join(call.out, f"{name}{suffix}")
+                    yield ModelRun(path, values, options, args.extra, suffix, model, training)
 
-    def run(self) -> None:
-        """Run the steps."""
-        with output(self.shell, self.recipe.name, self.out):
-            self.prepare("dict.txt")
-            for run in self.runs:
-                self._check_streams(run.training)
-            self.run_all()
-            if self.machines.node_rank == 0:
-                self._finish()
+    def begin(self, call: Call) -> None:
+        call.prepare("dict.txt")
+        processes = call.machines.processes
+        for streams in (run.training.streams for run in call.runs):
+            if streams % (processes * call.update_freq):
+                raise UserError(
+                    f"--update-freq {call.update_freq}: {streams} streams cannot be divided among "
+                    f"{processes} processes x {call.update_freq}"
+                )
 
-    def starts_from_another(self, run: Run) -> bool:
-        """Whether a model is initialised with another one, or continues it."""
+    def waits(self, run: ModelRun) -> bool:
         return bool(run.described.init_from or run.described.finetune_from)
 
-    def _check_streams(self, training: Training) -> None:
-        parts = self.machines.processes * self.update_freq
-        if training.streams % parts:
-            raise UserError(
-                f"--update-freq {self.update_freq}: {training.streams} streams cannot be divided among "
-                f"{self.machines.processes} processes x {self.update_freq}"
-            )
-
-    def _finish(self) -> None:
-        shell, out = self.shell, self.out
-        draw_curves(shell, self.trainer, self.recipe.metric)
-        if "evaluate" in self.steps:
-            collect_results(shell, out)
-            if len({run.layers for run in self.runs}) > 1:
-                draw_against("layers", f"test_{self.recipe.result}")(shell, out)
-            for draw in self.recipe.figures:
+    def finish(self, call: Call) -> None:
+        shell, out = call.shell, call.out
+        draw_curves(shell, out, self.metric)
+        if "evaluate" in call.steps:
+            results.collect_results(shell, out)
+            if len({run.values["layers"] for run in call.runs}) > 1:
+                results.draw_against("layers", f"test_{self.result}")(shell, out)
+            for draw in self.figures:
                 draw(shell, out)
-            compare(shell, out)
-        if "train" in self.steps:
-            for draw in self.recipe.after:
-                draw(shell, out, self.runs)
+            results.compare(shell, out)
+        if "train" in call.steps:
+            for draw in self.after:
+                draw(shell, out, call.runs)
 
-    def run_steps(self, shell: Shell, run: Run) -> None:
-        """Run the steps for one model."""
-        for step in self.steps:
-            if step == "train":
-                self.train(shell, run)
-            elif step == "finetune" and run.training.finetune_updates:
-                self.finetune(shell, run)
-            elif step == "evaluate":
-                self.evaluate(shell, run, self._path(run.name))
-                if shell.exists(self._checkpoint(f"{run.name}-finetuned")):
-                    self.evaluate(shell, run, self._path(f"{run.name}-finetuned"))
-            elif step == "generate":
-                self.generate(shell, run)
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.out, name)
-
-    def _checkpoint(self, name: str) -> str:
-        return os.path.join(self.out, name, "checkpoint_best.pt")
-
-    def _start(self, shell: Shell, run: Run) -> Dict[str, str]:
-        """The options with which a model starts from another one."""
-        origin, start = run.described.init_from, run.described.finetune_from
-        options = {}
-        if origin:
-            checkpoint = self._checkpoint(f"{origin}{run.suffix}")
-            shell.need(checkpoint, f"train of the model {origin}")
-            options["init_from_transformer"] = checkpoint
-        if start:
-            checkpoint = self._checkpoint(f"{start}{run.suffix}-finetuned")
-            shell.need(checkpoint, f"finetune of the model {start}")
-            options["finetune_from_model"] = checkpoint
-        return options
-
-    def _before(self, run: Run, path: str) -> List[str]:
-        """The runs that the one in ``path`` starts from, a model or its fine-tuning."""
-        origin, start = run.described.init_from, run.described.finetune_from
-        names = [f"{origin}{run.suffix}"] if origin else []
-        if start:
-            names += [f"{start}{run.suffix}", f"{start}{run.suffix}-finetuned"]
-        if path != self._path(run.name):
-            names.append(run.name)
-        return [self._path(name) for name in names]
-
-    def options(self, run: Run) -> Dict[str, Any]:
+    def options(self, call: Call, run: ModelRun) -> dict[str, Any]:
         """The options that training and fine-tuning share."""
         training = run.training
-        streams = training.streams // (self.machines.processes * self.update_freq)
+        streams = training.streams // (call.machines.processes * call.update_freq)
         return {
             **dict(task="streaming_lm", criterion="lm_loss"),
             **run.options,
-            **dict(tokens_per_sample=training.tokens_per_sample, batch_size=streams, update_freq=self.update_freq),
+            **dict(tokens_per_sample=training.tokens_per_sample, batch_size=streams, update_freq=call.update_freq),
             **dict(valid_streams=training.valid_streams, optimizer=training.optimizer),
             **training.resolved(training.options),
             "keep_interval_updates": 1,
         }
 
-    def train(self, shell: Shell, run: Run) -> None:
-        """Train a model."""
+    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
+        """Train a model, which may start from another one."""
         shell.comment(f"train {run.name}")
-        training = run.training
-        options = {**self.options(run), **self._start(shell, run), "lr": training.lr}
+        training, options = run.training, self.options(call, run)
+        origin, start = run.described.init_from, run.described.finetune_from
+        if origin:
+            options["init_from_transformer"] = best(run.beside(origin))
+            shell.need(options["init_from_transformer"], f"train of the model {origin}")
+        if start:
+            options["finetune_from_model"] = best(run.beside(start, FINETUNED))
+            shell.need(options["finetune_from_model"], f"finetune of the model {start}")
+        options["lr"] = training.lr
         options.update(training.resolved({**training.warmup, **training.bptt_warmup}))
-        self._train(shell, self._path(run.name), run, options, training.updates)
+        call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
 
-    def _train(self, shell: Shell, path: str, run: Run, options: Options, updates: int, renewed: bool = False) -> None:
-        every = run.training.validate_every
-        self.trainer.train(
-            *(shell, path, self.data, options), updates=updates, every=every, seed=run.seed, renewed=renewed
-        )
-
-    def finetune(self, shell: Shell, run: Run) -> None:
-        """Continue from the best checkpoint at a tenth of the learning rate.
-
-        "The final performances are obtained by finetuning the models with a 10x smaller learning rate" (v3 §7.6).
-        """
-        checkpoint, path = self._checkpoint(run.name), self._path(f"{run.name}-finetuned")
+    def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:
+        """Continue from the best checkpoint at a tenth of the learning rate. "The final performances are obtained by
+        finetuning the models with a 10x smaller learning rate" (v3 §7.6)."""
+        checkpoint, path, updates = best(run.path), run.finetuned, run.training.finetune_updates
+        if not updates:
+            return
         shell.need(checkpoint, "train")
-        renewed = False
-        if shell.printing:
-            shell.comment(f"finetune {run.name}")
-            shell.written.add(self._checkpoint(f"{run.name}-finetuned"))
-        elif not started_from(path, checkpoint):
-            renewed = True  # any earlier fine-tuning started from another checkpoint
-            if self.machines.node_rank == 0:
-                start_over(path, checkpoint)
-        start, updates = "finetune_from_model", run.training.finetune_updates
+        shell.comment(f"finetune {run.name}")
+        # Any earlier fine-tuning may have started from another checkpoint.
+        renewed = not shell.do(started_from, path, checkpoint, otherwise=False)
+        if renewed and call.first:
+            shell.do(start_over, path, checkpoint)
+        start = "finetune_from_model"
         if run.training.optimizer == "clipped_adagrad":
             # Keep Adagrad's sums of squared gradients: without them its first steps would be as large as at the start
             # of training.
-            done = run.training.updates if shell.printing else updates_of(checkpoint)
+            done = shell.do(updates_of, checkpoint, otherwise=run.training.updates)
             shell.comment(f"(--max-update: {updates} more than the best checkpoint has, here {done})")
             start, updates = "continue_once", updates + done
-        options = {**self.options(run), start: checkpoint, "lr": run.training.lr / 10}
-        self._train(shell, path, run, options, updates, renewed)
+        options = {**self.options(call, run), start: checkpoint, "lr": run.training.lr / 10}
+        call.trainer.train(shell, path, call.data, options, updates=updates, renewed=renewed, **fixed(run))
 
-    def evaluate(self, shell: Shell, run: Run, path: str) -> None:
-        """Evaluate the best checkpoint on the validation and test splits; the results go to RUN.json."""
-        from fb_fairseq.papers.runner.language_model_results import write_results
+    def evaluate(self, call: Call, shell: Shell, run: ModelRun) -> None:
+        """Evaluate the best checkpoints on the validation and test splits; the results go to RUN.json."""
+        for path in (run.path, run.finetuned):
+            checkpoint = best(path)
+            if path == run.finetuned and not has_trained(shell, path):
+                return
+            shell.need(checkpoint, "train")
+            for split, log in (("valid", f"{path}.valid.eval"), ("test", f"{path}.eval")):
+                shell.comment(f"evaluate {os.path.basename(path)} on the {split} split")
+                options = {
+                    **dict(task="streaming_lm", **run.described.evaluation),
+                    **dict(gen_subset=split, valid_streams=run.training.test_streams),
+                    **dict(tokens_per_sample=run.training.tokens_per_sample, softmax_batch=4096, path=checkpoint),
+                }
+                command = ["fairseq-eval-lm", call.data, "--user-dir", shell.user_dir, *words(options)]
+                shell.run(*command, *call.machines.cpu, what="evaluation", log=log)
+            identity = {"recipe": self.name, "small": call.small, **run.values}
+            write_results(shell, path, identity, run.training.test_streams, before(run, path))
 
-        checkpoint = os.path.join(path, "checkpoint_best.pt")
-        shell.need(checkpoint, "train")
-        for split, log in (("valid", f"{path}.valid.eval"), ("test", f"{path}.eval")):
-            shell.comment(f"evaluate {os.path.basename(path)} on the {split} split")
-            options = {
-                **dict(task="streaming_lm", **run.described.evaluation),
-                **dict(gen_subset=split, valid_streams=run.training.test_streams),
-                **dict(tokens_per_sample=run.training.tokens_per_sample, softmax_batch=4096, path=checkpoint),
-            }
-            command = ["fairseq-eval-lm", self.data, "--user-dir", shell.user_dir, *words(options), *self.machines.cpu]
-            shell.run(*command, what="evaluation", log=log)
-        if not shell.printing:
-            identity = {"recipe": self.recipe.name, "small": self.small, "model": run.model, "layers": run.layers}
-            identity.update(seed=run.seed, lr=run.training.lr)
-            write_results(shell, path, identity, run.training.test_streams, self._before(run, path))
-
-    def generate(self, shell: Shell, run: Run) -> None:
+    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""
-        checkpoint = self._checkpoint(f"{run.name}-finetuned")
-        if not shell.exists(checkpoint):
-            checkpoint = self._checkpoint(run.name)
+        checkpoint = best(run.finetuned if has_trained(shell, run.finetuned) else run.path)
         shell.need(checkpoint, "train")
         shell.comment(f"generate with {run.name}")
-        sampling = dict(sampling=True, sampling_topk=10, beam=1, max_len_b=200, seed=run.seed)
-        command = ["fairseq-interactive", self.data, "--user-dir", shell.user_dir, "--task", "streaming_lm"]
-        command += [*words(sampling), *self.machines.cpu, "--path", checkpoint]
-        sample = f"{self._path(run.name)}.sample"
-        shell.run(*command, what="generation", log=sample, text=self.recipe.prompt)
-        if not shell.printing:
-            with open(sample, encoding="utf-8", errors="replace") as file:
-                found = [line.rstrip("\n").split("\t")[2] for line in file if line.startswith("D-0")]
-            shell.say("\n".join([f"== {run.name} continues: {self.recipe.prompt}", *found]))
+        sampling = dict(sampling=True, sampling_topk=10, beam=1, max_len_b=200, seed=run.values["seed"])
+        command = ["fairseq-interactive", call.data, "--user-dir", shell.user_dir, "--task", "streaming_lm"]
+        command += [*words(sampling), *call.machines.cpu, "--path", checkpoint]
+        shell.run(*command, what="generation", log=f"{run.path}.sample", text=self.prompt)
+        shell.do(self._say_sample, shell, run)
+
+    def _say_sample(self, shell: Shell, run: ModelRun) -> None:
+        lines = read(f"{run.path}.sample").splitlines()
+        found = [line.split("\t")[2] for line in lines if line.startswith("D-0")]
+        shell.say("\n".join([f"== {run.name} continues: {self.prompt}", *found]))
+
+
+def best(run: str) -> str:
+    """The best checkpoint of the run in this folder."""
+    return os.path.join(run, "checkpoint_best.pt")
+
+
+def has_trained(shell: Shell, run: str) -> bool:
+    """Whether a run has a checkpoint; with ``--print``, whether its training was printed."""
+    return shell.exists(best(run)) or shell.do(lambda: False, otherwise=shell.exists(f"{run}.log"))
+
+
+def fixed(run: ModelRun) -> dict[str, int]:
+    """The arguments that training and fine-tuning share."""
+    return dict(every=run.training.validate_every, seed=run.values["seed"])
+
+
+def training_of(model: Model, scale: Scale, args: argparse.Namespace) -> Training:
+    """The setting of a model's training, with the values of the command line."""
+
+    def changed(training: Training, *names: str, **given: Any) -> Training:
+        given.update({name: getattr(args, name) for name in names})
+        return replace(training, **{name: value for name, value in given.items() if value})
+
+    training = scale.training_of(model.arch)
+    post_norm = {"post_norm_lr": args.lr} if training.post_norm_lr else {}
+    training = model.training(changed(training, "updates", "lr", "finetune_updates", **post_norm))
+    return changed(training, "valid_streams", "test_streams")
+
+
+def updates_of(checkpoint: str) -> int:
+    """The number of updates of a checkpoint."""
+    from fb_fairseq.commands.plot.checkpoints import load_checkpoint  # imports torch
+
+    return load_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
+
+
+def before(run: ModelRun, path: str) -> list[str]:
+    """The runs that the one in ``path`` starts from, a model or its fine-tuning."""
+    origin, start = run.described.init_from, run.described.finetune_from
+    paths = [run.beside(origin)] if origin else []
+    paths += [run.beside(start), run.beside(start, FINETUNED)] if start else []
+    return [*paths, *([run.path] if path != run.path else [])]
+
+
+def read_evaluation(path: str) -> tuple[float, int]:
+    """Bits per token, and the number of tokens, in the output of fairseq-eval-lm."""
+    bits, tokens = BITS.findall(read(path)), TOKENS.findall(read(path))
+    if not bits or not tokens:
+        raise UserError(f"{path}: has no result; run step evaluate again")
+    return float(bits[-1]), int(tokens[-1].replace(",", ""))
+
+
+def available_context(tokens: int, streams: int, span: int) -> float:
+    """Mean share of the attention span, in %, that a token can look back on: each stream starts with an empty
+    memory."""
+    length = tokens // streams
+    filling = min(length, span)
+    return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
+
+
+@not_printed
+def write_results(
+    shell: Shell, run: str, identity: Mapping[str, Any], streams: int, before: Sequence[str] = ()
+) -> None:
+    """Write RUN.json from RUN.valid.eval, RUN.eval, RUN.log, RUN.seconds and RUN.hardware, and say what is in it. The
+    ``training_days`` include those of the runs that come before, from which this one starts; ``seconds`` are its
+    own."""
+    from fb_fairseq.commands.plot.checkpoints import load_checkpoint, model_options  # imports torch
+
+    result: dict[str, Any] = {**identity, "finetuned": run.endswith(FINETUNED)}
+    for name, path in (("dev", f"{run}.valid.eval"), ("test", f"{run}.eval")):
+        bits, tokens = read_evaluation(path)
+        result.update({f"{name}_bits_per_token": bits, f"{name}_perplexity": round(2**bits, 3)})
+    span = model_options(load_checkpoint(best(run))).get("attention_span")
+    if span:
+        result["test_context"] = round(available_context(tokens, streams, span), 1)
+    result.update(parameters=results.parameters_of(run), **results.training_cost(run))
+    seconds = [results.training_cost(other).get("seconds") for other in [*before, run]]
+    if None not in seconds:
+        result["training_days"] = sum(seconds) / 86400
+    results.write(run, result)
+    context = f", with {result['test_context']} % of the attention span on average" if span else ""
+    shell.say(
+        f"== {os.path.basename(run)}: {result['dev_bits_per_token']} bits per token on the validation split, "
+        f"{result['test_bits_per_token']} on the test split{context}; {result['parameters']:,} parameters, "
+        f"{result.get('seconds')} s"
+    )

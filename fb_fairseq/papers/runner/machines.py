@@ -3,36 +3,26 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from pathlib import Path
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.shell import Shell
 
 RENDEZVOUS = re.compile(r"(.+):([1-9][0-9]{0,4})")
-COUNT = "import torch; print(torch.cuda.device_count())"
-DESCRIBE = f"{COUNT}; from fb_fairseq.hardware import training_hardware; print(training_hardware())"
 
 
 @dataclass
 class Machines:
-    """Where training runs.
+    """Where training runs."""
 
-    Attributes:
-        nodes: the number of machines.
-        node_rank: which one this is. The first one, 0, goes through all steps; the others only take part in training.
-        host: address of the first one.
-        port: of the next training; each has its own, as the first machine may still be closing the last one's.
-        gpus: of this machine.
-        hardware: their name, or that of the CPU.
-    """
-
-    nodes: int = 1
-    node_rank: int = 0
-    host: str = ""
-    port: int = 0
-    gpus: int = 0
-    hardware: str = ""
+    nodes: int = 1  # number of machines
+    node_rank: int = 0  # which one this is: 0 goes through all steps, the others only take part in training
+    host: str = ""  # address of the first one
+    port: int = 0  # of the next training; each has its own, as the first machine may still be closing the last one's
+    gpus: int = 0  # of this machine
+    hardware: str = ""  # their name, or that of the CPU
 
     @property
     def processes(self) -> int:
@@ -49,50 +39,28 @@ class Machines:
         self.port += 1
         return self.port - 1
 
-    def check_jobs(self, shell: Shell, jobs: Optional[int]) -> None:
-        """Stop if several runs at a time would each use all GPUs.
-
-        Raises:
-            UserError: they would.
-        """
-        if jobs and jobs > 1 and self.processes > 1 and not shell.printing:
+    def check_jobs(self, jobs: int | None) -> None:
+        """Stop if several runs at a time would each use all GPUs."""
+        if jobs and jobs > 1 and self.processes > 1:
             raise UserError(f"--jobs {jobs}: each run uses all GPUs; leave it out")
 
     def look(self, shell: Shell) -> None:
-        """Find out what this machine has. ``FB_FAIRSEQ_GPUS`` says it for ``--print``."""
-        if shell.printing:
-            # Without torch there are none.
-            count = os.environ.get("FB_FAIRSEQ_GPUS") or _count_gpus(shell)
-            self.gpus = int(count or 0)
-        else:
-            gpus, self.hardware = shell.output("python", "-c", DESCRIBE, what="looking for GPUs").splitlines()[-2:]
-            self.gpus = int(gpus)
+        """Find out what this machine has."""
+        self.gpus, self.hardware = shell.look()
         where = "processes, one per GPU" if self.gpus else "process on the CPU"
         machines = f", on each of {self.nodes} machines" if self.nodes > 1 else ""
         shell.comment(f"On this machine, training runs as {max(self.gpus, 1)} {where}{machines}.")
 
-
-def _count_gpus(shell: Shell) -> str:
-    venv = os.environ.get("FB_FAIRSEQ_VENV")
-    python = os.path.join(venv, "bin/python") if venv else "python"
-    try:
-        done = subprocess.run([python, "-c", COUNT], env=shell.environment(), capture_output=True, text=True)
-    except OSError:  # the environment does not exist yet
-        return ""
-    return done.stdout.strip()
+    def describe(self, run: str) -> None:
+        """Write down what a run is on, in RUN.hardware."""
+        if not os.path.exists(f"{run}.hardware"):
+            Path(f"{run}.hardware").write_text(f"{self.hardware}\n", encoding="utf-8")
 
 
 def find_machines(
-    nodes: Optional[int],
-    node_rank: Optional[str],
-    rendezvous: Optional[str],
-    environment: Mapping[str, str] = os.environ,
+    nodes: int | None, node_rank: str | None, rendezvous: str | None, environment: Mapping[str, str] = os.environ
 ) -> Machines:
-    """Read the options of several machines; without ``--nodes``, the variables of a Slurm step.
-
-    Raises:
-        UserError: an option is missing or wrong.
-    """
+    """Read the options of several machines; without ``--nodes``, the variables of a Slurm step."""
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
     if nodes is None and tasks != "1":
         if tasks != environment.get("SLURM_STEP_NUM_NODES"):

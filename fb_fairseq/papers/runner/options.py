@@ -1,21 +1,25 @@
 """The command lines of recipes."""
 
 import argparse
+import inspect
 import os
 import re
-from typing import Any, Callable, List, NoReturn, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.shell import Shell
 
 WORD = re.compile(r"[A-Za-z0-9_-]+")
 RATE = re.compile(r"(?=[0.]*[1-9])\d*\.?\d+(e-?\d+)?")
 MOST_DIGITS = 9
 
 
-def word_list(text: str) -> List[str]:
-    """Words between spaces, without duplicates."""
+# Types of argparse. Lists are words between spaces, without duplicates.
+
+
+def word_list(text: str) -> list[str]:
+    """Words."""
     words = text.split()
     if not words:
         raise argparse.ArgumentTypeError("needs a value")
@@ -35,8 +39,8 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def number_list(text: str) -> List[int]:
-    """Numbers between spaces, without duplicates."""
+def number_list(text: str) -> list[int]:
+    """Numbers."""
     return list(dict.fromkeys(map(whole_number, word_list(text))))
 
 
@@ -47,15 +51,15 @@ def learning_rate(text: str) -> float:
     return float(text)
 
 
-def rate_list(text: str) -> List[float]:
-    """Decimal numbers above 0 between spaces, without duplicates."""
+def rate_list(text: str) -> list[float]:
+    """Decimal numbers above 0."""
     return list(dict.fromkeys(map(learning_rate, text.split() or [text])))
 
 
-def names_among(names: Sequence[str]) -> Callable[[str], List[str]]:
-    """A type of argparse: words, all of which are among the names."""
+def names_among(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """Words, all of which are among the names."""
 
-    def parse(text: str) -> List[str]:
+    def parse(text: str) -> list[str]:
         words = word_list(text)
         for word in words:
             if word not in names:
@@ -66,7 +70,7 @@ def names_among(names: Sequence[str]) -> Callable[[str], List[str]]:
 
 
 def name_among(names: Sequence[str]) -> Callable[[str], str]:
-    """A type of argparse: one of the names."""
+    """One of the names."""
 
     def parse(text: str) -> str:
         words = names_among(names)(text)
@@ -78,28 +82,20 @@ def name_among(names: Sequence[str]) -> Callable[[str], str]:
 
 
 class RecipeParser(CommandParser):
-    """Parses the command line of a recipe: options, at most one DATA, and after ``--`` options for ``extra``."""
+    """Parses the command line of a recipe: options, at most one DATA (``data`` says what it is), and after ``--``
+    others for the command ``extra``. Both may be empty."""
 
     def __init__(self, name: str, data: str = "", extra: str = "", **kwargs: Any):
-        """
-        Args:
-            name: of the recipe.
-            data: what DATA is; empty: the recipe takes none.
-            extra: the command that gets what follows ``--``; empty: there is none.
-        """
         kwargs.setdefault("usage", f"%(prog)s {'[DATA] ' if data else ''}[options]{' [-- OPTIONS]' if extra else ''}")
         after = [f"DATA: {data}"] if data else []
         after += [f"Options after -- go to {extra}."] if extra else []
         super().__init__(f"recipe {name}", allow_abbrev=False, epilog="\n".join(after), **kwargs)
         self.data, self.extra = data, extra
+        self.set_defaults(small=None)
         self.add_argument("--print", action="store_true", help="print the commands without running them")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """The options, with ``data`` (None if there is none) and ``extra``, a list of words.
-
-        Raises:
-            UserError: there is a mistake; the message names the option and the remedy.
-        """
+        """The options, with ``data`` (None if there is none) and ``extra``, a list of words."""
         argv = list(argv)
         split = argv.index("--") if "--" in argv else len(argv)
         args, others = self.parse_known_args(argv[:split])
@@ -125,52 +121,61 @@ class RecipeParser(CommandParser):
         message = re.sub(r"^argument (?:[^:]*/)?(--[\w-]+):", r"\1", message)
         raise UserError(message)
 
+    def add_out(self) -> None:
+        """Add ``--out``."""
+        self.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
 
-def add_numbers(parser: argparse.ArgumentParser, **helps: str) -> None:
-    """Add options that take a number, 1 or more."""
-    for name, text in helps.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=whole_number, metavar="N", help=text)
+    def add_numbers(self, **helps: str) -> None:
+        """Add options that take a number, 1 or more."""
+        for name, text in helps.items():
+            self.add_argument(f"--{name.replace('_', '-')}", type=whole_number, metavar="N", help=text)
+
+    def add_scale(self, small: str) -> None:
+        """Add ``--small`` and ``--full``, the last of which counts."""
+        self.add_argument("--small", action="store_true", default=None, help=small)
+        self.add_argument("--full", dest="small", action="store_false", default=None, help="the papers' setting")
+
+    def add_seeds(self) -> None:
+        """Add ``--seeds`` and ``--seed``."""
+        self.add_argument("--seeds", type=number_list, metavar='"N …"', help="seeds, each a run (default: 1)")
+        self.add_argument("--seed", type=whole_number, metavar="N", help="one seed")
+
+    def add_nodes(self) -> None:
+        """Add the options of several machines."""
+        self.add_numbers(nodes="number of machines; each runs this command (default: 1, or those of a Slurm step)")
+        self.add_argument("--node-rank", metavar="N", help="which machine this is, from 0")
+        self.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of the machine with --node-rank 0")
 
 
-def add_scale(parser: argparse.ArgumentParser, small: str) -> None:
-    """Add ``--small`` and ``--full``, the last of which counts."""
-    parser.add_argument("--small", action="store_true", default=None, help=small)
-    parser.add_argument("--full", dest="small", action="store_false", help="the papers' setting")
-
-
-def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """Add ``--seeds`` and ``--seed``."""
-    parser.add_argument("--seeds", type=number_list, metavar='"N …"', help="seeds, each a run (default: 1)")
-    parser.add_argument("--seed", type=whole_number, metavar="N", help="one seed")
-
-
-def add_nodes(parser: argparse.ArgumentParser) -> None:
-    """Add the options of several machines."""
-    add_numbers(parser, nodes="number of machines; each runs this command (default: 1, or those of a Slurm step)")
-    parser.add_argument("--node-rank", metavar="N", help="which machine this is, from 0")
-    parser.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of the machine with --node-rank 0")
-
-
-def seeds_of(args: argparse.Namespace, default: Sequence[int] = (1,)) -> List[int]:
-    """The seeds that a command line asks for.
-
-    Raises:
-        UserError: it has both options.
-    """
+def seeds_of(args: argparse.Namespace, default: Sequence[int] = (1,)) -> list[int]:
+    """The seeds that a command line asks for."""
     if args.seed and args.seeds:
         raise UserError("--seed, --seeds: give one of them")
     return args.seeds or ([args.seed] if args.seed else list(default))
 
 
-def output_folder(out: Optional[str], default: str, shell: Shell) -> str:
-    """The absolute path of the output folder.
-
-    Raises:
-        UserError: fairseq would take the path apart.
-    """
-    out = os.path.join(shell.root, "runs", default) if out is None else os.path.abspath(out)
+def output_folder(out: str | None, default: str, root: str) -> str:
+    """The absolute path of the output folder; by default in ROOT/runs."""
+    out = os.path.join(root, "runs", default) if out is None else os.path.abspath(out)
     if ":" in out:
         raise UserError(f'--out {out}: fairseq splits paths at ":"; choose a folder without it')
     if "${" in out:
         raise UserError(f"--out {out}: fairseq expands ${{…}}; choose a folder without it")
     return out
+
+
+def run_main(main: Callable) -> None:
+    """Run a module that draws a figure, ``python -m MODULE OUT …``: call ``main`` with the words of the command line.
+    Its parameters are the arguments, their types are converted."""
+    module = main.__globals__
+    parser = CommandParser(prog=f"python -m {module['__spec__'].name}", description=module["__doc__"])
+    parameters = inspect.signature(main).parameters.values()
+    for parameter in parameters:
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        parser.add_argument(
+            parameter.name, type=parameter.annotation, nargs="+" if several else None, metavar=parameter.name.upper()
+        )
+    given = vars(parser.parse_args())
+    with parser.one_line_errors():
+        words = [given[each.name] if each.kind is each.VAR_POSITIONAL else [given[each.name]] for each in parameters]
+        main(*(word for group in words for word in group))

@@ -1,17 +1,19 @@
-"""The processes that a recipe starts, and how Ctrl-C reaches all of them."""
+"""The processes that a recipe starts, and how Ctrl-C reaches all of them; several runs at a time (``--jobs``)."""
 
 import os
 import signal
 import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Iterator, List
+from typing import Any
 
-from fb_fairseq.errors import UserError
+from fb_fairseq.errors import UserError, single_line
 
-SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]  # Windows has no SIGHUP
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # (Windows has no SIGHUP)
+SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 
 
 class Interrupted(UserError):
@@ -19,30 +21,17 @@ class Interrupted(UserError):
 
 
 class Processes:
-    """Starts processes, each in a group of its own, and interrupts them all together.
-
-    Attributes:
-        interrupted: whether the recipe is to stop.
-    """
+    """Starts processes, each in a group of its own, and interrupts them all together."""
 
     def __init__(self):
         self.interrupted = False
         self._starting = 0  # processes that are not in the list yet
-        self._running: List[subprocess.Popen] = []
+        self._running: list[subprocess.Popen] = []
         self._lock = threading.RLock()  # re-entrant, as a signal may arrive while it is held
 
     @contextmanager
-    def start(self, words: List[str], **options) -> Iterator[subprocess.Popen]:
-        """Start a process, and wait for it at the end of the block.
-
-        Args:
-            words: the command.
-            options: of ``subprocess.Popen``.
-
-        Raises:
-            Interrupted: before the process has started, or after it has ended.
-            UserError: there is no such program.
-        """
+    def start(self, words: list[str], **options) -> Iterator[subprocess.Popen]:
+        """Start a process, and wait for it at the end of the block."""
         self.check()
         try:
             with self._lock:
@@ -83,10 +72,8 @@ class Processes:
 
     @contextmanager
     def forwarding_signals(self) -> Iterator[None]:
-        """Within the block, Ctrl-C, SIGTERM and SIGHUP interrupt all processes; without any, this one.
-
-        A second Ctrl-C ends at once what is still running.
-        """
+        """Within the block, Ctrl-C, SIGTERM and SIGHUP interrupt all processes; without any, this one. A second Ctrl-C
+        ends at once what is still running."""
 
         def stop(number, frame):
             again, self.interrupted = self.interrupted, True
@@ -110,3 +97,45 @@ class Processes:
 
 
 RUNNING = Processes()  # those of this program
+
+
+class Jobs:
+    """Runs functions, each with a shell of its own: one after the other, or ``number`` at a time. With ``keep_going``,
+    a run that fails does not stop the others, even if they are run one by one."""
+
+    def __init__(self, shell: Any, number: int = 1, keep_going: bool = False):
+        self.shell = shell
+        self.number = number if shell.parallel else 1
+        self._at_once = self.number == 1 and not (keep_going and shell.parallel)
+        self._pool = ThreadPoolExecutor(self.number)
+        self._started: list[tuple[str, Future]] = []
+        if self.number > 1 and "OMP_NUM_THREADS" not in os.environ:
+            shell.variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // self.number))
+
+    def start(self, name: str, function: Callable[[Any], None]) -> None:
+        """Run ``function(shell)``: now or, with two jobs or more, as soon as fewer are running."""
+        if self._at_once:
+            function(self.shell)
+        else:
+            shell = self.shell.named(name) if self.number > 1 else self.shell
+            self._started.append((name, self._pool.submit(function, shell)))
+
+    def wait(self, logs: str = "the lines with their names above") -> None:
+        """Wait for all runs, and name those that have failed."""
+        failed = []
+        while self._started:
+            name, run = self._started[0]
+            wait([run], timeout=1)  # in pieces, in which signals arrive
+            if not run.done():
+                continue
+            self._started.pop(0)
+            error = run.exception()
+            if isinstance(error, UserError):
+                if not isinstance(error, Interrupted):
+                    print(f"[{name}] error: {single_line(str(error))}", file=sys.stderr, flush=True)
+                failed.append(name)
+            elif error is not None:
+                raise error
+        RUNNING.check()
+        if failed:
+            raise UserError(f"some runs failed: {' '.join(failed)}; see {logs}. Run the same command again to resume")

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from typing import Optional, Tuple
+from pathlib import Path
 
 from fb_fairseq.files import atomic_write
 
@@ -21,20 +21,14 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Turns fairseq's log entries into lines.
-
-    Args:
-        target: number of updates at the end.
-        clock: the time in seconds.
-    """
+    """Turns fairseq's log entries into lines."""
 
     def __init__(self, target: int, clock=time.monotonic):
-        self.target = target
-        self.clock = clock
+        self.target, self.clock = target, clock
         self.updates = 0
-        self.first: Optional[Tuple[int, float]] = None  # updates and time of the first entry: a run may be resumed
+        self.first: tuple[int, float] | None = None  # updates and time of the first entry: a run may be resumed
 
-    def line(self, text: str) -> Optional[str]:
+    def line(self, text: str) -> str | None:
         """What to show after a line of the log; None if it holds no entry."""
         found = ENTRY.search(text)
         if not found:
@@ -52,20 +46,13 @@ class Progress:
 
 
 class Stopwatch:
-    """Adds the time since its creation to the seconds in a file.
-
-    Args:
-        path: of the file.
-        clock: the time in seconds.
-    """
+    """Adds the time since its creation to the seconds in a file."""
 
     def __init__(self, path: str, clock=time.monotonic):
-        self.path = path
-        self.clock = clock
+        self.path, self.clock = path, clock
         self.start = clock()
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                self.start -= int(file.read())
+            self.start -= int(Path(path).read_text())
 
     def write(self) -> None:
         """Write the total."""
@@ -75,18 +62,10 @@ class Stopwatch:
 
 class Display:
     """Shows the progress of a training on standard error: on a terminal in one line that is kept up to date, otherwise
-    with a line for every tenth of the updates.
-
-    Args:
-        target: number of updates at the end.
-        prefix: of every line.
-        terminal: whether to keep one line up to date.
-    """
+    with a line for every tenth of the updates."""
 
     def __init__(self, target: int, prefix: str = "", terminal: bool = False):
-        self.target = target
-        self.prefix = prefix
-        self.terminal = terminal
+        self.target, self.prefix, self.terminal = target, prefix, terminal
         self.progress = Progress(target)
         self._shown = -1
 

@@ -1,4 +1,4 @@
-"""Read the results that recipes write, and summarise runs that differ only in their seed."""
+"""The results of runs, RUN.json, and of recipes, results.json; runs that differ only in their seed are summarised."""
 
 import glob
 import json
@@ -6,23 +6,14 @@ import math
 import os
 import re
 import statistics
-from typing import Dict, List, NamedTuple, Tuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 
 # What identifies a run, but for its seed; everything else in its results is a measurement.
-IDENTITY = (
-    "recipe",
-    "small",
-    "model",
-    "layers",
-    "finetuned",
-    "projections",
-    "data",
-    "attention_span",
-    "span",
-    "updates",
-)
+IDENTITY = tuple("recipe small model layers finetuned projections data attention_span span updates".split())
 
 # Measurements, in the order of the columns.
 HEADINGS = {
@@ -49,25 +40,21 @@ HEADINGS = {
 
 LARGEST = 1e100  # of a measurement: a standard deviation squares it
 UPDATES = re.compile(r'"num_updates": "(\d+)"')
+PARAMETERS = re.compile(r"shared model params: ([\d,]+)")
 
 
 class Group(NamedTuple):
-    """Runs of the same setting with different seeds.
+    """Runs of the same setting with different seeds."""
 
-    Attributes:
-        identity: the values of ``IDENTITY`` that the results have.
-        runs: the results of each seed.
-    """
+    identity: dict[str, object]  # the values of ``IDENTITY`` that the results have
+    runs: list[dict]  # the results of each seed
 
-    identity: Dict[str, object]
-    runs: List[dict]
-
-    def values(self, metric: str) -> List[float]:
+    def values(self, metric: str) -> list[float]:
         """The measurements of a metric; empty if no run has it. Those of a run that diverged may be NaN."""
         found = [run.get(metric) for run in self.runs]
         return [as_float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
-    def matches(self, wanted: Dict[str, object]) -> bool:
+    def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
         for name, value in wanted.items():
             own = self.identity.get(name)
@@ -79,52 +66,89 @@ class Group(NamedTuple):
         return True
 
 
-def read_runs(out: str) -> List[dict]:
-    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say).
-
-    Raises:
-        UserError: the folder has none, or they are of an earlier version of the recipes.
-    """
+def read_runs(out: str) -> list[dict]:
+    """The results of all runs in the output folder of a recipe, or in its subfolders (one per seed, say), each with the
+    ``path`` of its files."""
     own = os.path.join(out, "results.json")
     paths = [own] if os.path.exists(own) else sorted(glob.glob(os.path.join(glob.escape(out), "*", "results.json")))
     if not paths:
         raise UserError(f"{out}: has no results.json; give the output folder of a recipe whose models are evaluated")
-    runs: List[dict] = []
+    runs: list[dict] = []
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
                 results = json.load(file)
-            found = results["all"] if "all" in results else list(results.values())
-            runs += [{**run, "model": run.get("model", run.get("agent"))} for run in found]
+            found = dict(enumerate(results["all"])) if "all" in results else results  # "all": an earlier version's
+            for name, run in found.items():
+                path_of_run = os.path.join(os.path.dirname(path), str(name))
+                runs.append({**run, "model": run.get("model", run.get("agent")), "path": path_of_run})
             hash(tuple(run.get(name) for run in runs for name in (*IDENTITY, "hardware")))  # no lists, no dictionaries
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             raise UserError(f"{path}: cannot be read; run the recipe's last step again") from None
     if not runs or any("recipe" not in run or run["model"] is None for run in runs):
-        raise UserError(
-            f"{out}: its results do not name their recipe; run the recipe again, which repeats its last step"
-        )
+        raise UserError(f"{out}: its results do not name their recipe; run the recipe again")
     return runs
 
 
-def training_cost(run: str) -> Dict[str, object]:
+def training_cost(run: str) -> dict[str, object]:
     """What the recipes record beside a run, as far as it exists: ``seconds`` of training (RUN.seconds), the
     ``hardware`` (RUN.hardware), and ``num_updates``, after which training ended (RUN.log)."""
-    cost: Dict[str, object] = {}
+    cost: dict[str, object] = {}
     for name, kind in (("seconds", int), ("hardware", str)):
         if os.path.exists(f"{run}.{name}"):
-            with open(f"{run}.{name}", encoding="utf-8") as file:
-                cost[name] = kind(file.read().strip())
-    if os.path.exists(f"{run}.log"):
-        with open(f"{run}.log", encoding="utf-8", errors="replace") as file:
-            updates = UPDATES.findall(file.read())
-        if updates:
-            cost["num_updates"] = int(updates[-1])
-    return cost
+            cost[name] = kind(read(f"{run}.{name}").strip())
+    updates = UPDATES.findall(read(f"{run}.log"))
+    return {**cost, "num_updates": int(updates[-1])} if updates else cost
 
 
-def grouped(runs: List[dict]) -> List[Group]:
+def parameters_of(run: str) -> int:
+    """The number of parameters, from the training log."""
+    found = PARAMETERS.findall(read(f"{run}.log"))
+    if not found:
+        raise UserError(f"{run}.log: names no number of parameters; train the model again")
+    return int(found[-1].replace(",", ""))
+
+
+def write(run: str, result: Mapping[str, Any]) -> None:
+    """Write the result of a run, RUN.json."""
+    with open(f"{run}.json", "w", encoding="utf-8") as file:
+        json.dump(result, file)
+
+
+@not_printed
+def collect_results(shell: Shell, out: str) -> None:
+    """Merge OUT/<run>.json of all runs into OUT/results.json."""
+    collected = {}
+    for path in shell.files(out, ".json"):
+        if os.path.basename(path) != "results.json":
+            with open(path, encoding="utf-8") as file:
+                collected[os.path.basename(path)[: -len(".json")]] = json.load(file)
+    path = os.path.join(out, "results.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(collected, file, indent=4)
+    shell.say(path)
+
+
+def compare(shell: Shell, out: str) -> None:
+    """Print the results beside the papers', with means and spreads over seeds."""
+    shell.comment("compare with the papers' tables")
+    shell.run("python", "-m", "fb_fairseq", "compare", out)
+
+
+def draw_against(field: str, *metrics: str) -> Callable[[Shell, str], None]:
+    """A figure of a recipe: metrics of OUT/results.json against a field of the results, such as ``layers`` or ``lr``.
+    It is drawn to OUT/FIELD.png."""
+
+    def draw(shell: Shell, out: str) -> None:
+        shell.comment(f"draw the results against {'the number of layers' if field == 'layers' else field}")
+        shell.run("python", "-m", "fb_fairseq.papers.runner.figures.against", out, field, *metrics)
+
+    return draw
+
+
+def grouped(runs: Iterable[dict]) -> list[Group]:
     """The runs by setting, in their order; a seed counts once."""
-    groups: Dict[Tuple, Group] = {}
+    groups: dict[tuple, Group] = {}
     for run in runs:
         identity = {name: run[name] for name in IDENTITY if run.get(name) is not None}
         group = groups.setdefault(tuple(sorted(identity.items(), key=str)), Group(identity, []))
@@ -143,7 +167,7 @@ def digits_after_point(metric: str) -> int:
     return 3 if "bits" in metric or "nll" in metric else 2
 
 
-def spread(values: List[float], metric: str) -> str:
+def spread(values: list[float], metric: str) -> str:
     """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
     of them is not finite."""
     if not values:

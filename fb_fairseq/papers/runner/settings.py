@@ -1,25 +1,24 @@
-"""The settings of experiments, as data.
+"""The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
+``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
+--warmup-updates 8000``."""
 
-Options have fairseq's names, with underscores: what a setting says is what ``fairseq-train`` gets, so that
-``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed --warmup-updates 8000``.
-"""
-
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any
 
 from fb_fairseq.errors import flag
 
 Options = Mapping[str, Any]
+WITH_ARGUMENT = re.compile(r"([a-z-]+?)(\d+)")  # a memory composition
 
 
-def words(options: Options) -> List[str]:
-    """Options as words of a command line.
-
-    ``True`` stands for an option without a value; options that are ``False`` or None are left out.
-    """
-    line: List[str] = []
+def words(options: Options) -> list[str]:
+    """Options as words of a command line. ``True`` stands for an option without a value; options that are ``False`` or
+    None are left out."""
+    line: list[str] = []
     for name, value in options.items():
         if value is True:
             line.append(flag(name))
@@ -49,46 +48,29 @@ class Share:
 
 @dataclass(frozen=True)
 class Training:
-    """How a language model is trained, fine-tuned and evaluated.
+    """How a language model is trained, fine-tuned and evaluated."""
 
-    Attributes:
-        source: where the values come from: paper, table and column.
-        updates: of training.
-        lr: its learning rate; fine-tuning has a tenth of it.
-        streams: the number of parallel streams in an update, over all processes.
-        tokens_per_sample: steps of each stream in an update.
-        validate_every: updates between validations, and between checkpoints.
-        finetune_updates: of fine-tuning; 0: none.
-        valid_streams: streams in validation. Each starts with an empty memory.
-        test_streams: streams in the evaluation.
-        optimizer: fairseq's name.
-        options: of training and fine-tuning.
-        warmup: options of training only.
-        bptt_warmup: options of training only, which shorten its first blocks.
-        post_norm_lr: the learning rate of post-norm models, if it differs.
-    """
-
-    source: str
+    source: str  # of the values: paper, table and column
     updates: int
-    lr: float
-    streams: int
-    tokens_per_sample: int
-    validate_every: int
-    finetune_updates: int = 0
-    valid_streams: int = 64
-    test_streams: int = 8
+    lr: float  # fine-tuning has a tenth of it
+    streams: int  # parallel streams in an update, over all processes
+    tokens_per_sample: int  # steps of each stream in an update
+    validate_every: int  # updates between validations, and between checkpoints
+    finetune_updates: int = 0  # 0: no fine-tuning
+    valid_streams: int = 64  # in validation; each starts with an empty memory
+    test_streams: int = 8  # in the evaluation
     optimizer: str = "adam"
-    options: Options = field(default_factory=dict)
-    warmup: Options = field(default_factory=dict)
-    bptt_warmup: Options = field(default_factory=dict)
-    post_norm_lr: Optional[float] = None
+    options: Options = field(default_factory=dict)  # of training and fine-tuning
+    warmup: Options = field(default_factory=dict)  # of training only
+    bptt_warmup: Options = field(default_factory=dict)  # of training only: they shorten its first blocks
+    post_norm_lr: float | None = None  # of post-norm models, if it differs
 
-    def resolved(self, options: Options) -> Dict[str, Any]:
+    def resolved(self, options: Options) -> dict[str, Any]:
         """The options, with shares of the updates as numbers."""
         return resolved(options, self.updates)
 
 
-def resolved(options: Options, updates: int) -> Dict[str, Any]:
+def resolved(options: Options, updates: int) -> dict[str, Any]:
     """The options, with every ``Share`` as a number of updates."""
     return {name: value.resolve(updates) if isinstance(value, Share) else value for name, value in options.items()}
 
@@ -105,67 +87,62 @@ def unchanged(setting: Any) -> Any:
 
 @dataclass(frozen=True)
 class Model:
-    """One model of an experiment.
+    """One model of an experiment."""
 
-    Attributes:
-        arch: its architecture, ``--arch``.
-        options: whatever sets it apart from other models of its architecture and depth.
-        training: what it changes in the setting's ``Training``.
-        evaluation: further options of its evaluation.
-        init_from: the Transformer whose parameters it is initialised with (v1 §3.2), by its name in the experiment.
-        finetune_from: the model whose fine-tuned checkpoint it starts from.
-    """
-
-    arch: str
-    options: Options = field(default_factory=dict)
-    training: Callable[[Training], Training] = unchanged
-    evaluation: Options = field(default_factory=dict)
-    init_from: str = ""
-    finetune_from: str = ""
+    arch: str  # ``--arch``
+    options: Options = field(default_factory=dict)  # that set it apart from others of its architecture and depth
+    training: Callable[[Training], Training] = unchanged  # changes the setting's ``Training``
+    evaluation: Options = field(default_factory=dict)  # further options of its evaluation
+    init_from: str = ""  # the Transformer whose parameters it is initialised with (v1 §3.2), by its name
+    finetune_from: str = ""  # the model whose fine-tuned checkpoint it starts from
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A language modelling experiment at one size: the papers', or a small one.
+    """A language modelling experiment at one size: the papers', or a small one."""
 
-    Attributes:
-        training: the setting; or a function that chooses one by the name of the architecture.
-        models: the default of ``--models``.
-        named: the models, by their names in ``--models``. Other names are architectures, where ``architectures`` says
-            so.
-        architectures: whether ``--models`` also takes the names of architectures.
-        model: a function that makes a model of a name, or returns None; for names with numbers in them.
-        layers: the default of ``--layers``; empty: the depth is the architecture's.
-        shape: a function that gives the sizes of an architecture at a number of layers; None: ``--layers`` is refused.
-            It raises ``UserError`` for a number that does not divide the widths.
-    """
-
-    training: Union[Training, Callable[[str], Training]]
-    models: Sequence[str]
-    named: Mapping[str, Model] = field(default_factory=dict)
-    architectures: bool = True
-    model: Optional[Callable[[str], Optional[Model]]] = None
-    layers: Sequence[int] = ()
-    shape: Optional[Callable[[str, int], Options]] = None
+    training: Training | Callable[[str], Training]  # the setting, or a function of the architecture's name
+    models: Sequence[str]  # the default of ``--models``
+    named: Mapping[str, Model] = field(default_factory=dict)  # the models, by their names in ``--models``
+    architectures: bool = True  # whether ``--models`` also takes the names of architectures
+    # A function that makes a model of a name, or returns None; for names with numbers in them.
+    model: Callable[[str], Model | None] | None = None
+    layers: Sequence[int] = ()  # the default of ``--layers``; empty: the depth is the architecture's
+    # The sizes of an architecture at a number of layers; None: ``--layers`` is refused. It raises ``UserError`` for a
+    # number that does not divide the widths.
+    shape: Callable[[str, int], Options] | None = None
 
     def training_of(self, arch: str) -> Training:
         """The setting of an architecture."""
         return self.training if isinstance(self.training, Training) else self.training(arch)
 
 
-def equal_parameters(arch: str, ffn: int, vectors: Optional[int] = None, activation_dropout: float = 0) -> Options:
+def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:
     """Options of the feed-forward sublayers, with which the small models have the same number of parameters, but for
-    the 1 + layers memory weights of the Feedback Transformer.
-
-    Args:
-        arch: the architecture.
-        ffn: the feed-forward width.
-        vectors: the number of persistent vectors with as many parameters, if it is not ``ffn``.
-        activation_dropout: of models with feed-forward sublayers.
-    """
+    the 1 + layers memory weights of the Feedback Transformer: the width ``ffn``, or as many persistent ``vectors``,
+    if that number is not ``ffn``."""
     if arch == "all_attention_lm":
         return dict(persistent_memory_size=vectors or ffn)
     options = dict(decoder_ffn_embed_dim=ffn, activation_dropout=activation_dropout or None)
     if arch == "feedback_transformer_lm":
         options.update(memory_projections="per-layer")
     return options
+
+
+def composition(name: str) -> dict | None:
+    """The options of the Feedback Transformer whose memory composition this is (v1 Table 5, v3 Figures 5 and 8): its
+    name, with a number as in layer0, layer1, … where it takes one; None for other names."""
+    from fb_fairseq.modules.memory import COMPOSITIONS  # (torch takes a second to import)
+
+    found = WITH_ARGUMENT.fullmatch(name)
+    if found and found[1] in COMPOSITIONS and COMPOSITIONS[found[1]].takes:
+        name = f"{found[1]}:{found[2]}"
+    elif name not in COMPOSITIONS or COMPOSITIONS[name].takes:
+        return None
+    return dict(memory_projections="per-layer", memory_composition=name)
+
+
+def composed(name: str, arch: str = "feedback_transformer_lm") -> Model | None:
+    """The model with this memory composition; None for other names."""
+    options = composition(name)
+    return Model(arch, options) if options else None

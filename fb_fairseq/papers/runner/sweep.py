@@ -1,68 +1,34 @@
-"""Experiments that run the same steps for all combinations of some values: models, spans, learning rates, seeds, ….
-
-The files of a run are OUT/<its values>.log, …; the experiment's figures put all runs together in OUT/results.json.
-"""
+"""The engine of all experiments: combinations of values are runs, and each run goes through the same steps. An
+``Experiment`` says which runs there are, what the steps do, and what is drawn when all runs have ended; a ``Call`` is
+one command line of it. ``Sweep`` is an experiment that is data alone: axes, steps and figures. The files of a run are
+OUT/<its values>.json, .log, …; OUT/results.json has all results."""
 
 import argparse
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any
 
-from fb_fairseq.papers.runner.jobs import Jobs
-from fb_fairseq.papers.runner.machines import Machines
-from fb_fairseq.papers.runner.options import (
-    RecipeParser,
-    add_numbers,
-    add_scale,
-    add_seeds,
-    number_list,
-    output_folder,
-    seeds_of,
-)
-from fb_fairseq.papers.runner.session import new_shell, output
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.machines import Machines, find_machines
+from fb_fairseq.papers.runner.options import RecipeParser, names_among, number_list, output_folder, seeds_of
+from fb_fairseq.papers.runner.processes import Jobs
 from fb_fairseq.papers.runner.settings import Options
-from fb_fairseq.papers.runner.shell import Shell
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A value in which runs differ.
-
-    Attributes:
-        name: of the value, such as ``span``; the experiment's option is ``--spans``.
-        help: text of that option.
-        small: values of the small setting; empty: runs do not have the value, unless the option is given.
-        full: values of the full setting.
-        kind: parses the option's values.
-        label: how the value is written in a run's name.
-        applies: whether a run with these other values has this one, too; else it is run once.
-    """
-
-    name: str
-    help: str
-    small: Sequence[Any] = ()
-    full: Sequence[Any] = ()
-    kind: Callable[[str], list] = number_list
-    label: str = "{}"
-    applies: Callable[[Mapping[str, Any]], bool] = lambda values: True
+from fb_fairseq.papers.runner.shell import Shell, new_shell, not_printed
+from fb_fairseq.papers.runner.training import Trainer
 
 
 @dataclass(frozen=True)
 class Run:
-    """A combination of values.
+    """A combination of values."""
 
-    Attributes:
-        path: of its files, without their ending.
-        values: by axis, and the ``seed``.
-        options: of all runs, from the setting and the command line.
-        extra: what follows ``--`` on the command line.
-    """
-
-    path: str
-    values: Mapping[str, Any]
-    options: Options
-    extra: Sequence[str]
+    path: str  # of its files, without their ending
+    values: Mapping[str, Any]  # by axis, and the ``seed``
+    options: Options = field(default_factory=dict)  # of all runs, from the setting and the command line
+    extra: Sequence[str] = ()  # what follows ``--`` on the command line
 
     @property
     def name(self) -> str:
@@ -75,110 +41,223 @@ class Run:
         return f"{self.path}.log"
 
 
-Step = Callable[[Shell, Run], None]
-Figure = Callable[[Shell, str, argparse.Namespace, Options], None]
+class Experiment:
+    """An experiment, or recipe."""
+
+    name: str  # in the list of recipes
+    summary: str
+    corpus: str  # what DATA is; empty: it takes none
+    extra: str  # the command that gets what follows ``--``
+    small: Any  # the setting for a CPU; without it or ``full``, there is no ``--small``
+    full: Any  # the papers' setting
+    small_first = False  # whether the small setting is the default
+    steps: Sequence[str] = ()  # the names of those that ``--steps`` chooses
+    on_all_machines: Sequence[str] = ("train",)  # those of them in which all machines take part
+    keep_going = False  # whether a run that fails leaves the others running
+
+    def main(self, argv: Sequence[str], shell: Shell | None = None) -> None:
+        """Run what a command line asks for. The shell may be that of a recipe of which this one is a part."""
+        args = self.parser().parse(argv)
+        Call(self, shell or new_shell(args.print), args).run()
+
+    def parser(self) -> RecipeParser:
+        """The parser of its command line."""
+        parser = RecipeParser(self.name, self.corpus, self.extra, description=self.summary)
+        if self.small and self.full:
+            parser.add_scale("small models, for a CPU" + " (the default)" * self.small_first)
+        parser.add_out()
+        self.add_options(parser)
+        return parser
+
+    def add_options(self, parser: RecipeParser) -> None:
+        """Add the options of experiments whose steps can be chosen."""
+        steps = " ".join(self.steps)
+        parser.add_argument("--steps", type=names_among(self.steps), default=self.steps, metavar=f'"{steps}"')
+        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of layers, of the decoder")
+        parser.add_seeds()
+        parser.add_numbers(
+            jobs="number of parallel runs (default: 1)",
+            updates="of training",
+            update_freq="parts of an update, one after the other, to save memory (default: 1)",
+        )
+        parser.add_nodes()
+
+    def folder(self, call: "Call") -> str:
+        """The default of ``--out``, in runs/."""
+        return self.name + ("-small" if call.small and self.full else "")
+
+    def runs(self, call: "Call") -> Iterator[Run]:
+        """All runs of a call, in their order."""
+        raise NotImplementedError
+
+    def begin(self, call: "Call") -> None:
+        """Prepare the data of all runs."""
+        call.shell.do(call.machines.look, call.shell)
+
+    def waits(self, run: Run) -> bool:
+        """Whether a run starts from the results of another one."""
+        return False
+
+    def run(self, call: "Call", shell: Shell, run: Run) -> None:
+        """Run the chosen steps, methods of these names."""
+        for step in self.steps:
+            if step in call.steps and step != "prepare":
+                getattr(self, step)(call, shell, run)
+
+    def finish(self, call: "Call") -> None:
+        """Collect the results, and draw the figures."""
+
+
+class Call:
+    """One command line of an experiment."""
+
+    def __init__(self, recipe: Experiment, shell: Shell, args: argparse.Namespace):
+        self.recipe, self.shell, self.args = recipe, shell, args
+        self.small = (recipe.small_first or not recipe.full) if args.small is None else args.small
+        self.setting = recipe.small if self.small else recipe.full
+        self.steps = list(args.steps if recipe.steps else ())  # (some toy tasks have another --steps)
+        self.update_freq: int = getattr(args, "update_freq", None) or 1
+        self.source = shell.data(args.data, "prepare" in self.steps) if recipe.corpus else ""
+        self.out = output_folder(args.out, recipe.folder(self), shell.root)
+        self.data = os.path.join(self.out, "data")
+        nodes = [getattr(args, name, None) for name in ("nodes", "node_rank", "rendezvous")]
+        self.machines = find_machines(*nodes) if "nodes" in args else Machines()
+        if self.machines.node_rank:
+            self.steps = [step for step in self.steps if step in recipe.on_all_machines]
+        self.trainer = Trainer(self.out, self.machines, args.extra)
+        self.runs = list(recipe.runs(self))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first machine, which goes through all steps."""
+        return self.machines.node_rank == 0
+
+    def run(self) -> None:
+        """Run everything."""
+        recipe, shell, args = self.recipe, self.shell, self.args
+        with shell.writing(recipe.name, self.out):
+            recipe.begin(self)
+            keep_going = recipe.keep_going and len(self.runs) > 1
+            jobs = Jobs(shell, getattr(args, "jobs", None) or 1, keep_going)
+            for run in self.runs:
+                if recipe.waits(run):
+                    jobs.wait()
+                jobs.start(run.name, partial(recipe.run, self, run=run))
+            jobs.wait(f"their logs in {self.out}" if keep_going else "the lines with their names above")
+            if self.first:
+                recipe.finish(self)
+
+    def prepare(self, dictionary: str) -> None:
+        """Prepare the data, which have this dictionary, if this is asked for, and look at the machines."""
+        shell, small = self.shell, self.small
+        if "prepare" in self.steps:
+            setting = self.recipe.name + (" --small" if small else "")
+            write = partial(self.recipe.prepare, small=small)
+            prepare_data(shell, self.out, self.data, setting, self.source, write)
+        if self.first:
+            require_data(shell, self.data, dictionary)
+        self.machines.look(shell)
+        shell.do(self.machines.check_jobs, self.args.jobs)
+
+
+@not_printed
+def require_data(shell: Shell, data: str, dictionary: str) -> None:
+    """Stop unless the data are prepared."""
+    if not os.path.exists(os.path.join(data, dictionary)):
+        raise UserError(f"{data}: no prepared data; run step prepare first")
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """An experiment.
+class Axis:
+    """A value in which runs differ."""
 
-    Attributes:
-        name: in the list of recipes.
-        summary: one line for the list.
-        extra: the command that gets what follows ``--``.
-        doing: the steps in words.
-        axes: in the order of a run's name; the last one varies most slowly, but for the seed.
-        steps: of each run, one after the other.
-        figures: drawn when all runs have ended, ``draw(shell, out, args, options)``.
-        small: options of every run on a CPU, the default.
-        full: options of the papers' setting, or for a GPU.
-        seeds: of the full setting.
-        changes: options of the command line that replace those of the setting, as argparse describes them.
-        switches: further options of the command line that are on or off, with their help.
-        variant: the option whose value is a part of the output folder's name.
-    """
+    name: str  # such as ``span``; the experiment's option is ``--spans``
+    help: str
+    small: Sequence[Any] = ()  # values; empty: runs do not have the value, unless the option is given
+    full: Sequence[Any] = ()
+    kind: Callable[[str], list] = number_list  # parses the option's values
+    label: str = "{}"  # how the value is written in a run's name
+    # Whether a run with these other values has this one, too; else it is run once.
+    applies: Callable[[Mapping[str, Any]], bool] = lambda values: True
+
+    @property
+    def option(self) -> str:
+        """The name of the option's value."""
+        return f"{self.name.rstrip('s')}s"
+
+
+Step = Callable[[Shell, Run], None]
+Figure = Callable[[Call], None]
+
+
+@dataclass(frozen=True)
+class Sweep(Experiment):
+    """An experiment that is data alone."""
 
     name: str
     summary: str
     extra: str
-    doing: str
-    axes: Sequence[Axis]
-    steps: Sequence[Step]
-    figures: Sequence[Figure]
-    small: Options = field(default_factory=dict)
-    full: Options = field(default_factory=dict)
-    seeds: Sequence[int] = (1,)
+    doing: str  # the steps in words
+    axes: Sequence[Axis]  # in the order of a run's name; the last one varies most slowly, but for the seed
+    each: Sequence[Step]  # the steps of a run, one after the other
+    figures: Sequence[Figure]  # drawn when all runs have ended
+    small: Options
+    # Small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU.
+    full: Options
+    seeds: Sequence[int] = (1,)  # of the full setting
+    # Options of the command line that replace those of the setting, as argparse describes them.
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Further options of the command line that are on or off, with their help.
     switches: Mapping[str, str] = field(default_factory=dict)
-    variant: str = ""
+    variant: str = ""  # the option whose value is a part of the output folder's name
+    corpus = ""
+    small_first = keep_going = True
 
-    def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
-        """Run all combinations, and draw the figures.
-
-        Raises:
-            UserError: there is a mistake in the command line, or a run has failed.
-        """
-        args = self.parser().parse(argv)
-        shell = shell or new_shell(args.print)
-        scale = "full" if args.small is False else "small"
-        given = {name: value for name in self.changes if (value := getattr(args, name))}
-        options = {**getattr(self, scale), **given}
-        variant = [options[self.variant]] if self.variant else []
-        out = output_folder(args.out, "-".join([self.name, *variant, scale]), shell)
-        with output(shell, self.name, out):
-            machines = Machines()
-            if not shell.printing:
-                machines.look(shell)
-            jobs = Jobs(shell, args.jobs or 1, keep_going=True)
-            for values in self.combinations(args, scale):
-                run = Run(os.path.join(out, self.name_of(values)), values, options, args.extra)
-                jobs.start(run.name, lambda shell, run=run: self.run(shell, run, machines.hardware))
-            jobs.wait(f"their logs in {out}")
-            for draw in self.figures:
-                draw(shell, out, args, options)
-
-    def combinations(self, args: argparse.Namespace, scale: str) -> Iterator[Dict[str, Any]]:
-        """The values of each run, in their order."""
-        seen: List[Dict[str, Any]] = []
-        lists = [getattr(args, f"{axis.name.rstrip('s')}s") or getattr(axis, scale) or [None] for axis in self.axes]
-        for seed, *others in product(seeds_of(args, (1,) if scale == "small" else self.seeds), *reversed(lists)):
-            chosen = {axis.name: value for axis, value in zip(self.axes, reversed(others)) if value is not None}
-            values = {
-                axis.name: chosen[axis.name] for axis in self.axes if axis.name in chosen and axis.applies(chosen)
-            }
-            values["seed"] = seed
-            if values not in seen:
-                seen.append(values)
-                yield values
-
-    def name_of(self, values: Mapping[str, Any]) -> str:
-        """The name of a run."""
-        words = [axis.label.format(values[axis.name]) for axis in self.axes if axis.name in values]
-        return "-".join([*words, f"seed{values['seed']}"])
-
-    def run(self, shell: Shell, run: Run, hardware: str) -> None:
-        """Run the steps of one run; RUN.hardware has what it ran on."""
-        shell.comment(f"{self.doing} {run.name}")
-        shell.say(f"== {run.name}")
-        if not shell.printing and not os.path.exists(f"{run.path}.hardware"):
-            with open(f"{run.path}.hardware", "w", encoding="utf-8") as file:
-                file.write(f"{hardware}\n")
-        for step in self.steps:
-            step(shell, run)
-
-    def parser(self) -> RecipeParser:
-        """The parser of its command line."""
-        parser = RecipeParser(self.name, "", self.extra, description=self.summary)
-        add_scale(parser, "a smaller setting, for a CPU (the default)")
-        add_seeds(parser)
-        parser.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
+    def add_options(self, parser: RecipeParser) -> None:
+        parser.add_seeds()
         for axis in self.axes:
-            metavar = {number_list: '"N …"'}.get(axis.kind, '"VALUE …"')
-            parser.add_argument(f"--{axis.name.rstrip('s')}s", type=axis.kind, metavar=metavar, help=axis.help)
+            metavar = '"N …"' if axis.kind is number_list else '"VALUE …"'
+            parser.add_argument(f"--{axis.option}", type=axis.kind, metavar=metavar, help=axis.help)
         for name, described in self.changes.items():
             parser.add_argument(f"--{name}", **described)
         for name, text in self.switches.items():
             parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
-        add_numbers(parser, jobs="number of parallel runs (default: 1)")
-        return parser
+        parser.add_numbers(jobs="number of parallel runs (default: 1)")
+
+    def options(self, call: Call) -> Options:
+        """The options of all runs."""
+        return {**call.setting, **{name: value for name in self.changes if (value := getattr(call.args, name))}}
+
+    def folder(self, call: Call) -> str:
+        variant = [self.options(call)[self.variant]] if self.variant else []
+        return "-".join([self.name, *variant, "small" if call.small else "full"])
+
+    def runs(self, call: Call) -> Iterator[Run]:
+        options, seen = self.options(call), []
+        for values in self.combinations(call):
+            if values not in seen:
+                seen.append(values)
+                words = [axis.label.format(values[axis.name]) for axis in self.axes if axis.name in values]
+                path = os.path.join(call.out, "-".join([*words, f"seed{values['seed']}"]))
+                yield Run(path, values, options, call.args.extra)
+
+    def combinations(self, call: Call) -> Iterator[dict[str, Any]]:
+        """The values of each run; those of a value that does not apply occur several times."""
+        size = "small" if call.small else "full"
+        lists = [getattr(call.args, axis.option) or getattr(axis, size) or [None] for axis in self.axes]
+        for seed, *others in product(seeds_of(call.args, (1,) if call.small else self.seeds), *reversed(lists)):
+            chosen = {axis.name: value for axis, value in zip(self.axes, reversed(others)) if value is not None}
+            applying = [axis.name for axis in self.axes if axis.name in chosen and axis.applies(chosen)]
+            yield {**{name: chosen[name] for name in applying}, "seed": seed}
+
+    def run(self, call: Call, shell: Shell, run: Run) -> None:
+        """Run the steps; RUN.hardware has what they ran on."""
+        shell.comment(f"{self.doing} {run.name}")
+        shell.say(f"== {run.name}")
+        shell.do(call.machines.describe, run.path)
+        for step in self.each:
+            step(shell, run)
+
+    def finish(self, call: Call) -> None:
+        for draw in self.figures:
+            draw(call)

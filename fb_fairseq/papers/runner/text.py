@@ -1,4 +1,4 @@
-"""What the step ``prepare`` is made of: checking, unpacking and binarising text."""
+"""Functions for the step ``prepare``: checking, unpacking and binarising text."""
 
 import gzip
 import hashlib
@@ -6,14 +6,15 @@ import os
 import shutil
 import zipfile
 import zlib
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.runner.settings import Options, words
-from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.shell import Shell, not_printed
 
 CHUNK = 1 << 20  # bytes
+DAMAGED = (EOFError, KeyError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, NotImplementedError, RuntimeError)
 
 
 def beside(folder: str, name: str) -> str:
@@ -23,38 +24,44 @@ def beside(folder: str, name: str) -> str:
 
 def given(shell: Shell, path: str) -> bool:
     """Whether a file exists; with ``--print`` it need not."""
-    return shell.printing or os.path.isfile(path)
+    return shell.do(os.path.isfile, path, otherwise=True)
 
 
-def first_file(shell: Shell, folder: str, *names: str) -> Optional[str]:
-    """The first of a folder's files that exists and is not empty; None without any, or the first name to print."""
-    for name in names:
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.path.getsize(path):
-            return path
-    return os.path.join(folder, names[0]) if shell.printing else None
+def require(shell: Shell, source: str, wanted: str) -> None:
+    """Stop unless DATA is a file."""
+    if not given(shell, source):
+        raise UserError(f"DATA {source}: no such file; give {wanted}")
+
+
+def first_file(shell: Shell, folder: str, *names: str, wanted: str, what: str = "DATA") -> str:
+    """The first of a folder's files that exists and is not empty; with ``--print``, the first name if there is none."""
+    paths = [os.path.join(folder, name) for name in names]
+    found = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
+    found = found or shell.do(list, otherwise=paths)
+    if not found:
+        listed = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        raise UserError(f"{what} {folder}: no {listed} in this folder; give {wanted}")
+    return found[0]
 
 
 def unpack(shell: Shell, source: str, target: str, member: str = "") -> None:
-    """Copy a plain file, unpack a .gz, or extract a member (or the only file) from a .zip.
+    """Copy a plain file, unpack a .gz, or extract a member (or the only file) from a .zip."""
+    if source.endswith(".gz"):
+        shell.show("gzip", "-dc", source, write=target)
+    elif source.endswith(".zip"):
+        shell.show("unzip", "-p", source, member, write=target)
+    else:
+        shell.show("cp", source, target)
+    shell.do(_unpack, source, target, member)
 
-    Raises:
-        UserError: the file does not exist, or is damaged.
-    """
-    if shell.printing:
-        if source.endswith(".gz"):
-            shell.run("gzip", "-dc", source, write=target)
-        elif source.endswith(".zip"):
-            shell.run("unzip", "-p", source, member, write=target)
-        else:
-            shell.run("cp", source, target)
-            shell.written.add(target)
-        return
+
+def _unpack(source: str, target: str, member: str) -> None:
     if not os.path.isfile(source):
         raise UserError(f"{source}: no such file; give another")
+    zipped = source.endswith(".zip")
     try:
         with atomic_write(target) as temporary, open(temporary, "wb") as out:
-            if source.endswith(".zip"):
+            if zipped:
                 with zipfile.ZipFile(source) as archive:
                     names = archive.namelist()
                     with archive.open(names[0] if len(names) == 1 else member) as file:
@@ -62,21 +69,14 @@ def unpack(shell: Shell, source: str, target: str, member: str = "") -> None:
             else:
                 with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
                     shutil.copyfileobj(file, out, CHUNK)
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            raise
-        which = f" with {member or 'one file'}" if source.endswith(".zip") else ""
+    except DAMAGED:
+        which = f" with {member or 'one file'}" if zipped else ""
         raise UserError(f"{source}: cannot be unpacked; use an intact copy{which}") from None
 
 
+@not_printed
 def check_text(shell: Shell, path: str) -> None:
-    """Stop unless a file, plain or .gz, is text in UTF-8.
-
-    Raises:
-        UserError: it is not.
-    """
-    if shell.printing:
-        return
+    """Stop unless a file, plain or .gz, is text in UTF-8."""
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
             while file.read(CHUNK):
@@ -87,14 +87,9 @@ def check_text(shell: Shell, path: str) -> None:
         raise UserError(f"{path}: not UTF-8 text, or damaged; convert it (iconv) or use an intact copy") from None
 
 
-def check_file(shell: Shell, path: str, md5: str, name: str, size: Optional[int] = None) -> None:
-    """Stop unless a file is the published one.
-
-    Raises:
-        UserError: it has another checksum.
-    """
-    if shell.printing:
-        return
+@not_printed
+def check_file(shell: Shell, path: str, md5: str, name: str, size: int | None = None) -> None:
+    """Stop unless a file is the published one."""
     digest = hashlib.md5()
     with open(path, "rb") as file:
         for chunk in iter(lambda: file.read(CHUNK), b""):
@@ -113,14 +108,9 @@ def count_lines(path: str) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(CHUNK), b""))
 
 
+@not_printed
 def check_lines(shell: Shell, path: str, number: int) -> None:
-    """Stop unless a file has this number of lines, in UTF-8.
-
-    Raises:
-        UserError: it has not.
-    """
-    if shell.printing:
-        return
+    """Stop unless a file has this number of lines, in UTF-8."""
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file; use the corpus named in the README, or --small DATA")
     lines = count_lines(path)
@@ -130,27 +120,16 @@ def check_lines(shell: Shell, path: str, number: int) -> None:
 
 
 def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, options: Options) -> None:
-    """Binarise text in words, files in one folder, with ``fairseq-preprocess``.
-
-    Args:
-        shell: of the recipe.
-        folder: of the text.
-        splits: the names, or their beginnings, of the training, validation and test file.
-        target: the folder to write.
-        options: of ``fairseq-preprocess``.
-    """
+    """Binarise text in words, files in one folder, with ``fairseq-preprocess``. ``splits`` are the names, or their
+    beginnings, of the training, validation and test file."""
     inside = "," in folder  # fairseq splits names at commas: from within the folder, it sees none
     names = [split if inside else os.path.join(folder, split) for split in splits]
     prefixes = [word for option, name in zip(("train", "valid", "test"), names) for word in (f"--{option}pref", name)]
-    shell.run(
-        *("fairseq-preprocess", *prefixes, "--destdir", target, "--workers", 1, *words(options)),
-        what="preprocessing",
-        log=beside(target, "preprocess.out"),
-        folder=folder if inside else None,
-    )
+    command = ("fairseq-preprocess", *prefixes, "--destdir", target, "--workers", 1, *words(options))
+    shell.run(*command, what="preprocessing", log=beside(target, "preprocess.out"), folder=folder if inside else None)
 
 
-def preprocess_bytes(shell: Shell, text: str, target: str, log: Optional[str] = None) -> None:
+def preprocess_bytes(shell: Shell, text: str, target: str, log: str | None = None) -> None:
     """Binarise the bytes of a file: 90 % for training, 5 % each for validation and testing."""
     command = ("python", "-m", "fb_fairseq", "preprocess-bytes", "--text", text, "--split", "90,5,5")
     shell.run(*command, "--destdir", target, what="preprocessing", log=log)
@@ -165,20 +144,16 @@ def tokenise(shell: Shell, source: str, language: str, target: str, log: str) ->
 def apply_bpe(shell: Shell, folder: str, pair: Sequence[str], merges: int, log: str) -> None:
     """Learn one BPE code from both languages of ``train.tok.xx``, write ``{train,valid,test}.tok.xx`` in subwords to
     ``{train,valid,test}.bpe.xx``, and binarise them."""
-
-    def path(name: str) -> str:
-        return os.path.join(folder, name)
-
-    both = [path(f"train.tok.{language}") for language in pair]
-    shell.run("cat", *both, what="BPE", log=log, write=path("train.tok"))
+    path = {name: os.path.join(folder, name) for name in ("train.tok", "codes")}
+    both = [os.path.join(folder, f"train.tok.{language}") for language in pair]
+    shell.run("cat", *both, what="BPE", log=log, write=path["train.tok"])
     learn = ("subword-nmt", "learn-bpe", "-s", merges)
-    shell.run(*learn, what="BPE", log=log, read=path("train.tok"), write=path("codes"))
-    shell.run("rm", path("train.tok"))
+    shell.run(*learn, what="BPE", log=log, read=path["train.tok"], write=path["codes"])
+    shell.run("rm", path["train.tok"])
     for language in pair:
         for split in ("train", "valid", "test"):
-            command = ("subword-nmt", "apply-bpe", "-c", path("codes"))
-            source, target = (path(f"{split}.{kind}.{language}") for kind in ("tok", "bpe"))
+            command = ("subword-nmt", "apply-bpe", "-c", path["codes"])
+            source, target = (os.path.join(folder, f"{split}.{kind}.{language}") for kind in ("tok", "bpe"))
             shell.run(*command, what="BPE", log=log, read=source, write=target)
-    splits = ["train.bpe", "valid.bpe", "test.bpe"]
     options = dict(joined_dictionary=True, source_lang=pair[0], target_lang=pair[1])
-    preprocess(shell, folder, splits, folder, options)
+    preprocess(shell, folder, ["train.bpe", "valid.bpe", "test.bpe"], folder, options)

@@ -1,14 +1,12 @@
-"""The options that a run was trained with are kept beside it, RUN.setting, and others are refused.
-
-The file has the options of ``fairseq-train`` that decide what is trained, one per line. Options about logging, saving,
-devices and the number of updates may change. The number of processes may too, if ``--batch-size`` or ``--max-tokens``,
-times ``--update-freq``, makes up for it.
-"""
+"""The options that a run was trained with are kept beside it, RUN.setting, and others are refused. The file has the
+options of ``fairseq-train`` that decide what is trained, one per line. Options about logging, saving, devices and the
+number of updates may change. The number of processes may too, if ``--batch-size`` or ``--max-tokens``, times
+``--update-freq``, makes up for it."""
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Dict, List, Sequence
 
 from fb_fairseq.errors import UserError
 
@@ -21,14 +19,10 @@ PER_PROCESS = "--batch-size", "--max-tokens"
 SHOWN = 3  # differences in the message
 
 
-def options(words: Sequence[str], out: str, processes: int) -> Dict[str, str]:
-    """The options that decide what is trained. The last one counts where one is given twice, as for fairseq.
-
-    Args:
-        words: of the command line; what comes before the first option is left out.
-        out: the recipe's folder, which may be moved: paths in it are written without it.
-    """
-    found: Dict[str, str] = {}
+def options(words: Sequence[str], out: str, processes: int) -> dict[str, str]:
+    """The options that decide what is trained. The last one counts where one is given twice, as for fairseq. Paths in
+    the recipe's folder, which may be moved, are written without it."""
+    found: dict[str, str] = {}
     option = None
     for word in words:
         if OPTION.match(word):
@@ -46,12 +40,12 @@ def options(words: Sequence[str], out: str, processes: int) -> Dict[str, str]:
     return {name: value for name, value in found.items() if not MAY_CHANGE.match(name)}
 
 
-def lines(setting: Dict[str, str]) -> List[str]:
+def lines(setting: dict[str, str]) -> list[str]:
     """The setting's file: one option per line."""
     return sorted(f"{name} {value}".strip().replace("\n", "\\n") for name, value in setting.items())
 
 
-def differences(new: List[str], old: List[str]) -> List[str]:
+def differences(new: list[str], old: list[str]) -> list[str]:
     """What differs, each as a few words."""
     now, then = (dict((line.split(" ", 1) + [""])[:2] for line in given) for given in (new, old))
     found = []
@@ -74,17 +68,8 @@ def same(first: str, second: str) -> bool:
 
 
 def keep(run: str, out: str, processes: int, words: Sequence[str]) -> None:
-    """Write RUN.setting.
-
-    Args:
-        run: the run's folder.
-        out: the recipe's folder.
-        processes: that train, on all machines.
-        words: of the command line.
-
-    Raises:
-        UserError: RUN/ has checkpoints that were trained with other options; the message names the differences.
-    """
+    """Write RUN.setting. A run with checkpoints that were trained with other options is refused; the message names the
+    differences."""
     file, setting = Path(f"{run}.setting"), lines(options(words, out, processes))
     if file.exists() and any(Path(run).glob("*.pt")):
         found = differences(setting, file.read_text(encoding="utf-8").splitlines())

@@ -1,49 +1,34 @@
-"""Recipes that train translation and summarization models: a vanilla Transformer, and feedback decoders.
+"""Recipes that train translation and summarization models: a vanilla Transformer, and feedback decoders. The steps are
+prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score (both on the test
+set)."""
 
-The steps are prepare, train, average, tune (length penalty and lengths, on the validation set), generate and score
-(both on the test set). Run a recipe again to resume; finished steps are skipped.
-"""
-
-import argparse
 import json
 import os
+import re
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.papers.runner.call import Call
-from fb_fairseq.papers.runner.options import (
-    RecipeParser,
-    add_nodes,
-    add_numbers,
-    add_scale,
-    add_seeds,
-    names_among,
-    number_list,
-    seeds_of,
-)
-from fb_fairseq.papers.runner.session import new_shell, output
+from fb_fairseq.papers.runner import results, sweep
+from fb_fairseq.papers.runner.options import RecipeParser, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.training import collect_results, compare, draw_against, draw_curves
+from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.sweep import Call, Experiment
+from fb_fairseq.papers.runner.training import draw_curves
 
-STEPS = ("prepare", "train", "average", "tune", "generate", "score")
 MODELS = ("transformer", "feedback", "initialised")
-TRAINING = dict(
-    criterion="label_smoothed_cross_entropy", label_smoothing=0.1, optimizer="adam", adam_betas="(0.9, 0.98)"
-)
+LOSS = dict(criterion="label_smoothed_cross_entropy", label_smoothing=0.1)
+ADAM = dict(optimizer="adam", adam_betas="(0.9, 0.98)")
+VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
+SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A further model: a feedback decoder with other options, at one depth.
-
-    Attributes:
-        options: of training.
-        layers: the number of decoder layers.
-    """
+    """A further model: a feedback decoder with other options of training, at one number of decoder layers."""
 
     options: Options
     layers: int
@@ -51,326 +36,232 @@ class Variant:
 
 @dataclass(frozen=True)
 class Scale:
-    """A translation experiment at one size.
+    """A translation experiment at one size."""
 
-    Attributes:
-        source: where the values come from: paper, section and table.
-        transformer: the architecture of the vanilla model.
-        feedback: that of the feedback decoder.
-        updates: of training.
-        max_tokens: in an update, over all processes.
-        validate_every: updates between validations, and between checkpoints.
-        layers: the default of ``--layers``, numbers of decoder layers.
-        training: options of training.
-        decoding: options of generation.
-        sizes: options of the models' sizes.
-        average: number of last checkpoints to average; 1: the best one is taken.
-        lenpens: length penalties to try.
-        lengths: options of generation, of the lengths of outputs, to try after that.
-        projections: of the model ``feedback``, "per-layer" or "shared"; the model ``initialised`` has per-layer ones by
-            default, all of which have a counterpart in the vanilla model.
-        variants: further models.
-    """
-
-    source: str
-    transformer: str
-    feedback: str
+    source: str  # of the values: paper, section and table
+    transformer: str  # the architecture of the vanilla model
+    feedback: str  # that of the feedback decoder
     updates: int
-    max_tokens: int
-    validate_every: int
-    layers: Sequence[int]
+    max_tokens: int  # in an update, over all processes
+    validate_every: int  # updates between validations, and between checkpoints
+    layers: Sequence[int]  # the default of ``--layers``, numbers of decoder layers
     training: Options
-    decoding: Options
-    sizes: Options = field(default_factory=dict)
-    average: int = 1
-    lenpens: Sequence[float] = (1.0,)
-    lengths: Sequence[Options] = ({},)
+    decoding: Options  # of generation
+    sizes: Options = field(default_factory=dict)  # of the models
+    average: int = 1  # number of last checkpoints to average; 1: the best one is taken
+    lenpens: Sequence[float] = (1.0,)  # length penalties to try
+    lengths: Sequence[Options] = ({},)  # options of generation, of the lengths of outputs, to try after that
+    # Of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default: each has
+    # a counterpart in the vanilla model.
     projections: str = "per-layer"
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Run:
-    """One model to train.
+class ModelRun(sweep.Run):
+    """One model to train. Its values are model, layers (of the decoder), seed and projections."""
 
-    Attributes:
-        name: of its files in the recipe's folder.
-        suffix: how the name goes on after the model's.
-        model: transformer, feedback, initialised, or a variant.
-        layers: of the decoder.
-    """
+    suffix: str = ""  # how the name goes on after the model's
 
-    name: str
-    suffix: str
-    model: str
-    layers: int
-    seed: int
-    projections: Optional[str]
+    @property
+    def model(self) -> str:
+        """One of ``MODELS``, or a variant."""
+        return self.values["model"]
 
 
 @dataclass(frozen=True)
-class Translation:
-    """A recipe.
-
-    Attributes:
-        name: of its output folder, runs/NAME or runs/NAME-small.
-        summary: one line for the list of recipes.
-        corpus: what DATA is.
-        pair: source and target language.
-        prepare: a function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder,
-            small)``. Its other files go to the folder, too.
-        metric: metric of ``python -m fb_fairseq score``, and its key in the output, that the step tune maximises.
-        full: the papers' setting.
-        small: one for a CPU.
-        language: of the target text, if it is not the target language.
-        task: options of both training and generation.
-    """
+class Translation(Experiment):
+    """A recipe."""
 
     name: str
     summary: str
     corpus: str
-    pair: Tuple[str, str]
+    pair: Sequence[str]  # source and target language
+    # A function that checks the user's copy of the corpus and binarises it: ``prepare(shell, source, folder, small)``.
     prepare: Callable[[Shell, str, str, bool], None]
-    metric: Tuple[str, str]
+    metric: Sequence[str]  # that of tuning: a name of ``score --metrics``, and its key in the JSON
     full: Scale
-    small: Scale
-    language: str = ""
-    task: Options = field(default_factory=dict)
+    small: Scale  # full and small: the papers' setting, and one for a CPU
+    language: str = ""  # of the outputs, for the scores; empty: the target language
+    task: Options = field(default_factory=dict)  # further options of the task
+    extra = "fairseq-train"
+    steps = ("prepare", "train", "average", "tune", "generate", "score")
 
-    def main(self, argv: Sequence[str], shell: Optional[Shell] = None) -> None:
-        """Run the steps that the command line names, for every seed, number of layers and model.
-
-        Args:
-            argv: the command line.
-            shell: that of a recipe of which this one is a part.
-
-        Raises:
-            UserError: there is a mistake in it or in the data, or a step has failed.
-        """
-        args = self.parser().parse(argv)
-        TranslationCall(self, shell or new_shell(args.print), args).run()
-
-    def parser(self) -> RecipeParser:
-        """The parser of its command line."""
-        parser = RecipeParser(self.name, self.corpus, "fairseq-train", description=self.summary)
-        add_scale(parser, "small models, for a CPU")
-        parser.add_argument("--out", metavar="DIR", help="output folder (default: runs/NAME or runs/NAME-small)")
-        steps, models = " ".join(STEPS), (*MODELS, *self.full.variants)
-        parser.add_argument("--steps", type=names_among(STEPS), default=list(STEPS), metavar=f'"{steps}"')
+    def add_options(self, parser: RecipeParser) -> None:
+        super().add_options(parser)
+        models = (*MODELS, *self.full.variants)
         parser.add_argument("--models", type=names_among(models), default=list(MODELS), metavar=f'"{" ".join(models)}"')
-        parser.add_argument("--layers", type=number_list, metavar='"N …"', help="numbers of decoder layers")
         parser.add_argument("--projections", type=names_among(("per-layer", "shared")), metavar="per-layer|shared")
-        add_seeds(parser)
-        add_numbers(
-            parser,
-            jobs="number of parallel runs (default: 1)",
-            updates="of training",
-            update_freq="parts of an update, one after the other, to save memory (default: 1)",
-        )
-        add_nodes(parser)
-        return parser
 
-    def runs(self, args: argparse.Namespace, scale: Scale) -> List[Run]:
-        """All runs that a command line asks for, in their order.
+    def variants(self, call: Call) -> Mapping[str, Variant]:
+        """The further models."""
+        return {**self.full.variants, **call.setting.variants}
 
-        Raises:
-            UserError: a model cannot have that number of layers.
-        """
-        variants = {**self.full.variants, **scale.variants}
+    def runs(self, call: Call) -> Iterator[ModelRun]:
+        args, scale, variants = call.args, call.setting, self.variants(call)
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
             layers = list(dict.fromkeys(variants[model].layers for model in args.models))
-        runs = []
         for seed in seeds_of(args):
             for depth in layers:
                 for model in args.models:
-                    if model in variants and depth != variants[model].layers:
-                        wanted = variants[model].layers
+                    wanted = variants[model].layers if model in variants else depth
+                    if depth != wanted:
                         raise UserError(
                             f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
                         )
                     suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
                     default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
                     projections = args.projections[0] if args.projections and default else default
-                    runs.append(Run(f"{model}{suffix}", suffix, model, depth, seed, projections))
-        return runs
+                    values = dict(model=model, layers=depth, seed=seed, projections=projections)
+                    path = os.path.join(call.out, f"{model}{suffix}")
+                    yield ModelRun(path, values, self.options(call, values), args.extra, suffix)
 
-
-class TranslationCall(Call):
-    """One call of a recipe."""
-
-    def __init__(self, recipe: Translation, shell: Shell, args: argparse.Namespace):
-        super().__init__(recipe, shell, args, training_steps=("train",))
-        self.scale = recipe.small if self.small else recipe.full
-        self.updates: int = args.updates or self.scale.updates
-        self.runs = recipe.runs(args, self.scale)
-        self.task = {
-            **dict(task="translation", source_lang=recipe.pair[0], target_lang=recipe.pair[1]),
-            **recipe.task,
+    def options(self, call: Call, values: Mapping[str, Any]) -> Options:
+        """The options that make up a model."""
+        scale, model, variants = call.setting, values["model"], self.variants(call)
+        return {
+            **scale.sizes,
+            "decoder_layers": values["layers"],
+            "arch": scale.transformer if model == "transformer" else scale.feedback,
+            "memory_projections": values["projections"],
+            **(variants[model].options if model in variants else {}),
         }
-        self.language = recipe.language or recipe.pair[1]
 
-    def run(self) -> None:
-        """Run the steps."""
-        shell, recipe = self.shell, self.recipe
-        with output(shell, recipe.name, self.out):
-            self.prepare(f"dict.{recipe.pair[1]}.txt")
-            self.run_all()
-            if self.machines.node_rank:
-                return
-            draw_curves(shell, self.trainer, "nll_loss")
-            if "score" in self.steps:
-                collect_results(shell, self.out)
-                if len({run.layers for run in self.runs}) > 1:
-                    metrics = (recipe.metric[1], "dev_nll", "decoded_tokens_per_second")
-                    draw_against("layers", *metrics)(shell, self.out)
-                compare(shell, self.out)
+    def task_options(self) -> Options:
+        """The options of fairseq's task."""
+        return {**dict(task="translation", source_lang=self.pair[0], target_lang=self.pair[1]), **self.task}
 
-    def starts_from_another(self, run: Run) -> bool:
-        """Whether a model is initialised with the transformer's parameters."""
+    def begin(self, call: Call) -> None:
+        call.prepare(f"dict.{self.pair[1]}.txt")
+
+    def waits(self, run: ModelRun) -> bool:
         return run.model == "initialised"
 
-    def run_steps(self, shell: Shell, run: Run) -> None:
-        """Run the steps for one model."""
-        functions = dict(
-            train=self.train, average=self.average, tune=self.tune, generate=self.generate, score=self.score
-        )
-        for step in self.steps:
-            if step in functions:
-                functions[step](shell, run)
+    def finish(self, call: Call) -> None:
+        shell, out = call.shell, call.out
+        draw_curves(shell, out, "nll_loss")
+        if "score" in call.steps:
+            results.collect_results(shell, out)
+            if len({run.values["layers"] for run in call.runs}) > 1:
+                results.draw_against("layers", self.metric[1], "dev_nll", "decoded_tokens_per_second")(shell, out)
+            results.compare(shell, out)
 
-    def _path(self, run: Run, end: str = "") -> str:
-        return os.path.join(self.out, f"{run.name}{end}")
-
-    def model_options(self, shell: Shell, run: Run) -> Dict[str, object]:
-        """The options that make up a model."""
-        scale = self.scale
-        options = {**scale.sizes, "decoder_layers": run.layers}
-        options["arch"] = scale.transformer if run.model == "transformer" else scale.feedback
-        options["memory_projections"] = run.projections
-        variants = {**self.recipe.full.variants, **scale.variants}
-        if run.model in variants:
-            options.update(variants[run.model].options)
-        if run.model == "initialised":
-            vanilla = os.path.join(self.out, f"transformer{run.suffix}", "checkpoint_best.pt")
-            shell.need(vanilla, "train of the model transformer")
-            options["init_from_transformer"] = vanilla
-        return options
-
-    def train(self, shell: Shell, run: Run) -> None:
+    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Train a model."""
         shell.comment(f"train {run.name}")
+        start, scale, updates = {}, call.setting, call.args.updates or call.setting.updates
+        if self.waits(run):
+            vanilla = os.path.join(call.out, f"transformer{run.suffix}", "checkpoint_best.pt")
+            shell.need(vanilla, "train of the model transformer")
+            start = dict(init_from_transformer=vanilla)
         options = {
-            **self.task,
-            **self.model_options(shell, run),
-            **resolved(self.scale.training, self.updates),
-            **TRAINING,
-            "max_tokens": self.scale.max_tokens // self.machines.processes // self.update_freq,
-            **dict(update_freq=self.update_freq, keep_interval_updates=self.scale.average, num_workers=0),
+            **self.task_options(),
+            **run.options,
+            **start,
+            **resolved(scale.training, updates),
+            **LOSS,
+            **ADAM,
+            "max_tokens": scale.max_tokens // call.machines.processes // call.update_freq,
+            **dict(update_freq=call.update_freq, keep_interval_updates=scale.average, num_workers=0),
         }
-        every = self.scale.validate_every
-        self.trainer.train(shell, self._path(run), self.data, options, updates=self.updates, every=every, seed=run.seed)
+        every, seed = scale.validate_every, run.values["seed"]
+        call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=seed)
 
-    def average(self, shell: Shell, run: Run) -> None:
+    def average(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Write the average of the last checkpoints, or a copy of the best one, to RUN.pt."""
-        path, target = self._path(run), self._path(run, ".pt")
+        path, target, number = run.path, f"{run.path}.pt", call.setting.average
         best = os.path.join(path, "checkpoint_best.pt")
         shell.need(best, "train")
-        if not shell.printing and newer(target, f"{path}.done"):
+        if shell.do(newer, target, f"{path}.done"):
             return
         shell.comment(f"average checkpoints of {run.name}")
-        if self.scale.average > 1:
-            options = dict(inputs=path, num_update_checkpoints=self.scale.average, output=target)
+        if number > 1:
+            options = dict(inputs=path, num_update_checkpoints=number, output=target)
             shell.run("python", "-m", "fb_fairseq", "average-checkpoints", *words(options))
-        elif shell.printing:
-            shell.run("cp", best, target)
         else:
-            with atomic_write(target) as temporary:
-                shutil.copyfile(best, temporary)
+            shell.show("cp", best, target)
+            shell.do(copy, best, target)
 
-    def _generate(self, shell: Shell, run: Run, subset: str, target: str, lengths: Options) -> None:
-        checkpoint = self._path(run, ".pt")
+    def translate(self, call: Call, shell: Shell, run: ModelRun, subset: str, lengths: Options) -> None:
+        """Translate a subset with the model to RUN.SUBSET."""
+        checkpoint, target = f"{run.path}.pt", f"{run.path}.{subset}"
         shell.need(checkpoint, "average")
         options = {
-            **self.task,
+            **self.task_options(),
             **dict(gen_subset=subset, path=checkpoint, remove_bpe=True, max_tokens=4000),
-            **dict(num_workers=0, cpu=bool(self.machines.cpu)),
-            **self.scale.decoding,
+            **dict(num_workers=0, cpu=bool(call.machines.cpu)),
+            **call.setting.decoding,
             **lengths,
         }
-        command = ["fairseq-generate", self.data, "--user-dir", shell.user_dir, *words(options)]
+        command = ["fairseq-generate", call.data, "--user-dir", shell.user_dir, *words(options)]
         shell.run(*command, what="generation", log=f"{target}.err", write=target)
 
-    def tune(self, shell: Shell, run: Run) -> None:
-        """Find the length penalty with the best metric on the validation set, and then the best lengths.
+    def score_command(self, generated: str, *more: str) -> list[str]:
+        """The command that scores the output of fairseq-generate."""
+        language = self.language or self.pair[1]
+        return ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", language, *more]
 
-        Writes the options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev.
-        """
-        shell.need(self._path(run, ".pt"), "average")
-        tuned = self._path(run, ".tuned")
-        if not shell.printing and newer(tuned, self._path(run, ".pt")):
+    def tune(self, call: Call, shell: Shell, run: ModelRun) -> None:
+        """Find the length penalty with the best metric on the validation set, and then the best lengths. Writes the
+        options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev."""
+        shell.need(f"{run.path}.pt", "average")
+        if shell.do(newer, f"{run.path}.tuned", f"{run.path}.pt"):
             return
-        first, *others = self.scale.lengths
-        chosen, best = {"lenpen": 1.0, **first}, None
-        for lenpen in self.scale.lenpens:
-            chosen, best = self._better(shell, run, {"lenpen": lenpen, **first}, chosen, best)
+        metric, key = self.metric
+        first, *others = call.setting.lengths
+        chosen, best = {"lenpen": 1.0, **first}, -1.0
+
+        def attempt(tried: Options) -> None:
+            nonlocal chosen, best
+            options = " ".join(words(tried))
+            shell.comment(f"tune {run.name}: {options}")
+            self.translate(call, shell, run, "valid", tried)
+            text = shell.output(*self.score_command(f"{run.path}.valid", "--metrics", metric), what="scoring")
+            value = shell.do(lambda: json.loads(text)[key], otherwise=best)
+            shell.say(f"== {run.name}: {key} {value} on the validation set with {options}")
+            if value > best:
+                chosen, best = tried, value
+
+        for lenpen in call.setting.lenpens:
+            attempt({"lenpen": lenpen, **first})
         for lengths in others:
-            chosen, best = self._better(shell, run, {"lenpen": chosen["lenpen"], **lengths}, chosen, best)
-        if not shell.printing:
-            for path, lines in ((self._path(run, ".dev"), [str(best)]), (tuned, words(chosen))):
-                with atomic_write(path) as temporary, open(temporary, "w") as file:
-                    file.write("\n".join(lines) + "\n")
+            attempt({"lenpen": chosen["lenpen"], **lengths})
+        shell.do(write_lines, f"{run.path}.dev", [str(best)])
+        shell.do(write_lines, f"{run.path}.tuned", words(chosen))
 
-    def _better(self, shell: Shell, run: Run, tried: Options, chosen: Options, best: Optional[float]) -> Tuple:
-        """Translate the validation set with some options. Returns the better ones, these or ``chosen``, and their
-        value of the metric."""
-        options = " ".join(words(tried))
-        shell.comment(f"tune {run.name}: {options}")
-        target, (metric, key) = self._path(run, ".valid"), self.recipe.metric
-        self._generate(shell, run, "valid", target, tried)
-        command = ("python", "-m", "fb_fairseq", "score", "--gen", target, "--language", self.language)
-        command += ("--metrics", metric)
-        if shell.printing:
-            shell.run(*command)
-            return chosen, best
-        value = json.loads(shell.output(*command, what="scoring"))[key]
-        shell.say(f"== {run.name}: {key} {value} on the validation set with {options}")
-        return (tried, value) if best is None or value > best else (chosen, best)
-
-    def generate(self, shell: Shell, run: Run) -> None:
+    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Translate the test set with the tuned options to RUN.test."""
-        checkpoint, target, tuned = (self._path(run, end) for end in (".pt", ".test", ".tuned"))
+        checkpoint, target, tuned = (f"{run.path}{end}" for end in (".pt", ".test", ".tuned"))
         shell.need(checkpoint, "average")
-        lenpens = self.scale.lenpens
-        lengths: Dict[str, object] = {"lenpen": lenpens[0] if len(lenpens) == 1 else 1.0, **self.scale.lengths[0]}
-        if shell.printing:
-            shell.comment(f"generate with {run.name} (length options: the best ones of tune)")
-        else:
-            if newer(target, checkpoint) and not newer(tuned, target):
-                return
-            if os.path.exists(tuned):
-                lengths = read_tuned(tuned)
-        self._generate(shell, run, "test", target, lengths)
+        lenpens = call.setting.lenpens
+        default = {"lenpen": lenpens[0] if len(lenpens) == 1 else 1.0, **call.setting.lengths[0]}
+        shell.comment(f"generate with {run.name} (length options: the best ones of tune)")
+        if not shell.do(lambda: newer(target, checkpoint) and not newer(tuned, target)):
+            self.translate(call, shell, run, "test", shell.do(read_tuned, tuned, otherwise={}) or default)
 
-    def score(self, shell: Shell, run: Run) -> None:
+    def score(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Write the scores on the test set to RUN.json."""
-        from fb_fairseq.papers.runner.translation_results import write_results
-
-        generated, scores = self._path(run, ".test"), self._path(run, ".score")
-        shell.need(generated, "generate")
+        shell.need(f"{run.path}.test", "generate")
         shell.comment(f"score {run.name}")
-        command = ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", self.language]
-        raw = os.path.join(self.data, f"test.raw.{self.recipe.pair[1]}")
-        command += ["--raw-ref", raw] if shell.exists(raw) else []
-        if shell.printing:
-            shell.run(*command)
-            return
-        text = shell.output(*command, what="scoring")
-        with open(scores, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-        identity = {"recipe": self.recipe.name, "small": self.small, "model": run.model, "layers": run.layers}
-        identity.update(seed=run.seed, **({"projections": run.projections} if run.projections else {}))
-        write_results(shell, self._path(run), identity)
+        raw = os.path.join(call.data, f"test.raw.{self.pair[1]}")
+        reference = ["--raw-ref", raw] if shell.exists(raw) else []
+        scores = shell.output(*self.score_command(f"{run.path}.test", *reference), what="scoring")
+        identity = {"recipe": self.name, "small": call.small}
+        identity.update({name: value for name, value in run.values.items() if value})
+        write_results(shell, run.path, identity, scores)
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file, which appears only when it is complete."""
+    with atomic_write(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def write_lines(path: str, lines: Sequence[str]) -> None:
+    """Write a file of lines."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
 
 
 def newer(path: str, other: str) -> bool:
@@ -380,8 +271,29 @@ def newer(path: str, other: str) -> bool:
     return not os.path.exists(other) or os.path.getmtime(path) > os.path.getmtime(other)
 
 
-def read_tuned(path: str) -> Dict[str, str]:
-    """The options in RUN.tuned."""
-    with open(path) as file:
-        lines = file.read().split()
+def read_tuned(path: str) -> dict[str, str]:
+    """The options in RUN.tuned; empty if there is no such file."""
+    lines = read(path).split()
     return {name[2:].replace("-", "_"): value for name, value in zip(lines[::2], lines[1::2])}
+
+
+def best_nll(log: str) -> float:
+    """The validation nll, in bits per token, where the loss, which may be smoothed, is lowest (the best checkpoint)."""
+    best = min(map(json.loads, VALIDATION.findall(log)), key=lambda measured: float(measured["valid_loss"]))
+    return float(best.get("valid_nll_loss", best["valid_loss"]))  # criterion cross_entropy logs only one of them
+
+
+@not_printed
+def write_results(shell: Shell, run: str, identity: Mapping[str, Any], scores: str) -> None:
+    """Write RUN.json, and say what is in it."""
+    result: dict[str, Any] = {**identity, **json.loads(scores), "parameters": results.parameters_of(run)}
+    result["dev_nll"] = best_nll(read(f"{run}.log"))
+    tuned = read_tuned(f"{run}.tuned")
+    result.update({name: float(tuned[name]) for name in ("lenpen", "max_len_b", "min_len") if name in tuned})
+    if os.path.exists(f"{run}.dev"):
+        result["dev_score"] = float(read(f"{run}.dev"))
+    result.update(results.training_cost(run))
+    speeds = SPEED.findall(read(f"{run}.test.err") + read(f"{run}.test"))
+    result["decoded_tokens_per_second"] = float(speeds[-1]) if speeds else None
+    results.write(run, result)
+    shell.say(f"== {os.path.basename(run)}: {json.dumps(result)}")

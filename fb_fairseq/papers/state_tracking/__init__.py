@@ -1,12 +1,4 @@
 """State tracking: the Feedback Transformer beside the recurrent and parallel models of today, on tasks with a label for
-each step.
-
-    problems.py       sequences of a task as tensors
-    bodies.py         models of one interface: a block of steps at once, or step by step
-    cells.py          recurrent layers that the packages used here do not have: DeltaProduct, sLSTM
-    architectures.py  the table of models; add your own here
-    trainer.py        what is trained and how: options, curriculum, checkpoints
-    evaluation.py     accuracy by position
-    speed.py          steps per second of training and of decoding
-    command.py        python -m fb_fairseq state-tracking
-"""
+each step (problems.py). architectures.py has the table of models, of bodies.py's interface: add your own there.
+cells.py has recurrent layers that no package here has. trainer.py and evaluation.py train and test models, command.py
+is ``python -m fb_fairseq state-tracking``."""

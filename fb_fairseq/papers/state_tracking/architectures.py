@@ -1,13 +1,12 @@
-"""The models that are compared. To add one, write a function that builds its layers, and enter it into the table.
-
-All have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the
-``inner`` size of the entry (of the feed-forward sublayer, or what there is instead) allows.
-"""
+"""The models that are compared. To add one, write a function that builds its layers, and enter it into the table. All
+have the same number of layers and the same width, and as many parameters as the Transformer, as nearly as the ``inner``
+size of the entry (of the feed-forward sublayer, or what there is instead) allows."""
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Dict, Sequence
+from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
@@ -16,46 +15,33 @@ from fb_fairseq.modules.relative_transformer import RelativeTransformer
 from fb_fairseq.papers.state_tracking.bodies import Body, LSTMBody, StackBody, TransformersBody
 from fb_fairseq.papers.state_tracking.cells import SLSTM, DeltaProduct, RecurrentBody
 
+EXTRA = "state-tracking"
 CHUNK = 4  # steps that models with a chunked form compute at once; shorter sequences are padded to as many
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model is built from.
-
-    Attributes:
-        layers, width, heads: as in a Transformer.
-        inner: see ``Architecture``.
-        span: how many steps back attention reaches; of no effect on recurrent models.
-        memory_composition: see ``TransformerOptions``; of the Feedback Transformer.
-    """
+    """Sizes of a model; layers, width and heads are as in a Transformer."""
 
     layers: int
     width: int
     heads: int
-    inner: int
-    span: int
-    memory_composition: str = "weighted"
+    inner: int  # see ``Architecture``
+    span: int  # how many steps back attention reaches; of no effect on recurrent models
+    memory_composition: str = "weighted"  # see ``TransformerOptions``; of the Feedback Transformer
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An entry of the table.
+    """An entry of the table."""
 
-    Attributes:
-        title: its name in figures.
-        source: where the model comes from, with the section of its paper or the class of its library.
-        build: builds the layers.
-        inner: possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters
-            of the Transformer.
-        extra: the extra of this package that has what it needs; empty if nothing is needed.
-    """
-
-    title: str
-    source: str
-    build: Callable[[Shape], Body]
+    title: str  # its name in figures
+    source: str  # where the model comes from, with the section of its paper or the class of its library
+    build: Callable[[Shape], Body]  # builds the layers
+    # Possible inner sizes for a width, in rising order; the one is used that comes closest to the parameters of the
+    # Transformer.
     inner: Callable[[int], Sequence[int]]
-    extra: str = ""
+    extra: str = ""  # the extra of this package that has what it needs; empty if nothing is needed
 
 
 def eighths(width: int) -> Sequence[int]:
@@ -70,12 +56,8 @@ def multiples(width: int) -> Sequence[int]:
 
 def _options(shape: Shape, **more) -> TransformerOptions:
     return TransformerOptions(
-        decoder_layers=shape.layers,
-        decoder_embed_dim=shape.width,
-        decoder_ffn_embed_dim=shape.inner,
-        decoder_attention_heads=shape.heads,
-        decoder_normalize_before=True,
-        attention_span=shape.span,
+        **dict(decoder_layers=shape.layers, decoder_embed_dim=shape.width, decoder_ffn_embed_dim=shape.inner),
+        **dict(decoder_attention_heads=shape.heads, decoder_normalize_before=True, attention_span=shape.span),
         **more,
     )
 
@@ -95,95 +77,59 @@ def lstm(shape: Shape) -> Body:
     return LSTMBody(shape.width, shape.inner, shape.layers)
 
 
-def _common(shape: Shape) -> dict:
-    return dict(vocab_size=1, hidden_size=shape.width, num_hidden_layers=shape.layers, pad_token_id=None)
+def of_transformers(name: str, state: str, options: Callable[[Shape], dict], **more: Any) -> Callable[[Shape], Body]:
+    """A function that builds a model of Hugging Face transformers, by the name of its classes without Config and Model;
+    see ``TransformersBody``."""
+
+    def built(shape: Shape) -> Body:
+        library = importlib.import_module("transformers")
+        common = dict(vocab_size=1, hidden_size=shape.width, num_hidden_layers=shape.layers, pad_token_id=None)
+        config = getattr(library, f"{name}Config")(**{**common, **options(shape)})
+        model = getattr(library, f"{name}Model")(config)
+        if hasattr(model, "layers"):
+            model.layers = model.layers[: shape.layers]
+        return TransformersBody(model, state, **more)
+
+    return built
 
 
-def mamba(shape: Shape) -> Body:
+def mamba(shape: Shape) -> dict:
     """Mamba, of state size 16; ``inner`` channels. Its scan is mambapy's, in parallel in both passes."""
-    from transformers import MambaConfig, MambaModel
-
-    config = MambaConfig(**_common(shape), expand=shape.inner // shape.width, use_mambapy=True)
-    return TransformersBody(MambaModel(config), "cache_params")
+    return dict(expand=shape.inner // shape.width, use_mambapy=True)
 
 
-def mamba2(shape: Shape) -> Body:
+def mamba2(shape: Shape) -> dict:
     """Mamba-2, of state size 64; ``inner`` channels in heads of 32."""
-    from transformers import Mamba2Config, Mamba2Model
-
-    config = Mamba2Config(
-        **_common(shape),
-        expand=shape.inner // shape.width,
-        num_heads=shape.inner // 32,
-        head_dim=32,
-        state_size=64,
-        n_groups=1,
-        chunk_size=CHUNK,
-    )
-    return TransformersBody(Mamba2Model(config), "cache_params")
+    heads = dict(num_heads=shape.inner // 32, head_dim=32, n_groups=1)
+    return dict(expand=shape.inner // shape.width, state_size=64, chunk_size=CHUNK, **heads)
 
 
-def rwkv(shape: Shape) -> Body:
+def rwkv(shape: Shape) -> dict:
     """RWKV-4; ``inner`` units in its channel mixing."""
-    from transformers import RwkvConfig, RwkvModel
-
-    config = RwkvConfig(**_common(shape), attention_hidden_size=shape.width, intermediate_size=shape.inner)
-    return TransformersBody(RwkvModel(config), "state")
+    return dict(attention_hidden_size=shape.width, intermediate_size=shape.inner)
 
 
-def xlstm(shape: Shape) -> Body:
-    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers.
-
-    Raises:
-        UserError: the width is not a multiple of 64, to which transformers' memory of this model rounds it up.
-    """
-    from transformers import xLSTMConfig, xLSTMModel
-
+def xlstm(shape: Shape) -> dict:
+    """xLSTM with matrix memories (mLSTM layers, as xLSTM 7B); ``inner`` units in its feed-forward sublayers. Its width
+    is a multiple of 64, to which transformers' memory of this model rounds it up."""
     if shape.width % 64:
         raise UserError(f"--width {shape.width}: xLSTM takes multiples of 64 only; give one, or leave the model out")
-
-    config = xLSTMConfig(
-        **_common(shape),
-        num_heads=shape.heads,
-        qk_dim_factor=1.0,
-        ffn_proj_factor=shape.inner / shape.width,
-        ffn_round_up_to_multiple_of=8,
-        mode="inference",
-        chunk_size=CHUNK,
-        autocast_kernel_dtype="float32",
-    )
-    return TransformersBody(xLSTMModel(config), "cache_params")
+    sizes = dict(num_heads=shape.heads, qk_dim_factor=1.0, ffn_proj_factor=shape.inner / shape.width)
+    chunks = dict(mode="inference", chunk_size=CHUNK, autocast_kernel_dtype="float32")
+    return dict(**sizes, ffn_round_up_to_multiple_of=8, **chunks)
 
 
-def _gated_deltanet(shape: Shape, negative: bool) -> Body:
-    from transformers import OlmoHybridConfig, OlmoHybridModel
-
+def gated_deltanet(shape: Shape, negative: bool = False) -> dict:
+    """The gated DeltaNet layers of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1, or from -1 (Grazzi
+    et al., arXiv 2411.12537)."""
     head = shape.width // shape.heads
-    common = {**_common(shape), "num_hidden_layers": shape.layers + 1}
-    config = OlmoHybridConfig(
-        **common,
-        intermediate_size=shape.inner,
-        num_attention_heads=shape.heads,
+    return dict(
+        num_hidden_layers=shape.layers + 1,  # the configuration demands a layer of attention, which is left out
         layer_types=["linear_attention"] * shape.layers + ["full_attention"],
-        linear_num_key_heads=shape.heads,
-        linear_num_value_heads=shape.heads,
-        linear_key_head_dim=head,
-        linear_value_head_dim=head,
-        linear_allow_neg_eigval=negative,
+        **dict(intermediate_size=shape.inner, num_attention_heads=shape.heads, linear_allow_neg_eigval=negative),
+        **dict(linear_num_key_heads=shape.heads, linear_num_value_heads=shape.heads),
+        **dict(linear_key_head_dim=head, linear_value_head_dim=head),
     )
-    model = OlmoHybridModel(config)
-    model.layers = model.layers[:-1]  # the configuration demands a layer of attention; it is left out
-    return TransformersBody(model, "past_key_values", chunk_size=CHUNK)
-
-
-def gated_deltanet(shape: Shape) -> Body:
-    """The gated DeltaNet layers of OLMo Hybrid, eigenvalues of the state's transition from 0 to 1."""
-    return _gated_deltanet(shape, negative=False)
-
-
-def negative_gated_deltanet(shape: Shape) -> Body:
-    """The same with eigenvalues from -1 to 1 (Grazzi et al., arXiv 2411.12537)."""
-    return _gated_deltanet(shape, negative=True)
 
 
 def deltaproduct(products: int, shape: Shape) -> Body:
@@ -197,35 +143,31 @@ def slstm(shape: Shape) -> Body:
     return RecurrentBody(shape.width, shape.inner, [SLSTM(shape.width, shape.heads) for _ in range(shape.layers)])
 
 
-ARCHITECTURES: Dict[str, Architecture] = {
-    "feedback": Architecture("Feedback Transformer", "arXiv 2002.09402", feedback, eighths),
-    "transformer": Architecture("Transformer", "relative positions: arXiv 1803.02155", transformer, eighths),
-    "lstm": Architecture("LSTM", "torch.nn.LSTM", lstm, eighths),
-    "mamba": Architecture("Mamba", "arXiv 2312.00752; transformers.MambaModel", mamba, multiples, "state-tracking"),
-    "mamba2": Architecture(
-        "Mamba-2", "arXiv 2405.21060; transformers.Mamba2Model", mamba2, multiples, "state-tracking"
-    ),
-    "rwkv": Architecture("RWKV-4", "arXiv 2305.13048; transformers.RwkvModel", rwkv, eighths, "state-tracking"),
-    "xlstm": Architecture(
-        "xLSTM (mLSTM)", "arXiv 2405.04517; transformers.xLSTMModel", xlstm, eighths, "state-tracking"
-    ),
-    "gated_deltanet": Architecture(
-        "Gated DeltaNet", "arXiv 2412.06464; transformers.OlmoHybridModel", gated_deltanet, eighths, "state-tracking"
-    ),
-    "gated_deltanet_negative": Architecture(
-        "Gated DeltaNet [-1, 1]",
-        "arXiv 2411.12537; transformers.OlmoHybridModel",
-        negative_gated_deltanet,
-        eighths,
-        "state-tracking",
-    ),
-    **{
-        f"deltaproduct{n}": Architecture(
-            f"DeltaProduct, {n} a step", "arXiv 2502.10297", partial(deltaproduct, n), eighths
-        )
-        for n in (1, 2, 3, 4)
-    },
-    "slstm": Architecture("sLSTM", "arXiv 2405.04517", slstm, eighths),
+DELTANET = ("OlmoHybrid", "past_key_values")
+ARCHITECTURES: dict[str, Architecture] = {
+    name: Architecture(*entry)
+    for name, *entry in (
+        ("feedback", "Feedback Transformer", "arXiv 2002.09402", feedback, eighths),
+        ("transformer", "Transformer", "relative positions: arXiv 1803.02155", transformer, eighths),
+        ("lstm", "LSTM", "torch.nn.LSTM", lstm, eighths),
+        ("mamba", "Mamba", "arXiv 2312.00752", of_transformers("Mamba", "cache_params", mamba), multiples, EXTRA),
+        ("mamba2", "Mamba-2", "arXiv 2405.21060", of_transformers("Mamba2", "cache_params", mamba2), multiples, EXTRA),
+        ("rwkv", "RWKV-4", "arXiv 2305.13048", of_transformers("Rwkv", "state", rwkv), eighths, EXTRA),
+        ("xlstm", "xLSTM (mLSTM)", "arXiv 2405.04517", of_transformers("xLSTM", "cache_params", xlstm), eighths, EXTRA),
+        (
+            *("gated_deltanet", "Gated DeltaNet", "arXiv 2412.06464"),
+            *(of_transformers(*DELTANET, gated_deltanet, chunk_size=CHUNK), eighths, EXTRA),
+        ),
+        (
+            *("gated_deltanet_negative", "Gated DeltaNet [-1, 1]", "arXiv 2411.12537"),
+            *(of_transformers(*DELTANET, partial(gated_deltanet, negative=True), chunk_size=CHUNK), eighths, EXTRA),
+        ),
+        *(
+            (f"deltaproduct{n}", f"DeltaProduct, {n} a step", "arXiv 2502.10297", partial(deltaproduct, n), eighths)
+            for n in (1, 2, 3, 4)
+        ),
+        ("slstm", "sLSTM", "arXiv 2405.04517", slstm, eighths),
+    )
 }
 
 
@@ -249,11 +191,7 @@ def fitted_inner(architecture: Architecture, shape: Shape, wanted: int) -> int:
 
 
 def build(architecture: Architecture, shape: Shape) -> Body:
-    """Build the layers.
-
-    Raises:
-        UserError: a package is missing.
-    """
+    """Build the layers."""
     try:
         if architecture.extra:
             importlib.import_module("fb_fairseq.transformers.installation")

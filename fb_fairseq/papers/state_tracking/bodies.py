@@ -1,9 +1,7 @@
 """What is between the embedding and the classifier: models of one interface, from this project, torch and transformers.
+Shapes: B sequences, L steps, D features."""
 
-Shapes: B sequences, L steps, D features.
-"""
-
-from typing import Any, Tuple
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -13,11 +11,7 @@ from fb_fairseq.modules.interface import Stack
 
 
 class Body(nn.Module):
-    """Layers from embeddings [B, L, D] to features [B, L, ``width``], each of which depends on no later step.
-
-    Attributes:
-        width: of the features.
-    """
+    """Layers from embeddings [B, L, D] to features [B, L, ``width``], each of which depends on no later step."""
 
     width: int
 
@@ -29,7 +23,7 @@ class Body(nn.Module):
         """What ``step`` takes before the first step."""
         return None
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Run the layers over one step. Returns its features, and what the next step takes."""
         raise NotImplementedError
 
@@ -45,19 +39,15 @@ class StackBody(Body):
         self.stack, self.width = stack, stack.options.decoder_embed_dim
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.stack(x_BLD.transpose(0, 1))[0].transpose(0, 1)
 
     def start(self) -> Any:
-        """See ``Body.start``."""
         return self.stack.new_ring()
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self.stack.run_step(x_BD, state), state
 
     def clamp(self) -> None:
-        """See ``Body.clamp``."""
         self.stack.clamp()
 
 
@@ -69,46 +59,32 @@ class LSTMBody(Body):
         self.lstm, self.width = nn.LSTM(width, hidden, layers, batch_first=True), hidden
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.lstm(x_BLD)[0]
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         y_BLD, state = self.lstm(x_BD[:, None], state)
         return y_BLD[:, 0], state
 
 
 class TransformersBody(Body):
-    """A model of Hugging Face transformers, without its embedding.
-
-    Args:
-        model: a model whose output has ``last_hidden_state``.
-        state: the name of its output and argument that carries the state from step to step.
-        more: further arguments of its ``forward``.
-    """
+    """A model of Hugging Face transformers, without its embedding; ``state`` is the name of its output and argument
+    that carries the state from step to step."""
 
     def __init__(self, model: nn.Module, state: str, **more: Any):
         super().__init__()
         self.model, self.state, self.more, self.width = model, state, more, model.config.hidden_size
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """See ``Body.forward``."""
         return self.model(inputs_embeds=x_BLD, use_cache=False, **self.more).last_hidden_state
 
-    def step(self, x_BD: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """See ``Body.step``."""
+    def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         given = self.more if state is None else {**self.more, self.state: state}
         output = self.model(inputs_embeds=x_BD[:, None], use_cache=True, **given)
         return output.last_hidden_state[:, 0], getattr(output, self.state)
 
 
 class Tagger(nn.Module):
-    """A model that gives each step of a sequence a label: embedding, body, classifier.
-
-    Args:
-        symbols, classes: number of different inputs, and of labels.
-        width: of the embedding.
-    """
+    """A model that gives each step of a sequence a label: embedding, body, classifier."""
 
     def __init__(self, body: Body, symbols: int, classes: int, width: int):
         super().__init__()

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 from dataclasses import asdict, fields
-from typing import Optional
 
 import torch
 
@@ -19,32 +18,12 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file, check_output_folder
 from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
-from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good
+from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good, measure
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
-from fb_fairseq.papers.state_tracking.speed import measure
 from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 RESULT_FILE = "result.json"
-HELP = {
-    "task": f"{', '.join(PROBLEMS)}",
-    "group": f"of word problems: {', '.join(GROUPS)}",
-    "symbols": "number of different symbols in recall",
-    "model": f"{', '.join(ARCHITECTURES)}",
-    "memory_composition": "of the Feedback Transformer: weighted, average, previous, layer:2, …",
-    "layers": "number of layers",
-    "width": "model width",
-    "heads": "number of heads, where a model has some",
-    "span": "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
-    "in the other tasks all steps of the longest tests",
-    "longest": "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall "
-    "and arithmetic: 4 times)",
-    "updates": "of training",
-    "tokens": "steps in an update",
-    "lr": "learning rate of Adam",
-    "clip_norm": "gradients of a larger norm are scaled down to it",
-    "seed": "of the parameters and the data",
-}
 
 
 def build_parser() -> CommandParser:
@@ -70,28 +49,23 @@ def build_parser() -> CommandParser:
 def _add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
     for option in fields(Options):
         if option.name not in left_out:
-            kind, text = type(option.default), f"{HELP[option.name]} (default: %(default)s)"
+            kind, text = type(option.default), f"{option.metadata['help']} (default: %(default)s)"
             parser.add_argument(flag(option.name), type=kind, default=option.default, help=text)
 
 
 def check(options: Options) -> None:
-    """Check the options.
-
-    Raises:
-        UserError: one is out of range; the message names it.
-    """
+    """Check the options."""
     for name, known in (("task", PROBLEMS), ("group", GROUPS), ("model", ARCHITECTURES)):
         value = getattr(options, name)
         if value not in known:
             raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(known)}")
-    smallest = PROBLEMS[options.task].smallest
-    lowest = dict(layers=1, width=8, heads=1, span=0, longest=smallest, updates=1, tokens=1, symbols=4)
-    for name, least in lowest.items():
-        if getattr(options, name) < least:
-            raise UserError(f"{flag(name)} {getattr(options, name)}: give {least} or more")
-    for name in ("lr", "clip_norm"):
-        if not getattr(options, name) > 0:
-            raise UserError(f"{flag(name)} {getattr(options, name)}: give a number above 0")
+    for option in fields(options):
+        value, lowest = getattr(options, option.name), option.metadata["lowest"]
+        lowest = PROBLEMS[options.task].smallest if option.name == "longest" else lowest
+        if lowest is not None and value < lowest:
+            raise UserError(f"{flag(option.name)} {value}: give {lowest} or more")
+        if isinstance(value, float) and not value > 0:
+            raise UserError(f"{flag(option.name)} {value}: give a number above 0")
     if options.width % options.heads:
         raise UserError(f"--heads {options.heads}: does not divide --width {options.width}; give a number that does")
     if options.task == "recall" and options.symbols < 8 * options.longest:
@@ -102,22 +76,15 @@ def check(options: Options) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of ``--device``.
-
-    Raises:
-        UserError: it is not there.
-    """
+    """The device of ``--device``."""
     if name not in ("cpu", "cuda") or name == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--device {name}: not there; give cpu" + (", or cuda" if torch.cuda.is_available() else ""))
     return torch.device(name)
 
 
-def train(options: Options, out: str, device: torch.device, minutes: Optional[float] = None) -> None:
-    """Train a model, test it, and write OUT/result.json.
-
-    On a CPU with one thread, unless OMP_NUM_THREADS says otherwise: the matrices are small, and several threads would
-    wait for each other.
-    """
+def train(options: Options, out: str, device: torch.device, minutes: float | None = None) -> None:
+    """Train a model, test it, and write OUT/result.json. On a CPU with one thread, unless OMP_NUM_THREADS says
+    otherwise: the matrices are small, and several threads would wait for each other."""
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     trainer = Trainer(options, device)

@@ -1,31 +1,28 @@
-"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training."""
+"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training; and steps per second
+of training and of decoding."""
 
-from typing import Dict, List
+import time
+from dataclasses import replace
 
 import torch
 
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, Sequences
+from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
 
 FACTOR = 16  # sequences of word problems go to so many times the longest ones in training
 FACTORS = (0.25, 0.5, 1, 2, 4)  # sizes of the other tasks, likewise
 SEQUENCES = 500  # of each size
 TOKENS = 16_384  # of a batch
 GOOD = 0.9  # what the longest length is reported for
+DECODED = 64  # steps that are decoded at once between two looks at the clock
 
 
 @torch.no_grad()
-def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> Dict[str, List]:
-    """Accuracy of a model on sequences it was not trained on.
-
-    Args:
-        longest: the largest size in training.
-        split: "valid" stops at this size.
-
-    Returns:
-        "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
-        all labels in sequences of this size.
-    """
+def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> dict[str, list]:
+    """Accuracy of a model on sequences it was not trained on, the "valid" split up to the largest size in training.
+    Returns "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
+    all labels in sequences of this size."""
     model.eval()
     problem = sequences.problem
     if problem.by_position:
@@ -49,7 +46,7 @@ def _right(model: Tagger, sequences: Sequences, size: int, split: str, number: i
     return found == labels if sequences.problem.by_position else (found == labels)[labels != NONE]
 
 
-def longest_good(sizes: List[int], accuracy: List[float]) -> int:
+def longest_good(sizes: list[int], accuracy: list[float]) -> int:
     """The largest size up to which the accuracy is at least ``GOOD`` everywhere; 0: it is not even at the first."""
     good = 0
     for size, value in zip(sizes, accuracy):
@@ -57,3 +54,33 @@ def longest_good(sizes: List[int], accuracy: List[float]) -> int:
             break
         good = size
     return good
+
+
+def measure(options: Options, device: torch.device, seconds: float) -> dict[str, float]:
+    """Steps per second of training on the longest sequences, and of decoding one sequence step by step; for so many
+    seconds each."""
+    trainer = Trainer(options, device)
+    trainer.size = options.longest
+    steps = trainer.problem.steps(options.longest)
+    steps *= max(1, options.tokens // steps)
+    trainer.options = replace(options, updates=10**9)
+    training = _rate(lambda: trainer.train_update(), steps, seconds, device)
+    model = trainer.model.eval()
+    inputs = torch.randint(trainer.sequences.symbols, (1, DECODED), device=device)
+    return {"training": training, "decoding": _rate(lambda: model.decode(inputs), DECODED, seconds, device)}
+
+
+def _rate(run, steps: int, seconds: float, device: torch.device) -> float:
+    """Steps per second of ``run``, which does so many; its first call is not counted."""
+    run()
+    begin, calls = _now(device), 0
+    while calls < 2 or _now(device) - begin < seconds:
+        run()
+        calls += 1
+    return calls * steps / (_now(device) - begin)
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,16 +1,14 @@
-"""The tasks that models are compared on, and their sequences as tensors.
+"""The tasks that models are compared on, and their sequences as tensors. They are the toy tasks with a ``growth``: one
+size makes sequences harder, such as the number of elements or of keys. Models are trained on sizes up to ``longest``
+and tested beyond."""
 
-They are the toy tasks with a ``growth``: one size makes sequences harder, such as the number of elements or of keys.
-Models are trained on sizes up to ``longest`` and tested beyond.
-"""
-
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common.task import NO_LABEL, SeededRandom
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, SeededRandom
 
 NONE = -100  # label of a step without one, as torch's cross entropy takes it
 TASKS = {name: load(name).TASK for name in names()}
@@ -18,14 +16,9 @@ PROBLEMS = {name: task.growth for name, task in TASKS.items() if task.growth}
 
 
 class Sequences:
-    """The sequences of a task, drawn from a seed: the same for all models.
+    """The sequences of a task, drawn from a seed: the same for all models. ``given`` are the task's options."""
 
-    Args:
-        task: one of ``PROBLEMS``.
-        given: the options ``group`` and ``symbols``, where the task has them.
-    """
-
-    def __init__(self, task: str, given: Dict[str, Any], seed: int):
+    def __init__(self, task: str, given: dict[str, Any], seed: int):
         self.task, self.given, self.seed = task, given, seed
         self.problem = PROBLEMS[task]
         self._symbols = {name: i for i, name in enumerate(self.problem.symbols(given))}
@@ -42,15 +35,9 @@ class Sequences:
         """Number of different labels."""
         return len(self._labels) - 1
 
-    def draw(self, split: str, number: int, size: int, sequences: int) -> Tuple[Tensor, Tensor]:
-        """Inputs and labels, [B, L] each; ``NONE`` where there is no label.
-
-        Args:
-            split: "train", "valid" or "test"; each has its own random numbers.
-            number: of the batch.
-            size: of the sequences.
-            sequences: B.
-        """
+    def draw(self, split: str, number: int, size: int, sequences: int) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
+        "train", "valid" and "test", and the numbers of batches, have their own random numbers."""
         rng = SeededRandom(self.seed, self.task, split, number)
         options = self.problem.options(size, self.given)
         drawn = [TASKS[self.task].generate(rng, **options) for _ in range(sequences)]

@@ -3,8 +3,9 @@
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, Optional
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
+from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 from fb_fairseq.tensor_files import load_file, save_file
 
 CHECKPOINT_FILE = "checkpoint.pt"
@@ -25,37 +27,45 @@ WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
 
 
+def option(default: Any, text: str, lowest: int | None = None) -> Any:
+    """A field of ``Options``, with its help and its lowest value; other numbers have to be above 0."""
+    return field(default=default, metadata={"help": text, "lowest": lowest})
+
+
 @dataclass(frozen=True)
 class Options:
     """What is trained, and how; as on the command line of ``state-tracking train``."""
 
-    task: str = "word_problem"
-    group: str = "A5"
-    symbols: int = 256
-    model: str = "feedback"
-    memory_composition: str = "weighted"
-    layers: int = 2
-    width: int = 64
-    heads: int = 2
-    span: int = 0
-    longest: int = 32
-    updates: int = 8000
-    tokens: int = 2048
-    lr: float = 0.002
-    clip_norm: float = 1.0
-    seed: int = 1
+    task: str = option("word_problem", ", ".join(PROBLEMS))
+    group: str = option("A5", f"of word problems: {', '.join(GROUPS)}")
+    symbols: int = option(256, "number of different symbols in recall", 4)
+    model: str = option("feedback", ", ".join(ARCHITECTURES))
+    memory_composition: str = option("weighted", "of the Feedback Transformer: weighted, average, previous, layer:2, …")
+    layers: int = option(2, "number of layers", 1)
+    width: int = option(64, "model width", 8)
+    heads: int = option(2, "number of heads, where a model has some", 1)
+    span: int = option(
+        0, "how many steps back attention reaches; 0: in word problems --longest, but 8 for the Feedback Transformer; "
+        "in the other tasks all steps of the longest tests", 0,
+    )  # fmt: skip
+    longest: int = option(
+        32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
+        "arithmetic: 4 times)", 1,
+    )  # fmt: skip
+    updates: int = option(8000, "of training", 1)
+    tokens: int = option(2048, "steps in an update", 1)
+    lr: float = option(0.002, "learning rate of Adam")
+    clip_norm: float = option(1.0, "gradients of a larger norm are scaled down to it")
+    seed: int = option(1, "of the parameters and the data")
 
     @property
-    def given(self) -> Dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The task's options."""
         return dict(group=self.group, symbols=self.symbols)
 
     def shape(self, inner: int) -> Shape:
-        """What the model is built from.
-
-        Without ``--span``, attention reaches over whole sequences: in word problems over those in training, or for the
-        Feedback Transformer over 8 steps; in the other tasks over those in tests.
-        """
+        """What the model is built from. Without ``--span``, attention reaches over whole sequences: in word problems
+        over those in training, or for the Feedback Transformer over 8 steps; in the other tasks over those in tests."""
         problem = PROBLEMS[self.task]
         if problem.by_position:
             whole = 8 if self.model == "feedback" else self.longest
@@ -66,11 +76,7 @@ class Options:
 
 
 def new_model(options: Options, sequences: Sequences) -> Tagger:
-    """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``.
-
-    Raises:
-        UserError: a package that it needs is missing, or the sizes do not fit it.
-    """
+    """The model, with as many parameters in its layers as a Transformer of ``--layers`` and ``--width``."""
     architecture, wide = ARCHITECTURES[options.model], 4 * options.width
     wanted = parameters(build(ARCHITECTURES["transformer"], options.shape(wide)))
     inner = fitted_inner(architecture, options.shape(wide), wanted)
@@ -81,23 +87,13 @@ def new_model(options: Options, sequences: Sequences) -> Tagger:
 
 @dataclass
 class Trainer:
-    """A model in training.
+    """A model in training."""
 
-    Args:
-        options: what is trained.
-        device: where.
-
-    Attributes:
-        update: number of updates so far.
-        size: of the sequences now.
-        seconds: that training has taken.
-    """
-
-    options: Options
-    device: torch.device
-    update: int = 0
-    size: int = 0
-    seconds: float = 0.0
+    options: Options  # what is trained
+    device: torch.device  # where
+    update: int = 0  # number of updates so far
+    size: int = 0  # of the sequences now
+    seconds: float = 0.0  # that training has taken
     recent: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def __post_init__(self):
@@ -107,12 +103,8 @@ class Trainer:
         self.model = new_model(self.options, self.sequences).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
 
-    def train(self, out: str, say: Callable[[str], None], minutes: Optional[float] = None) -> None:
-        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists.
-
-        Raises:
-            UserError: see ``lock_folder``; or the checkpoint is not one of a ``Trainer`` with these options.
-        """
+    def train(self, out: str, say: Callable[[str], None], minutes: float | None = None) -> None:
+        """Train until ``options.updates``, or for some ``minutes``. Resumes from ``out``/checkpoint.pt if it exists."""
         check_own_folder("--out", out, LOCK)
         lock_folder("--out", out)
         path = os.path.join(out, CHECKPOINT_FILE)
@@ -128,10 +120,8 @@ class Trainer:
             done = self.update == self.options.updates or last >= end
             if self.update % 500 == 0 or done or now - said > SAY_SECONDS:
                 said = now
-                size = f"{self.problem.size} {self.size}"
-                say(
-                    f"update {self.update:,} of {self.options.updates:,}: {size}, loss {loss:.3f}, {accuracy:.1%} right"
-                )
+                reached = f"update {self.update:,} of {self.options.updates:,}: {self.problem.size} {self.size}"
+                say(f"{reached}, loss {loss:.3f}, {accuracy:.1%} right")
             if done or now - saved > SAVE_SECONDS:
                 save_file(self.state_dict(), path)
                 saved = now
@@ -161,7 +151,7 @@ class Trainer:
             self.recent.clear()
         return loss.item(), accuracy
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The checkpoint."""
         return {
             "options": asdict(self.options),

@@ -14,16 +14,15 @@ import argparse
 import importlib
 import importlib.util
 import json
-import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, Dict, List
 
 import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.hardware import hardware
-from fb_fairseq.papers.benchmark.measure import interleaved_medians
+from fb_fairseq.papers.benchmark.measure import interleaved_medians, progress
 from fb_fairseq.papers.benchmark.options import add_number
 from fb_fairseq.papers.table5.memory import largest_batch, release, work_bytes
 from fb_fairseq.papers.table5.report import Measured, as_json, print_report
@@ -55,18 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Measure all tasks, and print the table.
-
-    Raises:
-        UserError: fairseq is not installed; the memory is too small for a batch of 1; or --out cannot be written.
-        RuntimeError: a state does not have the size that it should have.
-    """
+    """Measure all tasks, and print the table."""
     if args.small is None:
         args.small = not args.device.startswith("cuda")
     setting = SMALL if args.small else FULL
     args.memory = setting.memory if args.memory is None else args.memory
     check(args)
-    found: List[Measured] = []
+    found: list[Measured] = []
     for key in dict.fromkeys(args.tasks):
         module, name = TASKS[key]
         task = getattr(importlib.import_module(f"{__package__}.{module}"), name)(setting.sizes[key], args.device)
@@ -84,11 +78,7 @@ def run(args: argparse.Namespace) -> dict:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the options.
-
-    Raises:
-        UserError: see ``run``.
-    """
+    """Check the options."""
     if not args.memory > 0:
         raise UserError(f"--memory {args.memory:g}: give a positive number of gigabytes")
     if args.out:
@@ -98,24 +88,16 @@ def check(args: argparse.Namespace) -> None:
 
 
 def check_state(task: Task, kind: str) -> None:
-    """Check that inference keeps as many bytes per stream as it should.
-
-    Raises:
-        RuntimeError: it does not.
-    """
+    """Check that inference keeps as many bytes per stream as it should."""
     measured, calculated = task.measured_state_bytes(kind), task.state_bytes(kind)
     if measured != calculated:
         raise RuntimeError(f"{task.name}, {kind}: the state of a stream has {measured} bytes, not {calculated}")
 
 
-def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> List[Measured]:
-    """Measure training or inference of a task's models.
+def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> list[Measured]:
+    """Measure training or inference of a task's models."""
 
-    Raises:
-        UserError: the memory is too small for a batch of 1.
-    """
-
-    def speeds(batches: Dict[str, int]) -> Dict[str, float]:
+    def speeds(batches: dict[str, int]) -> dict[str, float]:
         makers = [partial(task.work, phase, kind, batch) for kind, batch in batches.items()]
         return dict(zip(batches, words_per_second(makers, args.device, args.repeats)))
 
@@ -133,16 +115,12 @@ def measure(key: str, task: Task, phase: str, args: argparse.Namespace) -> List[
             raise UserError(f"--memory {args.memory:g}: too small for {title}, {kind}, with a batch of 1; give more")
     progress(f"{title}: speed with batches of {', '.join(map(str, largest.values()))}")
     equal_memory = speeds(largest)
-    return [
-        Measured(
-            key, task.name, phase, kind, task.sizes.batch, equal_batch[kind], largest[kind], equal_memory[kind],
-            task.state_bytes(kind),
-        )
-        for kind in task.kinds
-    ]  # fmt: skip
+    batch = task.sizes.batch
+    speed = {kind: (batch, equal_batch[kind], largest[kind], equal_memory[kind]) for kind in task.kinds}
+    return [Measured(key, task.name, phase, kind, *speed[kind], task.state_bytes(kind)) for kind in task.kinds]
 
 
-def words_per_second(makers: List[Callable[[], Work]], device: str, repeats: int) -> List[float]:
+def words_per_second(makers: list[Callable[[], Work]], device: str, repeats: int) -> list[float]:
     """The speed of each work. On a CPU they take turns; on a GPU, whose memory one may fill, each is done alone."""
     groups = [[make] for make in makers] if device.startswith("cuda") else [makers]
     found = []
@@ -155,8 +133,3 @@ def words_per_second(makers: List[Callable[[], Work]], device: str, repeats: int
         del works, work
         release(device)
     return found
-
-
-def progress(text: str) -> None:
-    """Say on stderr what is being measured."""
-    print(text, file=sys.stderr, flush=True)

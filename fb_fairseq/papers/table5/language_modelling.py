@@ -14,7 +14,7 @@ from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguag
 from fb_fairseq.modules.adaptive_softmax import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.random_models import dictionary
 from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, LanguageModellingSizes
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
 
@@ -40,7 +40,6 @@ class LanguageModelling(Task):
         return model.build_model(cfg, task).to(self.device).decoder
 
     def training(self, kind, batch):
-        """See ``Task``."""
         decoder, block = self.decoder(kind).train(), self.sizes.block
         words_BT, targets_BT = (self.random_words(batch, block) for _ in range(2))
         state = None
@@ -56,19 +55,16 @@ class LanguageModelling(Task):
         return Work(self.repeated(step, blocks), step, batch * block)
 
     def inference(self, kind, batch):
-        """See ``Task``."""
         decode = Decoding(self.decoder(kind).eval(), self.random_words(batch, 1)[:, 0])
         prepare = self.repeated(decode, self.options["attention_span"])
         return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps)
 
     def state_sizes(self):
-        """See ``Task``."""
         options = self.decoder(SHARED).options
         width = options.decoder_head_dim * options.decoder_attention_heads or options.decoder_embed_dim
-        return StateSizes(options.attention_span, options.decoder_layers, width)
+        return options.attention_span, options.decoder_layers, width
 
     def measured_state_bytes(self, kind):
-        """See ``Task``."""
         decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])
         decode(self.options["attention_span"] + 1)
         return decode.ring.nbytes()
@@ -79,11 +75,7 @@ class LanguageModelling(Task):
 
 
 class Decoding:
-    """Streams that go on with their most probable next words.
-
-    Args:
-        words_B: the first word of each stream.
-    """
+    """Streams that go on with their most probable next words."""
 
     def __init__(self, decoder: LanguageModelDecoder, words_B: Tensor):
         self.decoder, self.words_B, self.ring = decoder, words_B, decoder.stack.new_ring()

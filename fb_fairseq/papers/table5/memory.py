@@ -2,7 +2,7 @@
 
 import gc
 import math
-from typing import Callable, Dict
+from collections.abc import Callable
 
 import torch
 
@@ -13,11 +13,8 @@ FASTEST_GROWTH = 8  # a batch is at most so many times larger than the largest t
 
 
 def work_bytes(make: Callable[[], Work], device: str) -> float:
-    """The most bytes that tensors occupy at once: parameters, gradients, state, and what is computed for a moment.
-
-    Returns:
-        The bytes; infinity if a GPU has not enough memory.
-    """
+    """The most bytes that tensors occupy at once: parameters, gradients, state, and what is computed for a moment;
+    infinity if a GPU has not enough memory."""
 
     def whole() -> None:
         work = make()
@@ -41,17 +38,11 @@ def release(device: str) -> None:
 
 
 def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) -> int:
-    """The largest batch that takes at most ``limit`` bytes, if larger batches never take less; 0 if none does.
-
-    Bytes grow about linearly, so the line through two batches says where to look; where it leads nowhere, the middle of
-    what is left. Ends when a batch fits and the next does not, both measured.
-
-    Args:
-        bytes_of: measures a batch; infinity: far too large.
-        start: the first batch to measure.
-    """
+    """The largest batch that takes at most ``limit`` bytes, if larger batches never take less; 0 if none does. Bytes
+    grow about linearly, so the line through two batches says where to look, from ``start`` on; where it leads nowhere,
+    the middle of what is left. Ends when a batch fits and the next does not, both measured."""
     fits, too_large = 0, math.inf
-    measured: Dict[int, float] = {}
+    measured: dict[int, float] = {}
     batch, halve = start, False
     while too_large - fits > 1:
         measured[batch] = bytes_of(batch)
@@ -70,7 +61,7 @@ def largest_batch(bytes_of: Callable[[int], float], limit: float, start: int) ->
     return fits
 
 
-def on_line(measured: Dict[int, float], limit: float) -> int:
+def on_line(measured: dict[int, float], limit: float) -> int:
     """The batch that takes ``limit`` bytes, on the line through the two measured batches that come closest to it."""
     finite = [(batch, size) for batch, size in measured.items() if size < math.inf]
     near = sorted(finite, key=lambda point: abs(point[1] - limit))[:2]

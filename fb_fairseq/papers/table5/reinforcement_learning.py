@@ -4,11 +4,11 @@ from functools import partial
 
 import torch
 
-from fb_fairseq.papers.rl.agent import AgentMemory
 from fb_fairseq.papers.rl.presets import preset_options
+from fb_fairseq.papers.rl.speed import Acting
 from fb_fairseq.papers.rl.trainer import Trainer
 from fb_fairseq.papers.table5.settings import SHARED, TRANSFORMER
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 
@@ -26,42 +26,20 @@ class ReinforcementLearning(Task):
         return Trainer(training, agent, torch.device(self.device))
 
     def training(self, kind, batch):
-        """See ``Task``."""
         trainer = self.trainer(kind, batch)
         block, span = trainer.options.block, trainer.agent.options.span
         return Work(self.repeated(trainer.train_block, -(-span // block)), trainer.train_block, batch * block)
 
     def inference(self, kind, batch):
-        """See ``Task``."""
         acting = Acting(self.trainer(kind, batch))
         prepare = partial(acting, acting.trainer.agent.options.span)
         return Work(prepare, partial(acting, self.sizes.steps), batch * self.sizes.steps)
 
     def state_sizes(self):
-        """See ``Task``."""
         options = self.trainer(SHARED, 1).agent.options
-        return StateSizes(options.span, options.layers, options.width)
+        return options.span, options.layers, options.width
 
     def measured_state_bytes(self, kind):
-        """See ``Task``."""
         acting = Acting(self.trainer(kind, 1))
         acting(acting.trainer.agent.options.span + 1)
         return acting.actor.ring.nbytes()
-
-
-class Acting:
-    """An agent that sees the same observations again and again, in episodes without end."""
-
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-        batch, device = trainer.options.environments, trainer.device
-        self.actor = trainer.agent.actor(AgentMemory.initial(batch, device))
-        self.observation_BO = torch.as_tensor(trainer.observation, device=device)
-        self.starts_B = torch.ones(batch, dtype=torch.bool, device=device)
-
-    def __call__(self, steps: int) -> None:
-        """Act for so many steps."""
-        for _ in range(steps):
-            logits_BA, _ = self.actor.step(self.observation_BO, self.starts_B)
-            self.actor.record_actions(logits_BA.argmax(-1))
-            self.starts_B = torch.zeros_like(self.starts_B)

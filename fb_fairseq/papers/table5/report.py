@@ -1,47 +1,33 @@
 """The table of results, beside the papers' figures."""
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fb_fairseq.papers.benchmark.measure import table
 from fb_fairseq.papers.table5.settings import PAPERS, PER_LAYER, SHARED, TRANSFORMER
 
 
 class Measured(NamedTuple):
-    """Training or inference of one model.
+    """Training or inference of one model."""
 
-    Attributes:
-        key: the task, as in ``--tasks``.
-        task: its name.
-        batch: the same for all models.
-        speed: words or frames per second with that batch.
-        largest_batch: the largest that fits into memory.
-        speed_at_largest: words or frames per second with the largest batch.
-        state_bytes: what inference keeps of the past of one stream.
-    """
-
-    key: str
-    task: str
+    key: str  # the task, as in ``--tasks``
+    task: str  # its name
     phase: str
     kind: str
-    batch: int
-    speed: float
-    largest_batch: int
-    speed_at_largest: float
-    state_bytes: int
+    batch: int  # the same for all models
+    speed: float  # words or frames per second with that batch
+    largest_batch: int  # the largest that fits into memory
+    speed_at_largest: float  # words or frames per second with the largest batch
+    state_bytes: int  # what inference keeps of the past of one stream
 
 
-def paper(measured: Measured) -> Optional[float]:
+def paper(measured: Measured) -> float | None:
     """The papers' speed; None where they report none, and for per-layer projections."""
     figures = dict(zip((TRANSFORMER, SHARED), PAPERS.get((measured.key, measured.phase), ())))
     return figures.get(measured.kind)
 
 
-def print_report(found: List[Measured], memory: float) -> None:
-    """Print the table, and a line about shared projections for each task that has both kinds.
-
-    Args:
-        memory: in gigabytes.
-    """
+def print_report(found: list[Measured], memory: float) -> None:
+    """Print the table, and a line about shared projections for each task that has both kinds."""
     models = {(m.key, m.phase, m.kind): m for m in found}
     rows = []
     for m in found:
@@ -58,7 +44,7 @@ def print_report(found: List[Measured], memory: float) -> None:
         print(line)
 
 
-def sharing(models: Dict[tuple, Measured]) -> List[str]:
+def sharing(models: dict[tuple, Measured]) -> list[str]:
     """What shared projections do for inference."""
     lines = []
     for key in dict.fromkeys(key for key, _, _ in models):
@@ -74,13 +60,7 @@ def sharing(models: Dict[tuple, Measured]) -> List[str]:
     return lines
 
 
-def as_json(found: List[Measured]) -> List[dict]:
+def as_json(found: list[Measured]) -> list[dict]:
     """The results for JSON, each with the papers' speed."""
-    rounded = {"speed": 1, "speed_at_largest": 1}
-    return [
-        {
-            **{name: round(value, rounded[name]) if name in rounded else value for name, value in m._asdict().items()},
-            "papers": paper(m),
-        }
-        for m in found
-    ]
+    speeds = ("speed", "speed_at_largest")
+    return [{**m._asdict(), **{name: round(getattr(m, name), 1) for name in speeds}, "papers": paper(m)} for m in found]

@@ -1,26 +1,19 @@
 """The models of Table 5, their sizes in the papers and in small, and the papers' figures."""
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 TRANSFORMER, SHARED, PER_LAYER = "Transformer", "Feedback, shared", "Feedback, per-layer"
 PHASES = ("training", "inference")
 
 
 class LanguageModellingSizes(NamedTuple):
-    """Sizes of the language models.
+    """Sizes of the language models."""
 
-    Attributes:
-        preset: a name in ``fb_fairseq.models.presets.TRANSFORMERS``, or empty.
-        options: values of the models' options, beyond those of the preset.
-        block: steps of a training block.
-        steps: steps of inference that are timed at once, all with a full memory.
-    """
-
-    preset: str
-    options: Dict[str, Any]
+    preset: str  # a name in ``fb_fairseq.models.presets.TRANSFORMERS``, or empty
+    options: dict[str, Any]  # values of the models' options, beyond those of the preset
     vocabulary: int
-    block: int
-    steps: int
+    block: int  # steps of a training block
+    steps: int  # steps of inference that are timed at once, all with a full memory
     batch: int
 
 
@@ -39,25 +32,18 @@ class TranslationSizes(NamedTuple):
 
 
 class ReinforcementLearningSizes(NamedTuple):
-    """Sizes of the agents.
+    """Sizes of the agents."""
 
-    Attributes:
-        small: whether to take the small preset of the maze, or the papers'.
-        options: values of its options, beyond those of the preset.
-        steps: steps of inference that are timed at once, all with a full memory.
-        batch: number of environments.
-    """
-
-    small: bool
-    options: Dict[str, Any]
-    steps: int
-    batch: int
+    small: bool  # whether to take the small preset of the maze, or the papers'
+    options: dict[str, Any]  # values of its options, beyond those of the preset
+    steps: int  # steps of inference that are timed at once, all with a full memory
+    batch: int  # number of environments
 
 
 class Setting(NamedTuple):
     """Sizes of all tasks, and the default of ``--memory`` in gigabytes."""
 
-    sizes: Dict[str, tuple]
+    sizes: dict[str, tuple]
     memory: float
 
 
@@ -75,19 +61,11 @@ SMALL = Setting(
         "lm": LanguageModellingSizes(
             "",
             dict(
-                decoder_layers=4,
-                decoder_embed_dim=128,
-                decoder_ffn_embed_dim=512,
-                decoder_attention_heads=4,
-                decoder_normalize_before=True,
-                attention_span=64,
-                dropout=0.1,
-                attention_dropout=0.1,
+                **dict(decoder_layers=4, decoder_embed_dim=128, decoder_ffn_embed_dim=512),
+                **dict(decoder_attention_heads=4, decoder_normalize_before=True, attention_span=64),
+                **dict(dropout=0.1, attention_dropout=0.1),
             ),
-            vocabulary=2000,
-            block=32,
-            steps=16,
-            batch=8,
+            **dict(vocabulary=2000, block=32, steps=16, batch=8),
         ),
         "translation": TranslationSizes(6, 2, 128, 256, 4, vocabulary=2000, words=16, beam=5, batch=8),
         "rl": ReinforcementLearningSizes(True, {}, steps=16, batch=64),
@@ -96,7 +74,7 @@ SMALL = Setting(
 )
 
 # Words or frames per second, by task and phase: the Transformer's, and the Feedback Transformer's.
-PAPERS: Dict[Tuple[str, str], Tuple[float, float]] = {
+PAPERS: dict[tuple[str, str], tuple[float, float]] = {
     ("lm", "training"): (296e3, 84.4e3),
     ("lm", "inference"): (592, 2176),
     ("translation", "training"): (280e3, 126e3),

@@ -1,7 +1,8 @@
 """What the tasks of Table 5 have in common."""
 
 from abc import ABC, abstractmethod
-from typing import Callable, NamedTuple, Tuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -10,38 +11,18 @@ from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER
 
 
 class Work(NamedTuple):
-    """Training or inference with one model and batch.
+    """Training or inference with one model and batch."""
 
-    Attributes:
-        prepare: fills the memory; on a GPU also runs until graphs are captured.
-        run: what is timed.
-        words: words, or frames, that a run processes.
-    """
-
-    prepare: Callable[[], None]
-    run: Callable[[], None]
-    words: int
-
-
-class StateSizes(NamedTuple):
-    """What the state of one stream in inference depends on: steps that are kept, layers, and the model's width."""
-
-    steps: int
-    layers: int
-    width: int
+    prepare: Callable[[], None]  # fills the memory; on a GPU also runs until graphs are captured
+    run: Callable[[], None]  # what is timed
+    words: int  # words, or frames, that a run processes
 
 
 class Task(ABC):
-    """A task, with models of random parameters.
-
-    Attributes:
-        name: its name in the table.
-        kinds: its models: of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``.
-        sizes: an entry of ``Setting.sizes``; ``batch`` is the same for all models.
-    """
+    """A task, with models of random parameters: some of ``TRANSFORMER``, ``SHARED`` and ``PER_LAYER``."""
 
     name: str
-    kinds: Tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
+    kinds: tuple[str, ...] = (TRANSFORMER, SHARED, PER_LAYER)
 
     def __init__(self, sizes, device: str):
         self.sizes, self.device = sizes, device
@@ -55,8 +36,8 @@ class Task(ABC):
         """Build a model, and return its inference."""
 
     @abstractmethod
-    def state_sizes(self) -> StateSizes:
-        """What ``state_bytes`` is calculated from."""
+    def state_sizes(self) -> tuple[int, int, int]:
+        """What the state of a stream depends on: the steps that are kept, layers, and the model's width."""
 
     @abstractmethod
     def measured_state_bytes(self, kind: str) -> int:

@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
 from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, TranslationSizes
-from fb_fairseq.papers.table5.task import StateSizes, Task, Work
+from fb_fairseq.papers.table5.task import Task, Work
 
 KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedback, per-layer"}
 
@@ -29,7 +29,6 @@ class Translation(Task):
         return random_model(MODELS[KINDS[kind]], self.sizes.layers, args, self.words, **options)
 
     def training(self, kind, batch):
-        """See ``Task``."""
         model = self.model(kind).train()
         source, target = self.sentences(batch), self.sentences(batch)
         lengths = torch.full((batch,), self.sizes.words, device=self.device)
@@ -42,7 +41,6 @@ class Translation(Task):
         return Work(self.repeated(step, 1), step, batch * self.sizes.words)
 
     def inference(self, kind, batch):
-        """See ``Task``."""
         words, search = self.sizes.words, dict(beam_size=self.sizes.beam, max_len_a=0)
         model = self.model(kind).eval()
         generator = SequenceGenerator([model], self.words, max_len_b=words, min_len=words, **search).to(self.device)
@@ -56,8 +54,7 @@ class Translation(Task):
         return Work(self.repeated(translate, 1), translate, batch * words)
 
     def state_sizes(self):
-        """See ``Task``."""
-        return StateSizes(self.sizes.words, self.sizes.layers, self.sizes.embed_dim)
+        return self.sizes.words, self.sizes.layers, self.sizes.embed_dim
 
     def measured_state_bytes(self, kind):
         """See ``Task``; a stream is a hypothesis."""

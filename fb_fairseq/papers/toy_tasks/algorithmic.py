@@ -20,9 +20,9 @@ That is how we read "a variable can only be initialized once": with ``nested_ass
 by the initialisation of a variable that has no value yet, which leaves it without one unless the condition holds.
 """
 
-from typing import Dict, List, Sequence, Tuple
+from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Choice,
     LabelledSequence,
@@ -53,19 +53,10 @@ def algorithmic(
     conditions: str = "inequality",
     nested_assignments: bool = False,
 ) -> LabelledSequence:
-    """A program.
-
-    Args:
-        variables: number of variables, at most ``len(NAMES)``.
-        highest: largest value of a variable, at least 2.
-        mix: how likely each kind of statement is, one of ``MIXES``.
-        conditions: one of ``CONDITIONS``; with "both", each kind is equally likely.
-        nested_assignments: whether a condition may be followed by an initialisation, which is then as likely as a
-            change.
-    """
+    """A program."""
     program = RandomProgram(rng, NAMES[:variables], highest, MIXES[mix], conditions, nested_assignments)
-    inputs: List[str] = []
-    labels: List[str] = []
+    inputs: list[str] = []
+    labels: list[str] = []
     for _ in range(statements):
         statement = program.next_statement()
         inputs += statement
@@ -77,11 +68,7 @@ def algorithmic(
 
 
 class RandomProgram:
-    """Draws statements and executes them.
-
-    Attributes:
-        values: the current value of each variable that has been initialised.
-    """
+    """Draws statements and executes them."""
 
     def __init__(
         self,
@@ -92,15 +79,11 @@ class RandomProgram:
         conditions: str,
         nested_assignments: bool,
     ):
-        self.rng = rng
-        self.names = names
-        self.highest = highest
-        self.kinds = kinds
-        self.conditions = conditions
-        self.nested_assignments = nested_assignments
-        self.values: Dict[str, int] = {}
+        self.rng, self.names, self.highest, self.kinds = rng, names, highest, kinds
+        self.conditions, self.nested_assignments = conditions, nested_assignments
+        self.values: dict[str, int] = {}
 
-    def next_statement(self) -> List[str]:
+    def next_statement(self) -> list[str]:
         """The symbols of a random statement, which has been executed."""
         kind = self.rng.choice(self.kinds)
         while not self._is_possible(kind):
@@ -119,10 +102,10 @@ class RandomProgram:
     def _any_variable(self) -> str:
         return self.rng.choice(sorted(self.values))
 
-    def _uninitialised(self) -> List[str]:
+    def _uninitialised(self) -> list[str]:
         return [name for name in self.names if name not in self.values]
 
-    def _initialise(self, executed: bool = True) -> List[str]:
+    def _initialise(self, executed: bool = True) -> list[str]:
         """``x = 5 ;``, where x has no value yet."""
         name = self.rng.choice(self._uninitialised())
         value = self.rng.randint(1, self.highest)
@@ -130,7 +113,7 @@ class RandomProgram:
             self.values[name] = value
         return [name, "=", str(value), ";"]
 
-    def _change(self, executed: bool = True) -> List[str]:
+    def _change(self, executed: bool = True) -> list[str]:
         """``x ++ ;`` or ``x -- ;``. If it is executed, only a sign that keeps the value in its range is drawn."""
         name = self._any_variable()
         steps = {"++": 1, "--": -1}
@@ -141,7 +124,7 @@ class RandomProgram:
             self.values[name] += steps[sign]
         return [name, sign, ";"]
 
-    def _condition(self) -> List[str]:
+    def _condition(self) -> list[str]:
         left = self._any_variable()
         if self.conditions == "equality" or (self.conditions == "both" and self.rng.randint(0, 1)):
             sign, value = "==", self.rng.randint(1, self.highest)
@@ -150,7 +133,7 @@ class RandomProgram:
             right, sign, holds = self._inequality(left)
         return ["if", left, sign, right, ":", *self._nested(executed=holds)]
 
-    def _inequality(self, left: str) -> Tuple[str, str, bool]:
+    def _inequality(self, left: str) -> tuple[str, str, bool]:
         """What to compare a variable with, the sign, and whether the inequality holds."""
         others = [name for name in sorted(self.values) if name != left]
         if others and self.rng.randint(0, 1):
@@ -163,7 +146,7 @@ class RandomProgram:
         left_value = self.values[left]
         return right, sign, left_value < right_value if sign == "<" else left_value > right_value
 
-    def _nested(self, executed: bool) -> List[str]:
+    def _nested(self, executed: bool) -> list[str]:
         """The statement after a condition."""
         if self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1):
             return self._initialise(executed)
@@ -179,7 +162,7 @@ TASK = Task(
         "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
         "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
         "conditions": Choice("inequality", "what conditions test", CONDITIONS),
-        "nested_assignments": Switch("statements after a condition may also initialise a variable"),
+        "nested_assignments": Switch(False, "statements after a condition may also initialise a variable"),
     },
     Splits(10_000, 1_000, 1_000),
 )

@@ -1,9 +1,9 @@
 """A random walk through a maze, some of whose cells are blocked: the label of a move is the cell that it leads to."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     FULL,
     SMALL,
     LabelledSequence,
@@ -25,11 +25,7 @@ BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
 
 
 def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
-    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference.
-
-    Raises:
-        UserError: one of them is not the case.
-    """
+    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference."""
     if set(BESIDE_START) <= set(blocks):
         raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
     if free_first_move and not set(BESIDE_START) & set(blocks):
@@ -40,17 +36,11 @@ def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
 
 def simulate_blocked_walk(
     moves: Sequence[str], blocks: Sequence[str] = BLOCKS, free_first_move: bool = False
-) -> List[str]:
-    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1).
-
-    The agent starts in the middle, at E. The maze is a torus: an agent that leaves on one side enters on the other. A
-    move into a blocked cell is ignored, "except for the initial step". That may mean two things: the agent is placed at
-    E even if E is among the blocks, and cannot return; or its first move is not stopped by a block.
-
-    Args:
-        blocks: names of the blocked cells.
-        free_first_move: whether the first move may enter a blocked cell.
-    """
+) -> list[str]:
+    """Names A to I of the cells after each move through the 3 x 3 ``MAZE`` (v1 B.1). The agent starts in the middle, at
+    E. The maze is a torus: an agent that leaves on one side enters on the other. A move into a blocked cell is ignored,
+    "except for the initial step". That may mean two things: the agent is placed at E even if E is among the blocks, and
+    cannot return; or its first move is not stopped by a block."""
     row, column, cells = 1, 1, []
     for i, move in enumerate(moves):
         down, right = MOVES[move]
@@ -75,7 +65,7 @@ TASK = Task(
     {
         "steps": Size(100, "number of actions in a sequence"),
         "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
-        "free_first_move": Switch("the first move of a sequence may enter a blocked cell"),
+        "free_first_move": Switch(False, "the first move of a sequence may enter a blocked cell"),
     },
     Splits(10_000, 1_000, 10_000),
     check=check_blocks,

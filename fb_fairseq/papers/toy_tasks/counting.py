@@ -1,6 +1,6 @@
 """Counting: A's, then ``=``, then as many B's (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     LabelledSequence,
     Labels,
     SeededRandom,

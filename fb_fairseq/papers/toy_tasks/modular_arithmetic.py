@@ -1,13 +1,9 @@
-"""Modular arithmetic with brackets: what is the value of this expression?
+"""Modular arithmetic with brackets: what is the value of this expression? As Delétang et al., *Neural Networks and the
+Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic context-free): digits, ``+``, ``-`` and ``*`` modulo 5,
+with brackets around every operation and a sign before some digits. The only label of a sequence is that of ``=`` at its
+end."""
 
-As Delétang et al., *Neural Networks and the Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic
-context-free): digits, ``+``, ``-`` and ``*`` modulo 5, with brackets around every operation and a sign before some
-digits. The only label of a sequence is that of ``=`` at its end.
-"""
-
-from typing import List, Tuple
-
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Growth,
     LabelledSequence,
@@ -28,7 +24,7 @@ def modular_arithmetic(rng: SeededRandom, length: int = 40, modulus: int = 5) ->
     return LabelledSequence([*written, "="], [NO_LABEL] * len(written) + [str(value)])
 
 
-def _expression(rng: SeededRandom, length: int, modulus: int) -> Tuple[List[str], int]:
+def _expression(rng: SeededRandom, length: int, modulus: int) -> tuple[list[str], int]:
     """An expression of this length, and its value."""
     if length <= 4:  # a digit, -digit, (digit) or (-digit)
         digit = rng.randint(0, modulus - 1)
@@ -52,12 +48,9 @@ TASK = Task(
     },
     Splits(100_000, 1_000, 1_000),
     growth=Growth(
-        size="length",
-        smallest=4,
-        steps=lambda size: size,
+        **dict(size="length", smallest=4, steps=lambda size: size),
         options=lambda size, given: dict(length=size),
-        symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="],
-        labels=lambda given: numbers(5),
+        **dict(symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="], labels=lambda given: numbers(5)),
     ),
 )
 RECIPE = Tracking(

@@ -1,30 +1,16 @@
 """A random walk on a grid: the inputs are an agent's actions; the label of an action is the cell that it leads to."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common.task import (
-    LabelledSequence,
-    Labels,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    full,
-    small,
-)
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Splits, Task, full, small
 
 ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
 
 
-def simulate_walk(actions: Sequence[str], size: int) -> List[str]:
-    """Names ``row,column`` of the cells after each action (v3 §7.1).
-
-    The agent starts in the upper left corner, heading right. A step out of the grid is ignored.
-
-    Args:
-        size: number of rows, and of columns.
-    """
+def simulate_walk(actions: Sequence[str], size: int) -> list[str]:
+    """Names ``row,column`` of the cells after each action (v3 §7.1). The agent starts in the upper left corner, heading
+    right. A step out of the grid is ignored."""
     row, column, heading, cells = 0, 0, 1, []
     for action in actions:
         if action == "forward":

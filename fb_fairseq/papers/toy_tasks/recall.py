@@ -1,15 +1,10 @@
-"""Multi-query associative recall (MQAR): what was the value of this key?
-
-As Arora et al., *Zoology: Measuring and Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and
-appendix): a sequence starts with pairs of a key and its value; then each key occurs once more, and its label is the
-value. Keys that come back soon are more likely than late ones, by a power law. All other places are filled with random
-symbols.
-"""
-
-from typing import List
+"""Multi-query associative recall (MQAR): what was the value of this key? As Arora et al., *Zoology: Measuring and
+Improving Recall in Efficient Language Models* (arXiv 2312.04927, section 4 and appendix): a sequence starts with pairs
+of a key and its value; then each key occurs once more, and its label is the value. Keys that come back soon are more
+likely than late ones, by a power law. All other places are filled with random symbols."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     NO_LABEL,
     Growth,
     LabelledSequence,
@@ -25,11 +20,7 @@ POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 
 
 
 def check_recall(pairs: int, length: int, symbols: int) -> None:
-    """Check that the pairs fit into a sequence, and that there are enough keys and values.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Check that the pairs fit into a sequence, and that there are enough keys and values."""
     if 4 * pairs > length:
         raise UserError(
             f"--pairs {pairs}: pairs and queries take 4 places each; give at most {length // 4}, or --length"
@@ -39,12 +30,8 @@ def check_recall(pairs: int, length: int, symbols: int) -> None:
 
 
 def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 8192) -> LabelledSequence:
-    """``pairs`` keys with their values, and a query for each.
-
-    Args:
-        length: number of symbols in the sequence, at least 4 for each pair.
-        symbols: number of different symbols; the first half of them are keys, the others values.
-    """
+    """``pairs`` keys with their values, and a query for each, in a sequence of ``length`` symbols. The first half of
+    the symbols are keys, the others values."""
     half = symbols // 2
     keys, values = _distinct(rng, pairs, half), [half + value for value in _distinct(rng, pairs, symbols - half)]
     inputs = [rng.randint(0, symbols - 1) for _ in range(length)]
@@ -59,9 +46,9 @@ def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 
     return LabelledSequence(list(map(str, inputs)), labels)
 
 
-def _distinct(rng: SeededRandom, number: int, end: int) -> List[int]:
+def _distinct(rng: SeededRandom, number: int, end: int) -> list[int]:
     """Different numbers below ``end``, in random order."""
-    drawn: List[int] = []
+    drawn: list[int] = []
     seen = set()
     while len(drawn) < number:
         value = rng.randint(0, end - 1)
@@ -71,7 +58,7 @@ def _distinct(rng: SeededRandom, number: int, end: int) -> List[int]:
     return drawn
 
 
-def _weighted(rng: SeededRandom, weights: List[float]) -> int:
+def _weighted(rng: SeededRandom, weights: list[float]) -> int:
     """An index, as likely as its weight."""
     left = rng.fraction() * sum(weights)
     for index, weight in enumerate(weights):
@@ -92,9 +79,7 @@ TASK = Task(
     Splits(100_000, 1_000, 3_000),
     check=check_recall,
     growth=Growth(
-        size="pairs",
-        smallest=2,
-        steps=lambda size: 4 * size,
+        **dict(size="pairs", smallest=2, steps=lambda size: 4 * size),
         options=lambda size, given: dict(pairs=size, length=4 * size, symbols=given["symbols"]),
         symbols=lambda given: numbers(given["symbols"]),
         labels=lambda given: numbers(given["symbols"], given["symbols"] // 2),

@@ -1,6 +1,6 @@
 """Reversing a sequence of digits: the digits, then ``=``, then the output (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     LabelledSequence,
     Labels,
     SeededRandom,

@@ -1,15 +1,14 @@
-"""Word problems of finite groups: after each element of a sequence, what is the product so far?
+"""Word problems of finite groups: after each element of a sequence, what is the product so far? As Merrill et al., *The
+Illusion of State in State-Space Models* (arXiv 2404.08819, section 5): sequences of uniformly drawn elements, and every
+step has a label. Keeping track of A5 or S5 is complete for NC1, so no Transformer or state-space model of fixed depth
+can do it for all lengths, unless TC0 = NC1."""
 
-As Merrill et al., *The Illusion of State in State-Space Models* (arXiv 2404.08819, section 5): sequences of uniformly
-drawn elements, and every step has a label. Keeping track of A5 or S5 is complete for NC1, so no
-Transformer or state-space model of fixed depth can do it for all lengths, unless TC0 = NC1.
-"""
-
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache
 from itertools import permutations, product
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
-from fb_fairseq.papers.toy_tasks.common.task import (
+from fb_fairseq.papers.toy_tasks.common import (
     Choice,
     Growth,
     LabelledSequence,
@@ -25,19 +24,15 @@ GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
 
 
 class Group(NamedTuple):
-    """A finite group.
+    """A finite group."""
 
-    Attributes:
-        elements: their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1
-            and 2.
-        table: ``table[a][b]`` is the index of the product ab; of permutations: first b, then a.
-    """
-
-    elements: Tuple[str, ...]
-    table: Tuple[Tuple[int, ...], ...]
+    # Their names, the identity first. Permutations are written as the images of 1, 2, …: ``21345`` swaps 1 and 2.
+    elements: tuple[str, ...]
+    # ``table[a][b]`` is the index of the product ab; of permutations: first b, then a
+    table: tuple[tuple[int, ...], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def named(name: str) -> Group:
     """The group of this name, one of ``GROUPS``."""
     if "x" in name:
@@ -66,14 +61,10 @@ def _direct_product(first: Group, second: Group) -> Group:
 
 
 def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> LabelledSequence:
-    """``length`` elements of a group, each labelled with the product of all elements up to it, the first one leftmost.
-
-    Args:
-        group: one of ``GROUPS``.
-    """
+    """``length`` elements of a group, each labelled with the product of all up to it, the first one leftmost."""
     elements, table = named(group)
     drawn = [rng.randint(0, len(elements) - 1) for _ in range(length)]
-    so_far: List[int] = []
+    so_far: list[int] = []
     for element in drawn:
         so_far.append(table[so_far[-1]][element] if so_far else element)
     return LabelledSequence([elements[i] for i in drawn], [elements[i] for i in so_far])
@@ -88,13 +79,10 @@ TASK = Task(
     },
     Splits(1_000_000, 1_000, 1_000),
     growth=Growth(
-        size="length",
-        smallest=2,
-        steps=lambda size: size,
+        **dict(size="length", smallest=2, steps=lambda size: size),
         options=lambda size, given: dict(length=size, group=given["group"]),
         symbols=lambda given: named(given["group"]).elements,
-        labels=lambda given: named(given["group"]).elements,
-        by_position=True,
+        **dict(labels=lambda given: named(given["group"]).elements, by_position=True),
     ),
 )
 RECIPE = Tracking(

@@ -12,14 +12,17 @@ import torch
 pytest.importorskip("gymnasium")
 
 from fb_fairseq.errors import UserError  # noqa: E402
-from fb_fairseq.papers.rl.a2c import a2c_loss, discounted_returns  # noqa: E402
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory, ages  # noqa: E402
-from fb_fairseq.papers.rl.checkpoint import load_checkpoint  # noqa: E402
 from fb_fairseq.papers.rl.command import build_parser, main, options_from_args  # noqa: E402
 from fb_fairseq.papers.rl.log import LOG_FILE, read_curve  # noqa: E402
 from fb_fairseq.papers.rl.options import AGENTS, AgentOptions, TrainingOptions  # noqa: E402
 from fb_fairseq.papers.rl.presets import FULL  # noqa: E402
-from fb_fairseq.papers.rl.trainer import Trainer  # noqa: E402
+from fb_fairseq.papers.rl.trainer import (  # noqa: E402
+    Trainer,  # noqa: E402
+    a2c_loss,
+    discounted_returns,
+    load_checkpoint,  # noqa: E402
+)
 from tests.conftest import REPOSITORY  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -10,9 +10,8 @@ import pytest
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import training
-from fb_fairseq.papers.runner.jobs import Jobs
 from fb_fairseq.papers.runner.machines import Machines
-from fb_fairseq.papers.runner.processes import RUNNING, Interrupted
+from fb_fairseq.papers.runner.processes import RUNNING, Interrupted, Jobs
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from tests.conftest import REPOSITORY
@@ -83,11 +82,11 @@ def test_one_job_stops_at_a_failure(shell):
 INTERRUPTED = """
 import sys
 from fb_fairseq.papers.runner.command import main
-from fb_fairseq.papers.runner import command, jobs, shell
+from fb_fairseq.papers.runner import command, processes, shell
 
 class Recipe:
     def main(self, argv):
-        runs = jobs.Jobs(shell.Shell("/"), int(argv[0]))
+        runs = processes.Jobs(shell.Shell("/"), int(argv[0]))
         code = "import time, os; print('sleeps', os.getpid(), flush=True); time.sleep(60)"
         for name in "ab":
             runs.start(name, lambda shell: shell.run("python", "-c", code))
@@ -170,8 +169,7 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
     """A run that was interrupted before it logged anything has no curve; the others' are drawn."""
     drawn = []
     monkeypatch.setattr(shell, "run", lambda *words: drawn.append(list(words)))
-    trainer = Trainer(str(tmp_path), Machines())
-    draw_curves(shell, trainer, "nll_loss")
+    draw_curves(shell, str(tmp_path), "nll_loss")
     assert not drawn
     begun = "{'best_checkpoint_metric': 'nll_loss'}\n"
     point = '{"nll_loss": "6.6", "num_updates": "25"}\n'
@@ -188,8 +186,8 @@ def test_runs_without_curves_are_left_out(tmp_path, shell, monkeypatch):
         (tmp_path / name).write_text(text)
     read = []
     has_logged = training.has_logged
-    monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[1]) or has_logged(*words))
-    draw_curves(shell, trainer, "nll_loss", [str(tmp_path / "stage")])
+    monkeypatch.setattr(training, "has_logged", lambda *words: read.append(words[0]) or has_logged(*words))
+    draw_curves(shell, str(tmp_path), "nll_loss", [str(tmp_path / "stage")])
     assert len(read) == len(set(read)), "each log once"
     curves = [f"{name[0]}={tmp_path}/{name}.log" for name in ("a", "stage/c", "c", "c-finetuned")]
     ((*_, metric, name, _, out),) = drawn

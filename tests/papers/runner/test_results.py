@@ -7,12 +7,12 @@ import torch
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.hardware import training_hardware
-from fb_fairseq.papers.runner import language_model_results, translation_results
+from fb_fairseq.papers.runner import language_modeling, translation
 from fb_fairseq.papers.runner.command import find
 from fb_fairseq.papers.runner.figures import against
-from fb_fairseq.papers.runner.language_modeling import LanguageModelingCall
 from fb_fairseq.papers.runner.results import grouped
 from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.sweep import Call
 
 SHELL = Shell("/")
 IDENTITY = {"recipe": "enwik8", "small": True, "model": "m", "layers": 2, "seed": 3}
@@ -36,7 +36,7 @@ def language_model(folder, span=10):
 
 def test_results_of_a_language_model(tmp_path, capsys):
     run = language_model(tmp_path)
-    language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5)
+    language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
     assert (
         result["finetuned"] and result["small"] and (result["model"], result["layers"], result["seed"]) == ("m", 2, 3)
@@ -55,7 +55,7 @@ def test_days_of_training(tmp_path):
     for seconds, days in ((None, None), (1728, 0.03)):
         if seconds:
             (tmp_path / "transformer-2.seconds").write_text(f"{seconds}\n")
-        language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5, before=[str(origin)])
+        language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5, before=[str(origin)])
         result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
         assert result["seconds"] == 864 and result.get("training_days") == days
 
@@ -72,9 +72,8 @@ def test_days_of_training(tmp_path):
 def test_runs_that_come_before(tmp_path, recipe, name, tuned, before):
     recipe = find(recipe)
     words = ["--small", str(tmp_path), "--models", name, "--seeds", "3", "--out", str(tmp_path)]
-    call = LanguageModelingCall(recipe, SHELL, recipe.parser().parse(words))
-    (run,) = call.runs
-    found = call._before(run, str(tmp_path / (run.name + "-finetuned" * tuned)))
+    (run,) = Call(recipe, SHELL, recipe.parser().parse(words)).runs
+    found = language_modeling.before(run, str(tmp_path / (run.name + "-finetuned" * tuned)))
     assert found == [str(tmp_path / other) for other in before]
 
 
@@ -90,7 +89,7 @@ def test_hardware(monkeypatch):
 
 def test_a_span_longer_than_the_streams(tmp_path):
     run = language_model(tmp_path, span=1000)
-    language_model_results.write_results(SHELL, str(run), {**IDENTITY, "layers": None}, streams=5)
+    language_modeling.write_results(SHELL, str(run), {**IDENTITY, "layers": None}, streams=5)
     result = json.loads((tmp_path / "m-2-finetuned.json").read_text())
     assert result["test_context"] == pytest.approx(100 * (199 / 2) / 1000, abs=0.06) and result["layers"] is None
 
@@ -99,12 +98,11 @@ def test_an_evaluation_without_results(tmp_path):
     run = language_model(tmp_path)
     (tmp_path / "m-2-finetuned.eval").write_text("Killed\n")
     with pytest.raises(UserError, match="m-2-finetuned.eval: has no result; run step evaluate again"):
-        language_model_results.write_results(SHELL, str(run), IDENTITY, streams=5)
+        language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5)
 
 
 def test_results_of_a_translation_model(tmp_path):
     run = tmp_path / "m-2"
-    (tmp_path / "m-2.score").write_text('{"sacrebleu": 30.5}')
     (tmp_path / "m-2.log").write_text(
         PARAMETERS
         + "".join(
@@ -119,7 +117,8 @@ def test_results_of_a_translation_model(tmp_path):
     (tmp_path / "m-2.test.err").write_text(
         "Translated 20 sentences (99 tokens) in 2s (1.50 sentences/s, 71.5 tokens/s)\n"
     )
-    translation_results.write_results(SHELL, str(run), {**IDENTITY, "projections": "shared"})
+    identity = {**IDENTITY, "projections": "shared"}
+    translation.write_results(SHELL, str(run), identity, '{"sacrebleu": 30.5}')
     result = json.loads((tmp_path / "m-2.json").read_text())
     assert (result["lenpen"], result["max_len_b"], result["min_len"]) == (1.5, 100, 20)
     assert (result["sacrebleu"], result["dev_score"], result["dev_nll"]) == (30.5, 31.5, 3.25)

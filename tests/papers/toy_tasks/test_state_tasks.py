@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, SeededRandom
 from fb_fairseq.papers.toy_tasks.common.command import main
-from fb_fairseq.papers.toy_tasks.common.task import NO_LABEL, SeededRandom
 from fb_fairseq.papers.toy_tasks.modular_arithmetic import modular_arithmetic
 from fb_fairseq.papers.toy_tasks.recall import check_recall, recall
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS, named, word_problem

@@ -9,8 +9,8 @@ import pytest
 from fb_fairseq.papers.toy_tasks import names
 from fb_fairseq.papers.toy_tasks.algorithmic import algorithmic
 from fb_fairseq.papers.toy_tasks.blocked_random_walk import blocked_random_walk, simulate_blocked_walk
+from fb_fairseq.papers.toy_tasks.common import SeededRandom
 from fb_fairseq.papers.toy_tasks.common.command import main
-from fb_fairseq.papers.toy_tasks.common.task import SeededRandom
 from fb_fairseq.papers.toy_tasks.copy import copy
 from fb_fairseq.papers.toy_tasks.counting import counting
 from fb_fairseq.papers.toy_tasks.random_walk import random_walk, simulate_walk

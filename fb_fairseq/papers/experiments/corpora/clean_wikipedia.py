@@ -10,11 +10,12 @@ markup; digits are spelled out. text8 is the first 100,000,000 bytes of the resu
 import argparse
 import re
 import sys
-from typing import BinaryIO, Iterator, Tuple
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from fb_fairseq.files import atomic_write
 
-Rule = Tuple["re.Pattern[bytes]", bytes]
+Rule = tuple["re.Pattern[bytes]", bytes]
 
 
 def rule(pattern: bytes, replacement: bytes, flags=0) -> Rule:

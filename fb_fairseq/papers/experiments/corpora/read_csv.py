@@ -18,11 +18,7 @@ WORDS = 400  # of an article
 
 
 def rows(paths):
-    """Yield (article, highlights) from CSV files, plain or .gz.
-
-    Raises:
-        SystemExit: a file lacks one of the columns.
-    """
+    """Yield (article, highlights) from CSV files, plain or .gz."""
     csv.field_size_limit(sys.maxsize)
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
@@ -41,9 +37,8 @@ def main():
     parser.add_argument("--target", required=True, help="file to write the summaries to")
     parser.add_argument("--skip", type=int, default=0, help="number of pairs to skip (default: %(default)s)")
     parser.add_argument("--take", type=int, default=None, help="maximum number of pairs to write (default: all)")
-    parser.add_argument(
-        "--words", type=int, default=WORDS, help="maximum number of words of an article (default: %(default)s)"
-    )
+    text = "maximum number of words of an article (default: %(default)s)"
+    parser.add_argument("--words", type=int, default=WORDS, help=text)
     args = parser.parse_args()
     tokenizer = MosesTokenizer(lang="en")
 

@@ -1,17 +1,14 @@
-"""Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``.
-
-A module is a document. Of every 20 modules, one is for validation and one for testing.
-"""
+"""Binarise the source code of the Python standard library as bytes: ``standard_library DESTDIR``. A module is a
+document. Of every 20 modules, one is for validation and one for testing."""
 
 import pathlib
 import sys
 import sysconfig
-from typing import List
 
 from fb_fairseq.commands import preprocess_bytes
 
 
-def options(folder: pathlib.Path) -> List[str]:
+def options(folder: pathlib.Path) -> list[str]:
     """The options of ``preprocess-bytes`` for the modules in a folder."""
     splits = {"train": [], "valid": [], "test": []}
     modules = [path for path in sorted(folder.glob("*.py")) if path.stat().st_size]

@@ -1,7 +1,2 @@
-"""The figures of the experiments, and tables of several seeds.
-
-synthetic_tasks.py, reinforcement_learning.py   of all runs of a task or environment
-persistent_memory.py                            All-attention Figure 2
-state_tracking.py                               accuracy by position, and a table
-memory_composition.py                           v1 Table 5 as bars
-"""
+"""The figures of the experiments: synthetic_tasks.py, reinforcement_learning.py and state_tracking.py of all runs,
+persistent_memory.py (All-attention Figure 2) and memory_composition.py (v1 Table 5 as bars)."""

@@ -3,57 +3,40 @@
 OUT is the output folder of the recipe; runs with another number of layers are left out.
 """
 
-import json
 import os
 import statistics
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Dict, List
 
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, model_color
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 from fb_fairseq.papers.runner.results import Group, grouped, read_runs
 
+Values = Mapping[str, list[float]]  # of all seeds, by composition
 TRANSFORMER = "relative_transformer_lm"
-WALK, PTB = "blocked random walk", "character-level PTB"
 NAMES = {
     "weighted": "all layers, weighted",
     "average": "all layers, average",
     "same-and-lower": "same and lower layers",
     TRANSFORMER: "previous layer (Transformer)",
 }
+TASKS = {  # by folder: the title, the metric and its name
+    "walk": ("blocked random walk", "accuracy", "accuracy (% of the labels)"),
+    "char_ptb": ("character-level PTB", "test_bits_per_token", "test bits per character"),
+}
 
 
-def walk(out: str, layers: int) -> Dict[str, List[float]]:
-    """Read the test accuracies of all seeds by composition; empty if the walk has not been run."""
-    path = os.path.join(out, "walk", "summary.json")
-    if not os.path.exists(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        entries = [entry for entry in json.load(file) if entry["layers"] == layers]
-    return {entry["model"]: [run["accuracy"] for run in entry["runs"]] for entry in entries}
-
-
-def char_ptb(out: str, layers: int) -> Dict[str, List[float]]:
-    """Read the bits per character on the test split by composition, of the fine-tuned model if there is one."""
-    folder = os.path.join(out, "char_ptb")
-    if not os.path.exists(os.path.join(folder, "results.json")):
-        return {}
-    return bits_per_character(grouped(read_runs(folder)), layers)
-
-
-def bits_per_character(groups: List[Group], layers: int) -> Dict[str, List[float]]:
-    """The bits per character of each composition, of the fine-tuned model if there is one."""
-    bits = {}
-    for group in sorted(
-        groups, key=lambda group: group.identity["finetuned"]
-    ):  # the fine-tuned ones replace the others
+def values_of(groups: Iterable[Group], metric: str, layers: int) -> Values:
+    """The values of each composition, of the fine-tuned model if there is one."""
+    found = {}
+    for group in sorted(groups, key=lambda group: bool(group.identity.get("finetuned"))):
         if group.identity.get("layers", layers) == layers:  # those of the papers' setting have six, and do not say so
-            bits[str(group.identity["model"]).replace("_char_ptb", "")] = group.values("test_bits_per_token")
-    return bits
+            found[str(group.identity["model"]).replace("_char_ptb", "")] = group.values(metric)
+    return found
 
 
-def draw_compositions(axes, values: Dict[str, List[float]], task: str, label: str) -> None:
+def draw_compositions(axes, values: Values, task: str, label: str) -> None:
     """Draw a row for each composition: the mean, and the range from the lowest to the highest value."""
     order = [name for name in NAMES if name in values] + sorted(name for name in values if name not in NAMES)
     rows = {NAMES.get(name, name.replace("layer", "layer ")): values[name] for name in order}
@@ -63,31 +46,29 @@ def draw_compositions(axes, values: Dict[str, List[float]], task: str, label: st
     axes.set_ylabel("what a step attends to")
 
 
-def panels(walked: Dict[str, List[float]], bits: Dict[str, List[float]]) -> List[Panel]:
-    """A panel for each task that has been run."""
-    tasks = ((walked, WALK, "accuracy (% of the labels)"), (bits, PTB, "test bits per character"))
+def panels(found: Mapping[str, Values]) -> list[Panel]:
+    """A panel for each of ``TASKS`` that has been run."""
     return [
-        Panel(partial(draw_compositions, values=values, task=task, label=label))
-        for values, task, label in tasks
-        if values
+        Panel(partial(draw_compositions, values=found[task], task=title, label=label))
+        for task, (title, _, label) in TASKS.items()
+        if found.get(task)
     ]
 
 
 def main(out: str, layers: int) -> None:
-    """Draw one panel per task that has been run, and print the values.
-
-    Raises:
-        UserError: none has been run.
-    """
-    tasks = {WALK: walk(out, layers), PTB: char_ptb(out, layers)}
-    if not any(tasks.values()):
-        raise UserError(f"{out}: contains neither walk/summary.json nor char_ptb/results.json; give the recipe's --out")
-    for task, values in tasks.items():
-        for name, found in values.items():
-            seeds = f" ({found})" if len(found) > 1 else ""
-            print(f"{task}, {name}: {statistics.mean(found):.3f}{seeds}")
+    """Draw one panel per task that has been run, and print the values."""
+    found = {}
+    for task, (title, metric, _) in TASKS.items():
+        folder = os.path.join(out, task)
+        if os.path.isdir(folder):
+            found[task] = values_of(grouped(read_runs(folder)), metric, layers)
+            for name, values in found[task].items():
+                seeds = f" ({values})" if len(values) > 1 else ""
+                print(f"{title}, {name}: {statistics.mean(values):.3f}{seeds}")
+    if not any(found.values()):
+        raise UserError(f"{out}: contains results of neither walk nor char_ptb; give the recipe's --out")
     path = os.path.join(out, "composition.png")
-    draw_figure(path, panels(*tasks.values()))
+    draw_figure(path, panels(found))
     print(f"Wrote {path}")
 
 

@@ -10,22 +10,21 @@ import os
 import re
 from functools import partial
 from statistics import mean
-from typing import Dict, List
 
 from fb_fairseq.commands.plot.logs import read_log
 from fb_fairseq.drawing import Panel, draw_figure, draw_names, draw_points, draw_reference, model_color
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.figures.program import run_main
+from fb_fairseq.papers.runner.options import run_main
 
 BITS = "validation bits per byte"
 TRANSFORMER = "relative_transformer_lm"
-VARIANTS = {"attn-split": "attn-split", "head-split": "head-split", "single-head": "single-head", "ff-attn": "FF-attn"}
+VARIANTS = {**{name: name for name in ("attn-split", "head-split", "single-head")}, "ff-attn": "FF-attn"}
 RUN = re.compile(r"(?P<model>.*?)(-\d+)?(-seed(?P<seed>\d+))?(-finetuned)?\.log")
 
 
-def best_of_runs(out: str) -> Dict[str, List[float]]:
+def best_of_runs(out: str) -> dict[str, list[float]]:
     """Read the lowest validation bits per byte of each seed, by model (``N512``, ``attn-split``, …), from the logs."""
-    best: Dict[str, Dict[str, float]] = {}
+    best: dict[str, dict[str, float]] = {}
     for log in sorted(glob.glob(os.path.join(glob.escape(out), "*.log"))):
         run = RUN.fullmatch(os.path.basename(log))
         curve = read_log(log, "bpb").get("valid")
@@ -36,12 +35,11 @@ def best_of_runs(out: str) -> Dict[str, List[float]]:
     return {model: list(seeds.values()) for model, seeds in best.items()}
 
 
-def draw_numbers(axes, best: Dict[str, List[float]]) -> None:
+def draw_numbers(axes, best: dict[str, list[float]]) -> None:
     """Draw the bits per byte against the number of persistent vectors."""
     numbers = numbers_of(best)
-    draw_points(
-        axes, range(len(numbers)), [best[f"N{n}"] for n in numbers], "all-attention", model_color("all-attention")
-    )
+    values = [best[f"N{n}"] for n in numbers]
+    draw_points(axes, range(len(numbers)), values, "all-attention", model_color("all-attention"))
     axes.set_xticks(range(len(numbers)), map(str, numbers))
     if TRANSFORMER in best:
         draw_reference(axes, mean(best[TRANSFORMER]), "Transformer", model_color("Transformer"))
@@ -49,27 +47,22 @@ def draw_numbers(axes, best: Dict[str, List[float]]) -> None:
     axes.set_ylabel(BITS)
 
 
-def draw_variants(axes, best: Dict[str, List[float]], same_size: str) -> None:
-    """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, and a Transformer.
-
-    Args:
-        same_size: name of that model, such as ``N512``; empty if it was not trained.
-    """
+def draw_variants(axes, best: dict[str, list[float]], same_size: str) -> None:
+    """Draw the bits per byte of each variant, beside those of the all-attn model of the same size, if it was trained,
+    and of a Transformer."""
     names = {same_size: "all-attn", **VARIANTS, TRANSFORMER: "Transformer"}
     rows = {title: best[model] for model, title in names.items() if model in best}
-    draw_names(
-        axes, rows, [model_color("transformer" if title == "Transformer" else "all-attention") for title in rows]
-    )
+    draw_names(axes, rows, [model_color(title if title == "Transformer" else "all-attention") for title in rows])
     axes.set_xlabel(BITS)
     axes.set_ylabel(f"variant ({same_size.replace('N', 'N = ')})" if same_size else "variant")
 
 
-def numbers_of(best: Dict[str, List[float]]) -> List[int]:
+def numbers_of(best: dict[str, list[float]]) -> list[int]:
     """The numbers of persistent vectors that were trained."""
     return sorted(int(model[1:]) for model in best if re.fullmatch(r"N\d+", model))
 
 
-def panels(best: Dict[str, List[float]], same_size: str) -> List[Panel]:
+def panels(best: dict[str, list[float]], same_size: str) -> list[Panel]:
     """Both panels, the right one if a variant has been validated; see ``draw_variants``."""
     drawn = [Panel(partial(draw_numbers, best=best))]
     if any(model in best for model in VARIANTS):
@@ -78,16 +71,11 @@ def panels(best: Dict[str, List[float]], same_size: str) -> List[Panel]:
 
 
 def main(out: str) -> None:
-    """Draw both panels from the runs that have been validated.
-
-    Raises:
-        UserError: none with persistent vectors has been.
-    """
+    """Draw both panels from the runs that have been validated."""
     best = best_of_runs(out)
     if not numbers_of(best):
-        raise UserError(
-            f"{out}: no model with persistent vectors (N0, N64, …) has been validated yet; run the step train"
-        )
+        wanted = "model with persistent vectors (N0, N64, …)"
+        raise UserError(f"{out}: no {wanted} has been validated yet; run the step train")
     # Compare the variants with the all-attn model that has the same number of persistent vectors.
     sizes = {vectors_of(out, model) for model in VARIANTS if model in best} & set(numbers_of(best))
     path = os.path.join(out, "figure2.png")

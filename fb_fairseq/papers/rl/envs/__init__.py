@@ -1,23 +1,10 @@
-"""The environments, simulated in numpy, B in parallel. ``ENVS`` has their names.
-
-base.py           their interface
-corridor.py       remember a colour from the start of a corridor to its end
-maze.py           find objects in a maze
-water_maze.py     find the way to a goal
-gymnasium_api.py  the same environments for gymnasium
-"""
-
-from typing import Dict, Type
+"""The environments, simulated in numpy, B in parallel: corridor.py, maze.py, water_maze.py. ``ENVS`` has their names;
+base.py is their interface, gymnasium_api.py that of gymnasium."""
 
 from fb_fairseq.papers.rl.envs.base import BatchedEnv
 from fb_fairseq.papers.rl.envs.corridor import Corridor
 from fb_fairseq.papers.rl.envs.maze import Maze, MazeEasy
 from fb_fairseq.papers.rl.envs.water_maze import WaterMaze
 
-ENVS: Dict[str, Type[BatchedEnv]] = {
-    "corridor": Corridor,
-    "maze": Maze,
-    "maze_easy": MazeEasy,
-    "water_maze": WaterMaze,
-}
+ENVS: dict[str, type[BatchedEnv]] = {"corridor": Corridor, "maze": Maze, "maze_easy": MazeEasy, "water_maze": WaterMaze}
 SIZE_OPTIONS = tuple(dict.fromkeys(name for env in ENVS.values() for name in env.size_options))

@@ -1,6 +1,6 @@
 """The interface of the environments. Shapes: B environments, O components of an observation."""
 
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,40 +13,24 @@ RED, GREEN, BLUE = (200, 40, 40), (60, 170, 60), (60, 90, 220)
 
 
 class StepResult(NamedTuple):
-    """Result of a step in B environments.
+    """Result of a step in B environments."""
 
-    Attributes:
-        rewards: [B], float32.
-        terminated: [B], whether the episode reached its end.
-        truncated: [B], whether the episode reached its step limit.
-    """
-
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    rewards: np.ndarray  # [B], float32
+    terminated: np.ndarray  # [B], whether the episode reached its end
+    truncated: np.ndarray  # [B], whether the episode reached its step limit
 
 
 class BatchedEnv:
-    """B environments that run in parallel, each in an episode of its own.
+    """B environments that run in parallel, each in an episode of its own."""
 
-    Attributes:
-        observation_sizes: number of possible values of each component of an observation.
-        action_names: names of the actions.
-        size_options: names of the constructor's arguments that set the size of the task.
-        state_arrays: names of the attributes that make up the state of the episodes: arrays with one row per
-            environment. They are keys in checkpoints.
-        steps: [B], number of steps since the start of each episode.
-        rng: source of all randomness.
-    """
-
-    observation_sizes: Tuple[int, ...]
-    action_names: Tuple[str, ...]
-    size_options: Tuple[str, ...]
-    state_arrays: Tuple[str, ...] = ("steps",)
+    observation_sizes: tuple[int, ...]  # number of possible values of each component of an observation
+    action_names: tuple[str, ...]
+    size_options: tuple[str, ...]  # the constructor's arguments that set the size of the task
+    state_arrays: tuple[str, ...] = ("steps",)  # attributes with a row per environment; their names are in checkpoints
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
-        self.steps = np.zeros(num_envs, np.int64)
+        self.steps = np.zeros(num_envs, np.int64)  # since the start of each episode
         self.rng = np.random.default_rng()
 
     def reset(self, indices: np.ndarray) -> None:
@@ -69,11 +53,11 @@ class BatchedEnv:
         """Draw one environment as text."""
         raise NotImplementedError
 
-    def state_dict(self) -> Dict[str, object]:
+    def state_dict(self) -> dict[str, object]:
         """The state of the episodes and of the random generator, as plain values and arrays."""
         return {"rng": self.rng.bit_generator.state, **{name: getattr(self, name).copy() for name in self.state_arrays}}
 
-    def load_state_dict(self, state: Dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore a state of ``state_dict``."""
         self.rng.bit_generator.state = state["rng"]
         for name in self.state_arrays:

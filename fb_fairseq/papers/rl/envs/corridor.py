@@ -1,7 +1,5 @@
 """Corridor: the agent sees a colour at the start and must remember it until the end (v3 §4.1.1, Figure 3)."""
 
-from typing import Optional
-
 import numpy as np
 
 from fb_fairseq.errors import UserError
@@ -15,27 +13,17 @@ DARK_GREY = 90
 
 
 class Corridor(BatchedEnv):
-    """``length`` steps forward lead from a coloured object to two doors, one of each colour.
-
-    Going through the door of the object's colour is rewarded with 1, through the other with 0. There is nothing to see
-    on the way, and the actions for the doors have no effect there. The step limit is three times the number of steps
-    needed.
-
-    Args:
-        length: number of steps to the doors.
-        shortest: the length of each corridor is drawn between ``shortest`` and ``length``, so that agents learn to
-            remember from short ones first; None: all have the full length.
-
-    Raises:
-        UserError: a size is out of range.
-    """
+    """``length`` steps forward lead from a coloured object to two doors, one of each colour. Going through the door of
+    the object's colour is rewarded with 1, through the other with 0. There is nothing to see on the way, and the
+    actions for the doors have no effect there. The step limit is three times the number of steps needed. With
+    ``shortest``, the length of each corridor is drawn, so that agents learn to remember from short ones first."""
 
     observation_sizes = (4,)
     action_names = ("forward", *(f"{colour} door" for colour in COLOURS))
     size_options = ("length", "shortest")
     state_arrays = ("steps", "colour", "position", "end")
 
-    def __init__(self, num_envs: int, length: int = 50, shortest: Optional[int] = None):
+    def __init__(self, num_envs: int, length: int = 50, shortest: int | None = None):
         super().__init__(num_envs)
         check_range("length", length, 1)
         self.length, self.shortest = length, length if shortest is None else shortest

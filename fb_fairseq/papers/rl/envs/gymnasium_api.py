@@ -10,8 +10,6 @@ Importing this module registers the environments. Vectorised environments reset 
 their episodes ended, ``_final_obs``.
 """
 
-from typing import Dict, Optional
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
@@ -30,17 +28,16 @@ CELL_PIXELS = 16  # side of a cell in rendered images
 ENV_IDS = {name: f"fb_fairseq/{''.join(part.capitalize() for part in name.split('_'))}-v0" for name in ENVS}
 
 
-def _check_render_mode(mode: Optional[str]) -> None:
-    if mode is not None and mode not in RENDER_MODES:
-        raise ValueError(f"render_mode {mode}: unknown; choose from {', '.join(RENDER_MODES)}")
+def _build(env, name: str, number: int, render_mode: str | None, sizes: dict) -> tuple[MultiDiscrete, Discrete]:
+    """Build the simulation of an environment. Returns the spaces of a single one's observations and actions."""
+    if render_mode is not None and render_mode not in RENDER_MODES:
+        raise ValueError(f"render_mode {render_mode}: unknown; choose from {', '.join(RENDER_MODES)}")
+    env.render_mode, env.batched_env = render_mode, ENVS[name](number, **sizes)
+    return MultiDiscrete(np.array(env.batched_env.observation_sizes)), Discrete(len(env.batched_env.action_names))
 
 
 def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
-    """The actions [B] as an array.
-
-    Raises:
-        ValueError: an action is not in the action space.
-    """
+    """The actions [B] as an array."""
     actions = np.asarray(actions)
     if actions.shape != (env.num_envs,) or actions.dtype.kind not in "iu":
         raise ValueError(f"action {actions}: give {env.num_envs} integers")
@@ -51,7 +48,7 @@ def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
     return actions
 
 
-def _render(env: BatchedEnv, index: int, mode: Optional[str]):
+def _render(env: BatchedEnv, index: int, mode: str | None):
     """Render one environment as text or as an image [rows, columns, 3]; None if there is no render mode."""
     if mode == "ansi":
         return env.render_text(index)
@@ -59,27 +56,14 @@ def _render(env: BatchedEnv, index: int, mode: Optional[str]):
 
 
 class SingleEnv(gymnasium.Env):
-    """One environment with gymnasium's ``Env`` API.
-
-    Args:
-        env_name: a name in ``ENVS``.
-        render_mode: one of ``RENDER_MODES``; None if ``render`` is not called.
-        sizes: size options of the environment.
-
-    Raises:
-        ValueError: a size, the render mode, or an action is out of range.
-    """
+    """One environment with gymnasium's ``Env`` API."""
 
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
 
-    def __init__(self, env_name: str, render_mode: Optional[str] = None, **sizes):
-        _check_render_mode(render_mode)
-        self.render_mode = render_mode
-        self.batched_env = ENVS[env_name](1, **sizes)
-        self.observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
-        self.action_space = Discrete(len(self.batched_env.action_names))
+    def __init__(self, env_name: str, render_mode: str | None = None, **sizes):
+        self.observation_space, self.action_space = _build(self, env_name, 1, render_mode, sizes)
 
-    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
         self.batched_env.rng = self.np_random
         self.batched_env.reset(np.array([0]))
@@ -99,17 +83,13 @@ class ParallelEnv(VectorEnv):
 
     metadata = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS, "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, env_name: str, num_envs: int = 1, render_mode: Optional[str] = None, **sizes):
-        _check_render_mode(render_mode)
-        self.render_mode = render_mode
+    def __init__(self, env_name: str, num_envs: int = 1, render_mode: str | None = None, **sizes):
         self.num_envs = num_envs
-        self.batched_env = ENVS[env_name](num_envs, **sizes)
-        self.single_observation_space = MultiDiscrete(np.array(self.batched_env.observation_sizes))
-        self.single_action_space = Discrete(len(self.batched_env.action_names))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        spaces = _build(self, env_name, num_envs, render_mode, sizes)
+        self.single_observation_space, self.single_action_space = spaces
+        self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
 
-    def reset(self, *, seed: Optional[int] = None, options: Optional[dict] = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
             self._np_random, self._np_random_seed = seeding.np_random(seed)
         self.batched_env.rng = self.np_random
@@ -140,27 +120,13 @@ for _name, _id in ENV_IDS.items():
 
 
 def make_vector_env(
-    name: str, num_envs: int, sizes: Optional[Dict[str, int]] = None, render_mode: Optional[str] = None
+    name: str, num_envs: int, sizes: dict[str, int] | None = None, render_mode: str | None = None
 ) -> VectorEnv:
-    """Environments that run in parallel.
-
-    Args:
-        name: a name in ``ENVS``.
-        num_envs: number of environments.
-        sizes: size options of the environment; its defaults where omitted.
-        render_mode: see ``SingleEnv``.
-
-    Raises:
-        UserError: the environment is unknown, or a size is not one of its options or out of range.
-    """
+    """Environments that run in parallel."""
     check_choice("environment", name, list(ENV_IDS))
     for option in sizes or {}:
         if option not in ENVS[name].size_options:
             raise UserError(f"{flag(option)}: not an option of --environment {name}; leave it out")
     return gymnasium.make_vec(
-        ENV_IDS[name],
-        num_envs,
-        vectorization_mode="vector_entry_point",
-        render_mode=render_mode,
-        **(sizes or {}),
+        ENV_IDS[name], num_envs, vectorization_mode="vector_entry_point", render_mode=render_mode, **(sizes or {})
     )

@@ -27,11 +27,8 @@ PALETTE = np.array(  # of rendered cells: empty, wall, the colours
 
 
 def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A random maze without dead ends, [size, size] of WALL and EMPTY.
-
-    Cells of even row and column are rooms. A random spanning tree connects them; then walls are removed until there is
-    no dead end.
-    """
+    """A random maze without dead ends, [size, size] of WALL and EMPTY. Cells of even row and column are rooms. A random
+    spanning tree connects them; then walls are removed until there is no dead end."""
     maze = _random_tree(rng, size)
     while True:
         ends = _dead_ends(maze)
@@ -76,17 +73,8 @@ def _dead_ends(maze: np.ndarray) -> np.ndarray:
 
 class Maze(BatchedEnv):
     """A maze with eight objects of different colours. Reaching the object of the target colour is rewarded with 1, and
-    another target colour is drawn.
-
-    The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the target colour.
-
-    Args:
-        size: number of rows and columns; odd, 5 or more.
-        limit: steps of an episode.
-
-    Raises:
-        UserError: a size is out of range.
-    """
+    another target colour is drawn. The agent sees the 3 x 3 cells around it, rotated so that it faces up, and the
+    target colour."""
 
     oriented = True
     action_names = ("forward", "turn left", "turn right")

@@ -10,18 +10,8 @@ GREY = 200
 
 class WaterMaze(BatchedEnv):
     """A square without walls inside. Reaching the goal is rewarded with 1, and the agent is moved to another random
-    cell.
-
-    The goal and the names of the cells are fixed during an episode. The agent sees the names of its own cell and of the
-    goal, and whether the goal is among the 3 x 3 cells around it.
-
-    Args:
-        size: number of rows and columns, 2 or more.
-        limit: steps of an episode.
-
-    Raises:
-        UserError: a size is out of range.
-    """
+    cell. The goal and the names of the cells are fixed during an episode. The agent sees the names of its own cell and
+    of the goal, and whether the goal is among the 3 x 3 cells around it."""
 
     action_names = ("up", "right", "down", "left")
     size_options = ("size", "limit")

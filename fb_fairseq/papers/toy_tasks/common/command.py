@@ -9,14 +9,15 @@ has too few different ones).
 """
 
 import os
-from typing import Any, Dict, Iterator, Set, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from fb_fairseq.checksums import own_folder
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_folder
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common.task import LabelledSequence, SeededRandom, Splits, Task
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, SeededRandom, Splits, Task
 
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
 
@@ -39,12 +40,8 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def check_options(task: Task, options: Dict[str, Any]) -> None:
-    """Check the numbers of sequences and the task's own options.
-
-    Raises:
-        UserError: a value is wrong, or the options do not fit together.
-    """
+def check_options(task: Task, options: dict[str, Any]) -> None:
+    """Check the numbers of sequences and the task's own options."""
     for split in Splits._fields:
         if options[split] < 1:
             raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
@@ -60,35 +57,17 @@ def check_options(task: Task, options: Dict[str, Any]) -> None:
     task.check(**{name: options[name] for name in task.options})
 
 
-def options_of_split(task: Task, options: Dict[str, Any], split: str) -> Dict[str, Any]:
-    """The task's options by name, for a split's sequences."""
-    chosen = {name: options[name] for name in task.options}
-    for name, option in task.options.items():
-        if split == "test" and option.test_name and options[option.test_name] is not None:
-            chosen[name] = options[option.test_name]
-    return chosen
-
-
-def sizes_that_vary(task: Task, options: Dict[str, Any], split: str) -> Dict[str, int]:
-    """The smallest values of the sizes that vary among a split's sequences, by name: in the training split only."""
-    if split != "train":
-        return {}
-    lowest = {name: options.get(option.training_name) for name, option in task.options.items()}
-    return {name: value for name, value in lowest.items() if value is not None}
-
-
-def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...]]) -> Iterator[LabelledSequence]:
-    """The sequences of a split.
-
-    Args:
-        seen: inputs of the sequences in other splits, which are skipped if the task's splits are to be disjoint.
-
-    Raises:
-        UserError: there are too few sequences that other splits do not have.
-    """
+def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...]]) -> Iterator[LabelledSequence]:
+    """The sequences of a split. Those in other splits, whose inputs were seen, are skipped if the task's splits are to
+    be disjoint."""
     name, wanted = options["task"], options[split]
     task = load(name).TASK
-    chosen, lowest = options_of_split(task, options, split), sizes_that_vary(task, options, split)
+    chosen, lowest = {}, {}  # the task's options, and the smallest values of sizes that vary, in training only
+    for own, option in task.options.items():
+        changed = options.get(option.test_name) if split == "test" else None
+        chosen[own] = options[own] if changed is None else changed
+        if split == "train" and options.get(option.training_name) is not None:
+            lowest[own] = options[option.training_name]
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)
@@ -105,12 +84,10 @@ def generate_split(options: Dict[str, Any], split: str, seen: Set[Tuple[str, ...
             )
 
 
-def write_splits(options: Dict[str, Any], folder: str) -> None:
-    """Write all files to ``folder``.
-
-    The training split comes last and avoids the sequences of the others, so these do not depend on its size.
-    """
-    seen: Set[Tuple[str, ...]] = set()
+def write_splits(options: dict[str, Any], folder: str) -> None:
+    """Write all files to ``folder``. The training split comes last and avoids the sequences of the others, so these do
+    not depend on its size."""
+    seen: set[tuple[str, ...]] = set()
     for split in reversed(Splits._fields):
         inputs_path, labels_path = (os.path.join(folder, f"{split}.{side}") for side in ("input", "label"))
         new = set()
