@@ -129,7 +129,7 @@ def check_like(path: str, value: Any, template: Any, name: Any) -> None:
 def check_optimizer(path: str, optimizer: torch.optim.Optimizer) -> None:
     """Check the state that an optimizer has loaded: the same entries for all parameters, in their shapes."""
     kinds: dict[int, Any] = {}  # (Adafactor's entries differ with the number of dimensions)
-    numbers = [name for name, value in optimizer.defaults.items() if isinstance(value, float)]
+    numbers = [name for name, value in optimizer.defaults.items() if type(value) in (int, float)]
     fits = all(isinstance(group.get(name), Number) for group in optimizer.param_groups for name in numbers)
     for parameter, state in optimizer.state.items():
         entries = [(name, type(value)) for name, value in state.items()]

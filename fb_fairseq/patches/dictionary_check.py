@@ -24,7 +24,7 @@ def patch_dictionary_check() -> None:
     wrap_once(Trainer, "save_checkpoint", "dictionary_check", _save)
     wrap_once(Trainer, "load_checkpoint", "dictionary_check", _load_in_training)
     wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "dictionary_check", _read_checkpoint)
-    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_models)
+    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_and_compare)
 
 
 def task_dictionaries(task: Any) -> dict[str, str]:
@@ -57,7 +57,7 @@ def _read_checkpoint(original, path, *args, **kwargs):
     return state
 
 
-def _load_models(original, filenames, *args, **kwargs):
+def _load_and_compare(original, filenames, *args, **kwargs):
     models, cfg, task = original(filenames, *args, **kwargs)
     for name in filenames:
         check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))

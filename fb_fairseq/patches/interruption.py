@@ -47,14 +47,14 @@ def patch_interruption() -> None:
     for name in TRAINING_MODULES:
         module = sys.modules.get(name)
         if hasattr(module, "validate_and_save") and hasattr(module, "train"):
-            wrap_once(module, "train", "interruption", _train)
+            wrap_once(module, "train", "interruption", _train_interruptibly)
             wrap_once(module, "validate_and_save", "interruption", _validate_and_save)
 
 
 _current: Any = None  # the Interruption of the epoch that runs
 
 
-def _train(original, cfg, trainer, task, epoch_itr):
+def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
     global _current
     end_with_parent()
     if trainer.data_parallel_world_size > 1 or threading.current_thread() is not threading.main_thread():

@@ -16,7 +16,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.modules.state import StreamState
 from fb_fairseq.transformers.cache import StreamCache
 
-_counter = itertools.count()
+_owners = itertools.count()
 _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
 
 
@@ -29,7 +29,7 @@ class StreamMemory:
     """
 
     def __init__(self):
-        self.key = os.getpid(), next(_counter)
+        self.key = os.getpid(), next(_owners)
         self.caches: dict[tuple[int, bool], StreamCache] = {}
         self._saved: tuple[StreamState, int] | None = None
         self._last: StreamCache | None = None

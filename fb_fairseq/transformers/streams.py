@@ -35,7 +35,7 @@ from fb_fairseq.transformers.stream_memory import StreamHandle, StreamMemory, fi
 
 MEMORY_FILE = "stream_memory.safetensors"
 
-_counter = itertools.count()  # of texts
+_texts = itertools.count()  # of texts
 
 
 class StreamBlocks(IterableDataset):
@@ -53,7 +53,7 @@ class StreamBlocks(IterableDataset):
         if not whole:
             raise UserError(f"streams={streams}: the text has only {len(tokens)} tokens; give fewer streams")
         self.layout = StreamLayout(whole, streams, 1, BlockLengths(steps))
-        self.number = next(_counter)
+        self.number = next(_texts)
         self._tokens = torch.cat([tokens.new_tensor([EOS]), tokens[:whole]])  # the input of target p is in place p
 
     def __len__(self) -> int:

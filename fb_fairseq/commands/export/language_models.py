@@ -6,7 +6,7 @@ from fb_fairseq.commands.export.source import Source, load_parameters
 from fb_fairseq.errors import UserError
 
 
-def build(source: Source, card: dict[str, Any]):
+def build_language_model(source: Source, card: dict[str, Any]):
     """A language model, its tokenizer, and what its card says.
 
     Args:

@@ -36,7 +36,7 @@ def read_languages(source: Source) -> tuple[str, str]:
     return languages[0], languages[1]
 
 
-def build(source: Source, card: dict[str, Any]):
+def build_translation(source: Source, card: dict[str, Any]):
     """A translation model, its tokenizers, and what its card says.
 
     Args:
