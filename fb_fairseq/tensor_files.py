@@ -1,7 +1,7 @@
 """Files of tensors (``torch.save``): read as data only, checked for damage, and written whole or not at all.
 
 Reading a pickle can run any code that its author put there, so every file is read with ``weights_only=True``: tensors,
-plain data, and the few classes that ``fb_fairseq.patches.safe_globals`` names.
+plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names.
 """
 
 import os

@@ -15,8 +15,8 @@ from fb_fairseq.benchmark.measure import seconds, table
 from fb_fairseq.benchmark.models import DTYPES, MODELS, Case, build_model
 from fb_fairseq.benchmark.options import add_number, add_only, only
 from fb_fairseq.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
-from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.loops import TORCH
+from fb_fairseq.ops.feedback.ring import STORAGES
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each

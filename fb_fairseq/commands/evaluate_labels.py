@@ -22,7 +22,7 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.modules.adaptive_softmax import adaptive_guess
+from fb_fairseq.modules.adaptive_words import adaptive_guess
 
 
 class Accuracy(NamedTuple):

@@ -23,8 +23,15 @@ from torch import Tensor
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.pruning import count_layers, parse_layers
-from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS, OPTION, VanillaCheckpoint, read_checkpoint, update_names
+from fb_fairseq.models.checkpoints import (
+    NO_PARAMETERS,
+    OPTION,
+    VanillaCheckpoint,
+    count_layers,
+    parse_layers,
+    read_checkpoint,
+    update_names,
+)
 from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)

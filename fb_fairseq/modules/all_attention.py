@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.layer import AttentionLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.all_attention import (
     AllAttentionWeights,
     PersistentVectors,
@@ -26,7 +26,7 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 

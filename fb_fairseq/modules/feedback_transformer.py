@@ -8,17 +8,16 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.affine import with_matrices
-from fb_fairseq.modules.interface import Report
+from fb_fairseq.modules.interface import Report, StreamState
 from fb_fairseq.modules.layer import LayerWeights
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.compiler import is_tracing, outside_compiler
 from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.threads import is_tracing, outside_compiler
 
 
 class FeedbackTransformer(TransformerStack):

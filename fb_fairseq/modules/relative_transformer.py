@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback.types import FeedbackWeights
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query

@@ -17,7 +17,7 @@ import torch
 
 from fb_fairseq.checkpoint_contents import fault_of_tensor
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.position import StreamPosition
+from fb_fairseq.streams.layout import StreamPosition
 from fb_fairseq.streams.resume import ResumeInfo
 from fb_fairseq.tensor_files import load_file, save_file
 

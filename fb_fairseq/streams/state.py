@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fb_fairseq.modules.state import StreamState
+from fb_fairseq.modules.interface import StreamState
 
 
 class StateStore:

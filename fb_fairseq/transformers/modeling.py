@@ -26,8 +26,14 @@ from fb_fairseq.transformers.configuration import (
     StreamingLSTMConfig,
 )
 from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
-from fb_fairseq.transformers.inputs import CACHE_FIELD, LanguageModelOutput, check_arguments
-from fb_fairseq.transformers.padding import IGNORED, count_predicted_labels, without_padding
+from fb_fairseq.transformers.inputs import (
+    CACHE_FIELD,
+    IGNORED,
+    LanguageModelOutput,
+    check_arguments,
+    count_predicted_labels,
+    without_padding,
+)
 
 Model = TypeVar("Model", bound="MemoryModel")
 

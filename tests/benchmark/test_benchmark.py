@@ -8,7 +8,7 @@ import torch
 from fb_fairseq.benchmark import train
 from fb_fairseq.benchmark.command import main
 from fb_fairseq.benchmark.measure import peak_bytes, saved_bytes
-from fb_fairseq.ops import buffers
+from fb_fairseq.ops import threads as buffers
 
 SMALL = "--layers 2 --embed-dim 16 --heads 2 --ffn-dim 16 --span 20 --batch-size 3".split()
 

@@ -9,7 +9,7 @@ import torch
 
 from fb_fairseq.benchmark.command import main
 from fb_fairseq.models.presets import TRANSFORMERS
-from fb_fairseq.ops import buffers
+from fb_fairseq.ops import threads as buffers
 from fb_fairseq.reproduction.table5 import command, settings
 from fb_fairseq.reproduction.table5.language_modelling import LanguageModelling
 from fb_fairseq.reproduction.table5.memory import largest_batch, work_bytes

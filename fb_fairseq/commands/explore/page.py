@@ -8,10 +8,8 @@ from typing import Any
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.explore.loading import ExploredModel
-from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.explore.style import STYLE
-from fb_fairseq.commands.explore.text import EOS, Vocabulary, check_length
+from fb_fairseq.commands.explore.pictures import STYLE
+from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, Vocabulary, check_length
 from fb_fairseq.errors import UserError
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"

@@ -56,7 +56,7 @@ class Source(NamedTuple):
         """
         from fairseq.data import Dictionary
 
-        from fb_fairseq.models.word_embeddings import vocabulary_size
+        from fb_fairseq.models.layers import vocabulary_size
 
         folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
         if self.dictionaries:
@@ -117,7 +117,7 @@ def read(path: str, dictionaries: str | None, codes: str | None, languages: Lang
 
 def load_parameters(source: Source, model) -> None:
     """Give a model the checkpoint's parameters."""
-    from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
+    from fb_fairseq.models.checkpoints import NO_PARAMETERS
 
     expected, found = (
         {name: x for name, x in state.items() if not NO_PARAMETERS.match(name)}

@@ -180,3 +180,8 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> li
     use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
     return sorted_LUN.cumsum(-1).mean(1).tolist()
+
+
+def doubling_bins(longest: int) -> list[tuple[int, int]]:
+    """First and last of 1, 2, 3 to 4, 5 to 8, …, up to ``longest``."""
+    return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]

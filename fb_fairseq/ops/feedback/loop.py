@@ -12,7 +12,7 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.decoding.stepper import Step
+    from fb_fairseq.ops.feedback.decoding import Step
     from fb_fairseq.ops.feedback.torch.block import Block, Record
     from fb_fairseq.ops.feedback.torch.tile import Tile
     from fb_fairseq.ops.feedback.types import BlockInputs

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fb_fairseq.modules.state import StreamState
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.reproduction.rl.a2c import a2c_loss, discounted_returns
 from fb_fairseq.reproduction.rl.agent import Agent, AgentMemory
 from fb_fairseq.reproduction.rl.checkpoint import check_same_options

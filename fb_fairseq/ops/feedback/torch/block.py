@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
-from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     EncoderContext,
@@ -23,7 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     one_or_own,
 )
 from fb_fairseq.ops.layers import Affine, Dropout, Layer, Projection, layer_norm, linear
-from fb_fairseq.ops.threads import each
+from fb_fairseq.ops.threads import Buffers, each
 
 NO_DROPOUTS = FeedbackDropouts()
 
