@@ -26,11 +26,8 @@ WRITER = "written_by"  # first entry of a checkpoint that a command writes: its 
 
 
 def load_file(path: str, mapped: bool = False) -> Any:
-    """Load a file, its tensors on the CPU.
-
-    Args:
-        mapped: leave the values of tensors in the file until they are used, where its format allows that.
-    """
+    """Load a file, its tensors on the CPU. ``mapped``: leave the values of tensors in the file until they are used,
+    where its format allows that."""
     is_archive = check_intact(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)

@@ -28,15 +28,10 @@ from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, 
 
 
 class Command(NamedTuple):
-    """An entry of the list of commands.
+    """An entry of the list of commands."""
 
-    Attributes:
-        module: name of the module whose ``main(argv)`` runs the command.
-        help: one line for the list of commands.
-    """
-
-    module: str
-    help: str
+    module: str  # name of the module whose ``main(argv)`` runs the command
+    help: str  # one line for the list of commands
 
 
 COMMANDS = {

@@ -35,14 +35,10 @@ LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
 @dataclass
 class Imported:
-    """A part of a model, as this package has it.
+    """A part of a model, as this package has it."""
 
-    Attributes:
-        options: options of fairseq-train by Python name (``decoder_layers``); for layers with ``arch``.
-        parameters: tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``).
-    """
-
-    options: dict[str, object]
+    options: dict[str, object]  # options of fairseq-train by Python name (``decoder_layers``); for layers with ``arch``
+    # tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``)
     parameters: dict[str, Tensor]
 
     def update(self, other: "Imported") -> None:

@@ -22,11 +22,7 @@ SIDES = ("encoder", "decoder")
 
 
 def parse_layers(option: str, text: str) -> list[int]:
-    """Layer numbers from 0, sorted, from a list such as ``0,2,5``.
-
-    Args:
-        option: the option's name, for the error.
-    """
+    """Layer numbers from 0, sorted, from a list such as ``0,2,5``. ``option``: the option's name, for the error."""
     try:
         layers = sorted(int(layer) for layer in text.split(","))
     except ValueError:
@@ -37,12 +33,8 @@ def parse_layers(option: str, text: str) -> list[int]:
 
 
 def kept_layers(cfg, side: str = "decoder") -> list[int]:
-    """The layers to keep of a checkpoint; empty: all.
-
-    Args:
-        cfg: a model's configuration, or None; models without pruning do not have the option.
-        side: ``decoder`` or ``encoder``.
-    """
+    """The layers to keep of a checkpoint; empty: all. ``cfg``: a model's configuration, or None; models without pruning
+    do not have the option. ``side``: ``decoder`` or ``encoder``."""
     text = getattr(cfg, f"{side}_layers_to_keep", None)
     if not text:
         return []
@@ -111,19 +103,13 @@ NORMS = {
 
 
 class VanillaCheckpoint(NamedTuple):
-    """The model of a checkpoint: parameters and options.
+    """The model of a checkpoint: parameters and options."""
 
-    Attributes:
-        path: the file.
-        parameters: by name, without what matches ``NO_PARAMETERS``.
-        options: the saved options of the model; fairseq 0.11 and later may nest them (``{"decoder": {"layers": 6}}``).
-        dictionaries: checksums of those of its training; None if it does not say.
-    """
-
-    path: str
-    parameters: dict[str, Tensor]
+    path: str  # the file
+    parameters: dict[str, Tensor]  # by name, without what matches ``NO_PARAMETERS``
+    # the saved options of the model; fairseq 0.11 and later may nest them (``{"decoder": {"layers": 6}}``)
     options: dict[str, Any]
-    dictionaries: Any = None
+    dictionaries: Any = None  # checksums of those of its training; None if it does not say
 
     def option(self, name: str) -> Any:
         """The value that the model was trained with, as ``decoder_layers``; None if it is not saved."""

@@ -225,11 +225,8 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint.
-
-        Args:
-            args: a ``Namespace``, or the configuration of ``fairseq-hydra-train``.
-        """
+        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint. ``args``: a
+        ``Namespace``, or the configuration of ``fairseq-hydra-train``."""
         feedback_decoder(args)
         values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
         cfg = FeedbackDecoderConfig.from_namespace(values)

@@ -124,12 +124,7 @@ def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[tuple[str, Any]]:
 
 
 def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
-    """The value as the option's type.
-
-    Args:
-        name: as on the command line.
-        path: as it is given.
-    """
+    """The value as the option's type. ``name``: as on the command line. ``path``: as it is given."""
     group = next((group for group in GROUPS if name.startswith(f"{group}_")), None)
     node, key = (schema, name) if group is None else (schema[group], name[len(group) + 1 :])
     known = [str(option) for option in node if option != "_name"]

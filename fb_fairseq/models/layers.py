@@ -92,12 +92,8 @@ class FairseqLayer(LayerWeights):
 
 
 def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
-    """Build the embeddings and the output layer of a decoder.
-
-    Args:
-        cfg: a ``LanguageModelConfig``.
-        output_dictionary: that of the targets; may be ``dictionary`` itself.
-    """
+    """Build the embeddings and the output layer of a decoder. ``cfg``: a ``LanguageModelConfig``.
+    ``output_dictionary``: that of the targets; may be ``dictionary`` itself."""
     if output_dictionary is not dictionary:
         for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
             if getattr(cfg, name):
@@ -119,12 +115,8 @@ def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
 
 
 def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
-    """Check a checkpoint's embeddings against the dictionary of the data.
-
-    Args:
-        side: ``encoder`` or ``decoder``.
-        file: the dictionary's name, for the error.
-    """
+    """Check a checkpoint's embeddings against the dictionary of the data. ``side``: ``encoder`` or ``decoder``.
+    ``file``: the dictionary's name, for the error."""
     saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
     if saved and saved != own:
         raise UserError(

@@ -92,11 +92,7 @@ def band_widths(width: int, factor: float, bands: int) -> list[int]:
 
 
 def band_sizes(ends: Sequence[int]) -> list[int]:
-    """The number of words in each band.
-
-    Args:
-        ends: the first word after each band.
-    """
+    """The number of words in each band. ``ends``: the first word after each band."""
     return [end - start for start, end in zip([0, *ends], ends)]
 
 
@@ -166,12 +162,8 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class TiedLinear(nn.Module):
-    """A linear map without bias whose weight belongs to another module.
-
-    Args:
-        weight: [out, in], or [in, out] if transposed.
-        transpose: whether it is.
-    """
+    """A linear map without bias whose weight belongs to another module. ``weight``: [out, in], or [in, out] if
+    transposed. ``transpose``: whether it is."""
 
     def __init__(self, weight: nn.Parameter, transpose: bool = False):
         super().__init__()
@@ -184,12 +176,8 @@ class TiedLinear(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """The head of a softmax that shares the vectors of its shortlist with an embedding.
-
-    Args:
-        vectors: of the shortlist's n words, [n, D].
-        clusters: number of clusters.
-    """
+    """The head of a softmax that shares the vectors of its shortlist with an embedding. ``vectors``: of the shortlist's
+    n words, [n, D]. ``clusters``: number of clusters."""
 
     def __init__(self, vectors: nn.Parameter, clusters: int):
         super().__init__()
@@ -203,11 +191,7 @@ class TiedHead(nn.Module):
 
 
 class Bias(nn.Module):
-    """Adds a vector, zero at first.
-
-    Args:
-        size: its size.
-    """
+    """Adds a vector, zero at first. ``size``: its size."""
 
     def __init__(self, size: int):
         super().__init__()

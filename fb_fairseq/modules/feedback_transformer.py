@@ -21,11 +21,8 @@ from fb_fairseq.ops.threads import is_tracing, outside_compiler
 
 
 class FeedbackTransformer(TransformerStack):
-    """The Feedback Transformer's layers and memory (v3 §3.3).
-
-    Args:
-        layers: layers that belong to another module (fairseq's decoder); None: new ones.
-    """
+    """The Feedback Transformer's layers and memory (v3 §3.3). ``layers``: layers that belong to another module
+    (fairseq's decoder); None: new ones."""
 
     sequential = True
 
@@ -131,11 +128,7 @@ class FeedbackTransformer(TransformerStack):
         return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
-        """Draw the masks of a block.
-
-        Args:
-            slots: the most slots that a step attends to.
-        """
+        """Draw the masks of a block. ``slots``: the most slots that a step attends to."""
         o, (T, B, D) = self.options, x_TBD.shape
         H = o.decoder_attention_heads
 

@@ -23,14 +23,11 @@ from fb_fairseq.ops.layers import Dropout, draw_dropout
 
 @dataclass
 class StreamState:
-    """The memory that B streams carry from one block to the next: constants, without gradient.
+    """The memory that B streams carry from one block to the next: constants, without gradient."""
 
-    Attributes:
-        memory_KCBD: vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer:
-            the memories m (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the
-            inputs of the L layers. LSTM: hidden and cell states (K = 2 L, C = 1).
-    """
-
+    # vectors of the last C <= S steps, oldest first, before norm and projections. Feedback Transformer: the memories m
+    # (K = 1, or L where each layer has its own). Relative Transformer and all-attention: the inputs of the L layers.
+    # LSTM: hidden and cell states (K = 2 L, C = 1).
     memory_KCBD: Tensor
 
     @staticmethod
@@ -69,15 +66,10 @@ class StreamState:
 
 
 class Report(NamedTuple):
-    """A stack's additions to the log and to the training loss.
+    """A stack's additions to the log and to the training loss."""
 
-    Attributes:
-        logged: measures by their names in the log, scalars.
-        penalty: in nats per target, to be added to the training loss; None: nothing.
-    """
-
-    logged: dict[str, Tensor]
-    penalty: Tensor | None = None
+    logged: dict[str, Tensor]  # measures by their names in the log, scalars
+    penalty: Tensor | None = None  # in nats per target, to be added to the training loss; None: nothing
 
 
 class Stack(nn.Module, ABC):
@@ -113,11 +105,8 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def new_ring(self, storage: str = "keys-values") -> StepMemory:
-        """An empty memory for ``run_step``.
-
-        Args:
-            storage: one of ``fb_fairseq.ops.feedback.ring.STORAGES``; has no effect on an LSTM.
-        """
+        """An empty memory for ``run_step``. ``storage``: one of ``fb_fairseq.ops.feedback.ring.STORAGES``; has no
+        effect on an LSTM."""
 
     @abstractmethod
     def ring_after(self, state: StreamState | None, storage: str = "keys-values") -> StepMemory:

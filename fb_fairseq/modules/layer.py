@@ -39,11 +39,8 @@ class LayerWeights(ABC):
 
 
 class SelfAttention(nn.Module):
-    """Projections of one layer's attention, and its adaptive spans.
-
-    Args:
-        own_keys: whether the layer has key and value projections of its own.
-    """
+    """Projections of one layer's attention, and its adaptive spans. ``own_keys``: whether the layer has key and value
+    projections of its own."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -57,11 +54,8 @@ class SelfAttention(nn.Module):
 
 
 class AttentionLayer(nn.Module, LayerWeights):
-    """Base class of our layers: self-attention and its norm.
-
-    Args:
-        own_keys: whether the layer has key and value projections of its own.
-    """
+    """Base class of our layers: self-attention and its norm. ``own_keys``: whether the layer has key and value
+    projections of its own."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -104,11 +98,8 @@ class TransformerLayer(AttentionLayer):
 
 
 def transformer_weights(layer: nn.Module, **more) -> Layer:
-    """The weights of a layer with fairseq's parameter names, ours or fairseq's own.
-
-    Args:
-        more: further fields of ``Layer``.
-    """
+    """The weights of a layer with fairseq's parameter names, ours or fairseq's own. ``more``: further fields of
+    ``Layer``."""
     warn_of_hooks(layer, layer.self_attn)
     return Layer(
         query=affine(layer.self_attn.q_proj),
@@ -131,12 +122,8 @@ def attention_projection(layer: nn.Module) -> Projection:
 
 
 class EncoderAttention(nn.Module):
-    """The projections of a layer's attention to the encoder.
-
-    Args:
-        width: of the decoder.
-        encoder_width: of the encoder's output.
-    """
+    """The projections of a layer's attention to the encoder. ``width``: of the decoder. ``encoder_width``: of the
+    encoder's output."""
 
     def __init__(self, width: int, encoder_width: int, heads: int):
         super().__init__()
@@ -149,10 +136,7 @@ class EncoderAttention(nn.Module):
 
 class CrossAttentionLayer(TransformerLayer):
     """A decoder layer: attention to the memory, attention to the encoder, and a feed-forward sublayer.
-
-    Args:
-        encoder_width: width of the encoder's output.
-    """
+    ``encoder_width``: width of the encoder's output."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool, encoder_width: int):
         super().__init__(options, own_keys)

@@ -106,11 +106,7 @@ class TransformerStack(Stack, StepModel):
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
-        """The weights that a step needs.
-
-        Args:
-            reaches: how many steps back each layer reaches.
-        """
+        """The weights that a step needs. ``reaches``: how many steps back each layer reaches."""
         raise NotImplementedError
 
     def loop_options(
@@ -157,10 +153,7 @@ class TransformerStack(Stack, StepModel):
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         """Run the layers over one step as ``--step-loop`` says, without the final norm, and add the step to the ring.
-
-        Args:
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
-        """
+        ``encoder``: each layer's keys and values of the encoder's output; empty in language models."""
         ring.make_room()
         step = Step(self, x_BD, ring, options, encoder)
         output = self.stepper.run(step) if self._watched is None else torch_step(step)

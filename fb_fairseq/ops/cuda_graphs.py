@@ -128,11 +128,7 @@ def reusable_memory() -> Iterator[None]:
 
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Copy tensors into others of the same shapes, with one launch for all of a type.
-
-    Args:
-        pairs: (to, from).
-    """
+    """Copy tensors into others of the same shapes, with one launch for all of a type. ``pairs``: (to, from)."""
     by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for to, given in pairs:
         if given.is_contiguous() and given.dtype == to.dtype:
@@ -162,16 +158,11 @@ def cloned(tree):
 
 
 class Limits(NamedTuple):
-    """When a graph is captured, and when it may go.
+    """When a graph is captured, and when it may go."""
 
-    Attributes:
-        capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
-        graphs: the most that are kept; each holds memory.
-        window: uses are counted in windows of this many. A graph that was not used for as long may be replaced.
-    """
-
-    capture_at: int
-    graphs: int
+    capture_at: int  # something is captured when so many of a window have had its key. Rare keys are not worth it.
+    graphs: int  # the most that are kept; each holds memory
+    # uses are counted in windows of this many. A graph that was not used for as long may be replaced.
     window: int = 1000
 
 
@@ -207,11 +198,8 @@ class GraphCache(Generic[Graph]):
             self._seen.clear()
 
     def capture(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
-        """Capture a graph for a key that has none, if it is time and there is room.
-
-        Args:
-            at: instead of ``Limits.capture_at``.
-        """
+        """Capture a graph for a key that has none, if it is time and there is room. ``at``: instead of
+        ``Limits.capture_at``."""
         limits = self._limits()
         self._seen[key] += 1
         if self._seen[key] < (at or limits.capture_at) or not self._make_room(limits):

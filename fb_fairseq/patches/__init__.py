@@ -1,8 +1,9 @@
 """Patches of fairseq 0.12.2 and fairseq-fixed 0.12.3.1, the two supported versions.
 
-Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it,
-which of the two versions it affects, and when it can be removed. The modules import fairseq inside their functions, so
-that the warning filters are in place before fairseq's own modules are imported.
+Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it.
+Where it does not say otherwise (``Affects``, ``Remove when``), both versions need it, those of ``fairseq_fixed.py``
+only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
+inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
     command_line.py    options: mistakes, values with which training would go wrong unnoticed, files; --help
     error_lines.py     one line for a mistake

@@ -22,9 +22,6 @@ def patch_checkpoint_copy() -> None:
     """Copy checkpoints atomically, so that a run killed at any moment leaves a complete ``checkpoint_last.pt``.
 
     fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq copies atomically; none does yet.
     """
     from fairseq.file_io import PathManager
 
@@ -43,9 +40,6 @@ def patch_checkpoint_writing() -> None:
     """Remove the temporary file if a checkpoint cannot be written, and say why in one line.
 
     fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``).
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq removes it; none does yet.
     """
     from fairseq import checkpoint_utils
 
@@ -61,11 +55,7 @@ def _save_or_remove(original, obj, filename, async_write=False):
 
 
 def patch_stream_memory_saving() -> None:
-    """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq has such a hook; none does yet.
-    """
+    """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "save_checkpoint", "stream_memory_saving", _save_checkpoint_with_stream_memory)
@@ -81,9 +71,6 @@ def patch_checkpoint_reading() -> None:
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
     below 2.6 it runs whatever code a checkpoint contains.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq verifies checkpoints; none does yet.
     """
     from fairseq import checkpoint_utils
 
@@ -165,9 +152,6 @@ def patch_load_errors() -> None:
     """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
     Whatever goes wrong, fairseq only says "please ensure that the architectures match".
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq reports the cause; none does yet.
     """
     from fairseq.trainer import Trainer
 

@@ -42,9 +42,6 @@ def patch_command_line() -> None:
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
     ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks its options; none does yet.
     """
     from fairseq import options
     from fairseq.dataclass import utils
@@ -133,11 +130,7 @@ def _word_pieces(post_process: str | None) -> str | None:
 
 
 def patch_hydra_values() -> None:
-    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks its options; none does yet.
-    """
+    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "__init__", "hydra_values", _init_trainer)
@@ -171,11 +164,7 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 
 def patch_restore_file() -> None:
-    """Refuse a --restore-file or --finetune-from-model that does not exist. fairseq trains from scratch.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq refuses it; none does yet.
-    """
+    """Refuse a --restore-file or --finetune-from-model that does not exist. fairseq trains from scratch."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint", "restore_file", _load_existing_checkpoint)
@@ -201,9 +190,6 @@ def patch_save_dir_lock() -> None:
     """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
 
     Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq does so; none does yet.
     """
     from fairseq import checkpoint_utils
 

@@ -16,9 +16,6 @@ def patch_train_step() -> None:
 
     The choice depends on the size of the batch, and is made for the whole process. fairseq has no hook that is given a
     batch but the model's own ``forward``, which must not change the process.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq has such a hook; none does yet.
     """
     from fairseq.tasks import FairseqTask
 
@@ -84,9 +81,6 @@ def patch_criterion_check() -> None:
 
     fairseq's own criterions would train such a model, and leave out the penalty of adaptive spans or, with an adaptive
     softmax, take its features for logits.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq lets a model check the criterion; none does yet.
     """
     from fairseq import criterions
 
@@ -109,9 +103,6 @@ def patch_dictionary_check() -> None:
 
     fairseq compares sizes alone, which are often equal: fairseq-preprocess makes them multiples of 8, and ``--nwords``
     fixes them. Every word then stands for another one.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq compares the symbols; none does yet.
     """
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
@@ -171,9 +162,6 @@ def patch_model_loading() -> None:
     ``fairseq-eval-lm`` and ``fairseq-validate`` take ``a.pt:b.pt`` for one name, and a wrong --model-overrides prints
     the shapes of all parameters. Without --task, ``fairseq-eval-lm`` takes language_modeling: a warning says so where
     the model was trained on streams.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq reports these errors; none does yet.
     """
     from fairseq import checkpoint_utils
 
@@ -186,9 +174,6 @@ def patch_hub_addresses() -> None:
     ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
     constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
     given to ``from_pretrained``, are fetched as before.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq does not download them; none does yet.
     """
     from fairseq import hub_utils
 

@@ -28,11 +28,7 @@ MESSAGES = (
 
 
 def patch_warning_filters() -> None:
-    """Ignore warnings about deprecated calls in fairseq, and a log line that asks for tensorboardX.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq no longer causes them; none does yet.
-    """
+    """Ignore warnings about deprecated calls in fairseq, and a log line that asks for tensorboardX."""
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     for message in MESSAGES:
         warnings.filterwarnings("ignore", message=message)
@@ -74,11 +70,7 @@ def patch_numpy_long() -> None:
 
 
 def patch_log_file() -> None:
-    """Open ``--log-file`` once. fairseq adds another handler for it in every epoch, and each handler writes every line.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq fixes it; none does yet.
-    """
+    """Open ``--log-file`` once. fairseq adds another handler for it in every epoch, and each handler writes every line."""
     from fairseq.logging import progress_bar
 
     wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)
@@ -125,11 +117,7 @@ def _infer_init_method(original, cfg, *args, **kwargs):
 
 
 def patch_ddp_on_cpu() -> None:
-    """Let ``--ddp-backend pytorch_ddp``, the default, run on CPUs: fairseq names a GPU to PyTorch.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq trains on CPUs with it; none does yet.
-    """
+    """Let ``--ddp-backend pytorch_ddp``, the default, run on CPUs: fairseq names a GPU to PyTorch."""
     from fairseq.models import distributed_fairseq_model
 
     wrap_once(distributed_fairseq_model, "DistributedDataParallel", "ddp_on_cpu", _distribute)

@@ -26,9 +26,6 @@ def patch_literal_values() -> None:
     Options such as ``adaptive_softmax_cutoff`` also come out of checkpoints, so that a checkpoint could run code even
     if its tensors are loaded as weights only. In each of fairseq's modules the name ``eval`` is bound to
     ``parse_literal``, which Python finds before its own.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq does not call ``eval``; none does yet.
     """
     import fairseq.models  # noqa: F401  all modules that a checkpoint's configuration can reach
     import fairseq.tasks  # noqa: F401
@@ -143,9 +140,6 @@ def patch_safe_globals() -> None:
     Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
     (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
     OmegaConf containers are broadcast when several processes resume.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq declares these classes itself; none does yet.
     """
     from fairseq.distributed.utils import _TensorPlaceholder
 

@@ -44,9 +44,6 @@ def patch_interruption() -> None:
     are lost.
 
     With one process; several are stopped by torchrun. In a background job, which ignores Ctrl-C, ``kill`` alone does.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq writes one; none does yet.
     """
     for name in TRAINING_MODULES:
         module = sys.modules.get(name)
@@ -131,9 +128,6 @@ def patch_finished_run() -> None:
     finished model one update further, and overwrites its checkpoints. Checkpoints do not say for how many validations
     the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``. A run that
     starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq looks before an update; none does yet.
     """
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer

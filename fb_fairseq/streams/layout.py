@@ -9,30 +9,19 @@ from fb_fairseq.streams.bptt_warmup import BlockLengths
 
 
 class Turn(NamedTuple):
-    """The part of the corpus that one training iteration serves.
+    """The part of the corpus that one training iteration serves."""
 
-    Attributes:
-        parts: the parts whose streams are read.
-        offset: how many steps of these streams were read before.
-        steps: the length of the block.
-    """
-
-    parts: range
-    offset: int
-    steps: int
+    parts: range  # the parts whose streams are read
+    offset: int  # how many steps of these streams were read before
+    steps: int  # the length of the block
 
 
 class Batch(NamedTuple):
-    """One group's share of a turn, which one batch serves.
+    """One group's share of a turn, which one batch serves."""
 
-    Attributes:
-        cohorts: the cohorts whose streams are read.
-        streams: their streams, cohort by cohort: the rows of the batch.
-        offset, steps: as in the ``Turn``.
-    """
-
-    cohorts: tuple[int, ...]
-    streams: list[int]
+    cohorts: tuple[int, ...]  # the cohorts whose streams are read
+    streams: list[int]  # their streams, cohort by cohort: the rows of the batch
+    # as in the ``Turn``
     offset: int
     steps: int
 

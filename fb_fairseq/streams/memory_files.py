@@ -37,12 +37,8 @@ class FileName(NamedTuple):
 
 
 class MemoryFiles:
-    """Saves and loads the memory of streams.
-
-    Args:
-        resume: tells which checkpoint the run resumes from.
-        storage: ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing.
-    """
+    """Saves and loads the memory of streams. ``resume``: tells which checkpoint the run resumes from. ``storage``:
+    ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing."""
 
     def __init__(self, resume: ResumeInfo, storage: str):
         self.resume = resume

@@ -266,11 +266,7 @@ class StreamCache(MemoryCache):
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
 
     def count(self, tokens: int, ages: Tensor | None) -> None:
-        """Count the tokens that ``run`` has read.
-
-        Args:
-            ages: see ``age_B``, after them.
-        """
+        """Count the tokens that ``run`` has read. ``ages``: see ``age_B``, after them."""
         self.position += tokens
         self.age_B = ages
 
@@ -295,11 +291,8 @@ class StreamCache(MemoryCache):
 
 
 class DecoderCache(MemoryCache):
-    """The memory of a translation model's decoder, and keys and values of the encoder's output.
-
-    Args:
-        state: the state of decoding, at its beginning.
-    """
+    """The memory of a translation model's decoder, and keys and values of the encoder's output. ``state``: the state of
+    decoding, at its beginning."""
 
     def __init__(self, state: DecoderState):
         super().__init__()

@@ -94,11 +94,7 @@ class OptionsConfig(DataclassConfig):
         raise NotImplementedError
 
     def options_of(self, kind: type[Options], **others) -> Options:
-        """The options of a class, as far as they are arguments.
-
-        Args:
-            others: the other ones.
-        """
+        """The options of a class, as far as they are arguments. ``others``: the other ones."""
         names = self.option_defaults()
         for name, default in names.items():
             value = getattr(self, name)

@@ -39,15 +39,10 @@ WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, an
 
 
 class OutputLayer(StackHolder):
-    """Base of decoders: what is behind their layers.
+    """Base of decoders: what is behind their layers."""
 
-    Attributes:
-        adaptive_softmax: None if the output layer is plain.
-        output_projection: maps features to logits; None with an adaptive softmax.
-    """
-
-    adaptive_softmax: AdaptiveSoftmax | None
-    output_projection: nn.Linear | None
+    adaptive_softmax: AdaptiveSoftmax | None  # None if the output layer is plain
+    output_projection: nn.Linear | None  # maps features to logits; None with an adaptive softmax
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits; those of an adaptive softmax are log-probabilities."""
@@ -201,12 +196,8 @@ class Decoder(OutputLayer):
         may_end: bool,
         watch: WatchedAttention | None,
     ) -> Tensor:
-        """Features [B, T, D] of the new tokens; the cache is updated.
-
-        Args:
-            may_end: whether padding at the end is allowed, after which the cache cannot be used.
-            watch: gets the embeddings, to compute attention.
-        """
+        """Features [B, T, D] of the new tokens; the cache is updated. ``may_end``: whether padding at the end is
+        allowed, after which the cache cannot be used. ``watch``: gets the embeddings, to compute attention."""
         B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")

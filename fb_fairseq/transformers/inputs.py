@@ -62,11 +62,7 @@ class TranslationOutput(BothNames, Seq2SeqLMOutput):
 
 
 def given_cache(kind: type, past_key_values: Kind | None, cache: Kind | None) -> Kind | None:
-    """The memory that a call gives, by either name.
-
-    Args:
-        kind: class of the model's memory.
-    """
+    """The memory that a call gives, by either name. ``kind``: class of the model's memory."""
     if past_key_values is not None and cache is not None:
         raise UserError("cache: the same as past_key_values; give one of them")
     found = cache if past_key_values is None else past_key_values
@@ -76,11 +72,7 @@ def given_cache(kind: type, past_key_values: Kind | None, cache: Kind | None) ->
 
 
 def check_arguments(others: dict[str, Any]) -> None:
-    """Check that no argument is ignored.
-
-    Args:
-        others: the arguments of a call that the model does not know.
-    """
+    """Check that no argument is ignored. ``others``: the arguments of a call that the model does not know."""
     for name, value in others.items():
         if value is not None and value is not False:
             raise UserError(
@@ -186,12 +178,8 @@ def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | N
 
 
 def without_padding(targets_BT: Tensor, mask: Tensor | None, shifted_here: bool) -> Tensor:
-    """The targets that count: padding neither predicts nor is predicted.
-
-    Args:
-        mask: 0 for padding, [B, at least T].
-        shifted_here: the target of the last position is not known, nor therefore whether it is padding.
-    """
+    """The targets that count: padding neither predicts nor is predicted. ``mask``: 0 for padding, [B, at least T].
+    ``shifted_here``: the target of the last position is not known, nor therefore whether it is padding."""
     if mask is None:
         return targets_BT
     kept_BT = mask[:, -targets_BT.shape[1] :].bool().to(targets_BT.device)

@@ -39,17 +39,13 @@ Model = TypeVar("Model", bound="MemoryModel")
 
 
 class MemoryModel(PreTrainedModel, GenerationMixin):
-    """Base of the models: what all of them tell transformers.
-
-    Attributes:
-        decoder: embeddings, a stack of layers with memory, and the output layer.
-    """
+    """Base of the models: what all of them tell transformers."""
 
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
-    decoder: OutputLayer
+    decoder: OutputLayer  # embeddings, a stack of layers with memory, and the output layer
 
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:

@@ -59,13 +59,9 @@ class Encoder(TransformerEncoder):
 
 @dataclass
 class EncoderOutput(BaseModelOutput):
-    """Results of the encoder: ``last_hidden_state`` [B, C, D].
+    """Results of the encoder: ``last_hidden_state`` [B, C, D]."""
 
-    Attributes:
-        attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
-            none.)
-    """
-
+    # False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given none.)
     attention_mask: Tensor | None = None
 
 

@@ -94,19 +94,12 @@ class StreamMemory:
 
 @dataclass(frozen=True)
 class StreamHandle:
-    """Names the memory of a block.
+    """Names the memory of a block."""
 
-    Attributes:
-        memory: key of the ``StreamMemory``.
-        text: number of the text.
-        start: tokens of each stream before the block.
-        streams: number of streams.
-    """
-
-    memory: tuple[int, int]
-    text: int
-    start: int
-    streams: int
+    memory: tuple[int, int]  # key of the ``StreamMemory``
+    text: int  # number of the text
+    start: int  # tokens of each stream before the block
+    streams: int  # number of streams
 
     def open(self, rows: int, training: bool) -> StreamCache:
         """The memory before the block."""

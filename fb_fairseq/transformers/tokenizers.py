@@ -128,10 +128,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: str) -> None:
 
 def dictionary_symbols(tokenizer: Any) -> list[str]:
     """fairseq's dictionary, in the order of the indices, of a tokenizer that ``build_tokenizer`` has made.
-
-    Args:
-        tokenizer: of transformers, also one that was saved and loaded.
-    """
+    ``tokenizer``: of transformers, also one that was saved and loaded."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     symbols, rebuilt = _rebuild(backend) if isinstance(backend, Tokenizer) else ([], None)
     if rebuilt is None or _contents(rebuilt) != _contents(backend):
@@ -209,11 +206,7 @@ def _between_words() -> pre_tokenizers.PreTokenizer:
 
 
 def _words(symbols: list[str], with_lines: bool) -> Tokenizer:
-    """Words. Without a decoder, they are joined with spaces.
-
-    Args:
-        with_lines: read line ends as ``</s>``.
-    """
+    """Words. Without a decoder, they are joined with spaces. ``with_lines``: read line ends as ``</s>``."""
     backend = Tokenizer(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=UNK))
     if with_lines:
         backend.normalizer = normalizers.Replace("\n", f" {EOS} ")

@@ -50,11 +50,7 @@ def facts(model: ExploredModel) -> str:
 
 
 class Explorer:
-    """The actions of the page's buttons.
-
-    Args:
-        most: steps that a text may have.
-    """
+    """The actions of the page's buttons. ``most``: steps that a text may have."""
 
     def __init__(self, model: ExploredModel, most: int):
         self.model, self.most = model, most
@@ -112,12 +108,7 @@ class Explorer:
 
 
 def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
-    """The page of a model.
-
-    Args:
-        most: steps that a text may have.
-        text: to begin with; None: an example.
-    """
+    """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
     explorer, unit, options = Explorer(model, most), model.vocabulary.unit, model.stack.options
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mixture(model))

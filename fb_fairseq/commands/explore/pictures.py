@@ -174,17 +174,11 @@ def layer_weights(model: ExploredModel) -> str:
 
 
 class Columns(NamedTuple):
-    """The columns of the picture of attention and memory.
+    """The columns of the picture of attention and memory."""
 
-    Attributes:
-        steps: remembered steps, oldest first, each with a column.
-        hidden: number of older ones, which have none.
-        extra: names of the columns left of them: ``persistent``, ``older``.
-    """
-
-    steps: Sequence[int]
-    hidden: int
-    extra: list[str]
+    steps: Sequence[int]  # remembered steps, oldest first, each with a column
+    hidden: int  # number of older ones, which have none
+    extra: list[str]  # names of the columns left of them: ``persistent``, ``older``
 
 
 class Row(NamedTuple):

@@ -122,22 +122,15 @@ ARCHITECTURES = {
 
 @dataclass
 class ExploredModel:
-    """A language model with attention, in evaluation mode.
+    """A language model with attention, in evaluation mode."""
 
-    Attributes:
-        path: the checkpoint or folder.
-        decoder: fairseq's or transformers' side of the model: its ``stack`` and output layer.
-        embed: embeddings [1, T, D] of tokens [1, T] of which the first has a position.
-        vocabulary: its symbols.
-        device: where it runs.
-        lock: held while the stack is watched, which only one thread may do: windows of the browser have their own.
-    """
-
-    path: str
-    decoder: Any
+    path: str  # the checkpoint or folder
+    decoder: Any  # fairseq's or transformers' side of the model: its ``stack`` and output layer
+    # embeddings [1, T, D] of tokens [1, T] of which the first has a position
     embed: Callable[["Tensor", int], "Tensor"]
-    vocabulary: Vocabulary
-    device: Any
+    vocabulary: Vocabulary  # its symbols
+    device: Any  # where it runs
+    # held while the stack is watched, which only one thread may do: windows of the browser have their own
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -216,16 +209,11 @@ BLOCK_STEPS = 64  # that are computed together, at most
 
 
 class Candidate(NamedTuple):
-    """A token that may come next.
-
-    Attributes:
-        probability: the model's.
-        drawn: its probability in generating, with temperature and top-k.
-    """
+    """A token that may come next."""
 
     token: int
-    probability: float
-    drawn: float
+    probability: float  # the model's
+    drawn: float  # its probability in generating, with temperature and top-k
 
 
 class Reading:

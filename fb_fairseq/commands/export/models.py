@@ -8,11 +8,8 @@ from fb_fairseq.errors import UserError
 
 
 def build_language_model(source: Source, card: dict[str, Any]):
-    """A language model, its tokenizer, and what its card says.
-
-    Args:
-        card: what is known of the model already, as arguments of ``CardFacts``.
-    """
+    """A language model, its tokenizer, and what its card says. ``card``: what is known of the model already, as
+    arguments of ``CardFacts``."""
     from fb_fairseq.byte_codec import is_byte_dictionary
     from fb_fairseq.transformers import CONFIGS
     from fb_fairseq.transformers.card import CardFacts
@@ -84,11 +81,8 @@ def read_languages(source: Source) -> tuple[str, str]:
 
 
 def build_translation(source: Source, card: dict[str, Any]):
-    """A translation model, its tokenizers, and what its card says.
-
-    Args:
-        card: what is known of the model already, as arguments of ``CardFacts``.
-    """
+    """A translation model, its tokenizers, and what its card says. ``card``: what is known of the model already, as
+    arguments of ``CardFacts``."""
     from fb_fairseq.transformers.card import TARGET_FOLDER, CardFacts
     from fb_fairseq.transformers.configuration import PAD, FeedbackDecoderConfig
     from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration

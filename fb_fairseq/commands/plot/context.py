@@ -13,12 +13,9 @@ STREAMS, CONTEXT_SEQUENCES = 64, 1  # the defaults of evaluate-labels
 
 
 class PositionCounts(NamedTuple):
-    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence.
+    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence."""
 
-    Attributes:
-        labels, correct: how many labels there are at each position, and how many are guessed.
-    """
-
+    # how many labels there are at each position, and how many are guessed
     labels: list[int]
     correct: list[int]
 
@@ -62,26 +59,16 @@ SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed
 
 
 class ContextLosses(NamedTuple):
-    """Losses with more and more context.
+    """Losses with more and more context."""
 
-    Attributes:
-        bins: the fewest and the most tokens of context, for each mean.
-        nats: the mean loss per token.
-        bytes: whether the tokens are bytes.
-    """
-
-    bins: list[tuple[int, int]]
-    nats: list[float]
-    bytes: bool
+    bins: list[tuple[int, int]]  # the fewest and the most tokens of context, for each mean
+    nats: list[float]  # the mean loss per token
+    bytes: bool  # whether the tokens are bytes
 
 
 def longest_context(asked: int | None, length: int) -> int:
-    """The longest context that a text is read with, a power of two.
-
-    Args:
-        asked: ``--context``; None: as much as is reasonable.
-        length: of the text.
-    """
+    """The longest context that a text is read with, a power of two. ``asked``: ``--context``; None: as much as is
+    reasonable. ``length``: of the text."""
     possible = 2 ** int(math.log2(max(1, length // 2)))
     if asked is None:
         asked = min(LONGEST, possible)
@@ -170,10 +157,7 @@ LEAST_ERROR = 1e-6  # from here on, rounding decides
 
 def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
     """The error of the memory after each of the parallel passes, relative to the norm of the step loop's memory.
-
-    Args:
-        tokens_BT: streams that begin with an empty memory; their first ``STEPS`` steps are run.
-    """
+    ``tokens_BT``: streams that begin with an empty memory; their first ``STEPS`` steps are run."""
     import torch
 
     from fb_fairseq.modules.feedback_transformer import FeedbackTransformer

@@ -140,18 +140,13 @@ class StepModel(ABC):
 
 
 class Step(NamedTuple):
-    """A decoding step.
-
-    Attributes:
-        x_BD: the step's embedding.
-        ring: it has room for the step, whose memory goes there. Whoever runs the step does not count it.
-        encoder: each layer's keys and values of the encoder's output; empty in language models.
-    """
+    """A decoding step."""
 
     model: StepModel
-    x_BD: Tensor
-    ring: MemoryRing
+    x_BD: Tensor  # the step's embedding
+    ring: MemoryRing  # it has room for the step, whose memory goes there. Whoever runs the step does not count it.
     options: FeedbackOptions
+    # each layer's keys and values of the encoder's output; empty in language models
     encoder: Sequence[EncoderContext] = ()
 
 

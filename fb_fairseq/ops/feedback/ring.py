@@ -42,21 +42,14 @@ STORAGES = {"keys-values": KeyValueStorage, "vectors": VectorStorage}
 
 
 class StepMemory(ABC):
-    """The memory of B streams in decoding step by step.
+    """The memory of B streams in decoding step by step."""
 
-    Attributes:
-        position: number of steps seen.
-    """
-
-    position: int
+    position: int  # number of steps seen
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:
-        """Forget what is older than the streams' episodes.
-
-        Args:
-            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
-        """
+        """Forget what is older than the streams' episodes. ``age_B``: how many of each stream's last steps belong to
+        its episode; 0: a new one starts."""
 
     @abstractmethod
     def reorder(self, order: Tensor) -> None:
@@ -68,19 +61,13 @@ class StepMemory(ABC):
 
 
 class Window(NamedTuple):
-    """C slots that a layer attends to, in any order.
-
-    Attributes:
-        positions: relative position embeddings of the slots [C, E], by their distances from the query.
-        span_mask_HC: adaptive spans and empty slots: how much of each slot a head sees; None: all of it.
-        far_BC: True for slots that a stream may not look at, because they are older than its episode; None: there are
-            none.
-    """
+    """C slots that a layer attends to, in any order."""
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
-    positions: Positions
-    span_mask_HC: Tensor | None
+    positions: Positions  # relative position embeddings of the slots [C, E], by their distances from the query
+    span_mask_HC: Tensor | None  # adaptive spans and empty slots: how much of each slot a head sees; None: all of it
+    # True for slots that a stream may not look at, because they are older than its episode; None: there are none
     far_BC: Tensor | None = None
 
     def of_type(self, dtype: torch.dtype) -> "Window":
@@ -189,11 +176,8 @@ class MemoryRing(StepMemory):
         self.buffer[..., : self.position, :] = old
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
-        """The slots that each layer attends to: those that hold a step.
-
-        Args:
-            x_BD: the step's embedding, for its type and device.
-        """
+        """The slots that each layer attends to: those that hold a step. ``x_BD``: the step's embedding, for its type
+        and device."""
         self._settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None

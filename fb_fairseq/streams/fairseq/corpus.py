@@ -161,11 +161,8 @@ class StreamDataset(FairseqDataset):
         self.layout = layout
 
     def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
-        """The same corpus, served in this layout.
-
-        Args:
-            option: the options that set the number of streams, for the error message.
-        """
+        """The same corpus, served in this layout. ``option``: the options that set the number of streams, for the error
+        message."""
         if layout.streams > layout.max_streams:
             raise UserError(
                 f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
@@ -217,11 +214,8 @@ class StreamDataset(FairseqDataset):
 
 
 class LineScores:
-    """Collects the scores of blocks, and gives them back as lines of the text.
-
-    Args:
-        dataset: an arranged dataset, all streams of which are scored.
-    """
+    """Collects the scores of blocks, and gives them back as lines of the text. ``dataset``: an arranged dataset, all
+    streams of which are scored."""
 
     def __init__(self, dataset: StreamDataset):
         self.corpus, self.layout = dataset.corpus, dataset.layout

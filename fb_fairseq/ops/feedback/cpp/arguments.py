@@ -41,17 +41,11 @@ WORKSPACE_CROSS = "dcq dca dcs d_crossed d_cross_norm".split()
 
 
 class EncoderShape(NamedTuple):
-    """The size of an encoder's output, and its padding.
+    """The size of an encoder's output, and its padding."""
 
-    Attributes:
-        sources: source positions per sentence.
-        sentences: each serves the same number of consecutive streams.
-        padding_BC: True where a sentence is padded; None: nowhere.
-    """
-
-    sources: int
-    sentences: int
-    padding_BC: Tensor | None
+    sources: int  # source positions per sentence
+    sentences: int  # each serves the same number of consecutive streams
+    padding_BC: Tensor | None  # True where a sentence is padded; None: nowhere
 
 
 def block_arguments(
@@ -124,11 +118,7 @@ def block_arguments(
 
 
 def recorded(options: FeedbackOptions, encoder: bool) -> list[str]:
-    """The names of the tensors that a ``Record`` has.
-
-    Args:
-        encoder: whether there is attention to an encoder.
-    """
+    """The names of the tensors that a ``Record`` has. ``encoder``: whether there is attention to an encoder."""
     names = ["x", "attended_x", "q", "a", "p", "hidden"]
     if encoder:
         names += ["crossed_x", "cross_q", "cross_a", "cross_p"]
@@ -138,11 +128,7 @@ def recorded(options: FeedbackOptions, encoder: bool) -> list[str]:
 
 
 def record_arguments(steps: int, pointers: dict[str, int]) -> RecordArgs:
-    """A record of activations.
-
-    Args:
-        pointers: of the tensors that are ``recorded``; the others are null.
-    """
+    """A record of activations. ``pointers``: of the tensors that are ``recorded``; the others are null."""
     return RecordArgs(steps=steps, **{**NO_RECORD, **pointers})
 
 

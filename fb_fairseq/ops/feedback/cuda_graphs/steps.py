@@ -24,12 +24,8 @@ SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 
 class DeviceRing(MemoryRing):
-    """A ring whose number of steps is on the device. A step works on all its slots, filled or not.
-
-    Args:
-        ring: one with slots of the same shapes.
-        streams: number of streams.
-    """
+    """A ring whose number of steps is on the device. A step works on all its slots, filled or not. ``ring``: one with
+    slots of the same shapes. ``streams``: number of streams."""
 
     def __init__(self, ring: MemoryRing, streams: int):
         super().__init__(ring.span)
