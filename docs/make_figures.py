@@ -14,7 +14,7 @@ from functools import partial
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from fb_fairseq.commands.plot import passes
+from fb_fairseq.commands.plot import panels as plots
 from fb_fairseq.drawing import BLUE, GREY, INK, VERMILLION, WHITE, Panel, draw_figure, tint
 from fb_fairseq.papers.experiments.figures import memory_composition, persistent_memory, state_tracking
 from fb_fairseq.papers.runner.figures import against
@@ -177,7 +177,7 @@ def parallel_passes() -> list[Panel]:
     """Errors of the memory on text, the walk and A5."""
     path = REPOSITORY / "examples/benchmark/results/2026-11-28-xeon-passes.json"
     errors = json.loads(path.read_text())["errors"]
-    return [Panel(partial(passes.draw_passes, models=[passes.PassErrors(*model) for model in errors.items()]))]
+    return [Panel(partial(plots.draw_passes, models=[plots.Named(*model) for model in errors.items()]))]
 
 
 FIGURES = {

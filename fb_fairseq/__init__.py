@@ -8,7 +8,7 @@ The folders, of which ``docs/development.md`` says more:
 
     ops/, modules/                      the mathematics; parameters and stacks of layers
     streams/                            text as parallel streams, and the memory that they carry
-    models/, criterions/, optim/        fairseq's side of the models
+    models/, criterions.py, optim.py    fairseq's side of the models
     tasks/, patches/                    --task streaming_lm; what is patched in fairseq
     transformers/                       the models in Hugging Face transformers
     commands/                           what ``python -m fb_fairseq`` runs

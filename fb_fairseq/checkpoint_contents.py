@@ -1,7 +1,5 @@
-"""Checks of what checkpoints hold: every reader makes them.
-
-A file that is loaded as data only may still hold a list where a tensor should be, lists within themselves, or sizes
-that would take years to build."""
+"""Checks of what checkpoints hold: a file that is loaded as data only may still hold a list where a tensor should be,
+lists within themselves, or sizes that would take years to build."""
 
 import argparse
 from collections import Counter
@@ -18,7 +16,7 @@ from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 MAX_DEPTH, MAX_VALUES, MAX_OPTIONS = 50, 10**7, 20_000  # lists that are repeated in others count each time
 # A model that is built for a file's parameters may have some more: shared ones count twice, and layers may be left out.
 FACTOR, MORE = 4, {"tensors": 1000, "numbers": 10**6}
-FACTORS = ("_row", "_col")  # ends of the names of Adafactor's entries, which have other shapes
+_largest_read: Counter = Counter()  # how many tensors, and how many numbers in them
 
 
 def unusable(path: str, fault: str) -> UserError:
@@ -73,7 +71,7 @@ def check_checkpoint(path: str, content: Any) -> None:
     with using(path):
         state, last = content.get("extra_state") or {}, (content.get("optimizer_history") or [{}])[-1]
         found = {name: state.get(name, 0) for name in ("best", "val_loss", "previous_training_time")}
-        found.update(lr=last.get("lr_scheduler_state", {}).get("lr", 0))
+        found["lr"] = last.get("lr_scheduler_state", {}).get("lr", 0)
     for name, value in found.items():
         if not (value is None or isinstance(value, Number) or isinstance(value, torch.Tensor) and value.numel() == 1):
             raise unusable(path, f"{name} is {str(value)[:60]!r}, not a number")
@@ -104,9 +102,6 @@ def using(path: str, builds_model: bool = False) -> Iterator[None]:
         raise unusable(path, f"its content does not fit ({type(error).__name__}: {lines[0][:200]})") from error
 
 
-_largest_read: Counter = Counter()  # how many tensors, and how many numbers in them
-
-
 @contextmanager
 def _no_larger_than_read(path: str) -> Iterator[None]:
     built: Counter = Counter()
@@ -116,11 +111,8 @@ def _no_larger_than_read(path: str) -> Iterator[None]:
         if any(built[what] > FACTOR * _largest_read[what] + MORE[what] for what in MORE):
             raise unusable(path, "its options describe a model that is much larger than its parameters")
 
-    handle = torch_module.register_module_parameter_registration_hook(count)
-    try:
+    with torch_module.register_module_parameter_registration_hook(count):
         yield
-    finally:
-        handle.remove()
 
 
 def check_like(path: str, value: Any, template: Any, name: Any) -> None:
@@ -137,11 +129,13 @@ def check_like(path: str, value: Any, template: Any, name: Any) -> None:
 def check_optimizer(path: str, optimizer: torch.optim.Optimizer) -> None:
     """Check the state that an optimizer has loaded: the same entries for all parameters, in their shapes."""
     kinds: dict[int, Any] = {}  # (Adafactor's entries differ with the number of dimensions)
+    numbers = [name for name, value in optimizer.defaults.items() if type(value) in (int, float)]
+    fits = all(isinstance(group.get(name), Number) for group in optimizer.param_groups for name in numbers)
     for parameter, state in optimizer.state.items():
         entries = [(name, type(value)) for name, value in state.items()]
-        fits = isinstance(parameter, torch.Tensor) and kinds.setdefault(parameter.dim(), entries) == entries
-        tensors = [
-            value for name, value in state.items() if isinstance(value, torch.Tensor) and name[-4:] not in FACTORS
-        ]
-        if not fits or any(fault_of_tensor(one) or one.shape not in ((), parameter.shape) for one in tensors):
-            raise unusable(path, "last_optimizer_state is not that of its parameters")
+        fits = fits and isinstance(parameter, torch.Tensor) and kinds.setdefault(parameter.dim(), entries) == entries
+        for name, value in state.items() if fits else ():
+            if isinstance(value, torch.Tensor) and not name.endswith(("step", "_row", "_col")):  # (Adafactor's)
+                fits = fits and not fault_of_tensor(value) and value.shape == parameter.shape
+    if not fits:
+        raise unusable(path, "last_optimizer_state is not that of its parameters")

@@ -22,11 +22,7 @@ CHUNK = 1 << 20
 
 
 def checksum(file: BinaryIO, start: int = 0) -> str:
-    """The CRC-32 of the rest of a file, as text.
-
-    Args:
-        start: the CRC-32 of what comes before.
-    """
+    """The CRC-32 of the rest of a file, as text. ``start``: the CRC-32 of what comes before."""
     value = start
     for chunk in iter(lambda: file.read(CHUNK), b""):
         value = zlib.crc32(chunk, value)

@@ -81,19 +81,12 @@ class Shade(str):
 
 
 class Panel(NamedTuple):
-    """A panel of a figure.
+    """A panel of a figure."""
 
-    Attributes:
-        draw: draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
-        wide: whether it takes all of the figure's width; else two stand side by side.
-        size: width and height in inches; 0 for the usual ones.
-        values: lines of text with what is drawn, for programs that print it.
-    """
-
-    draw: Callable
-    wide: bool = False
-    size: tuple[float, float] = (0, 0)
-    values: Sequence[str] = ()
+    draw: Callable  # draws it on the matplotlib axes that it is given. The lines that have labels are in the legend.
+    wide: bool = False  # whether it takes all of the figure's width; else two stand side by side
+    size: tuple[float, float] = (0, 0)  # width and height in inches; 0 for the usual ones
+    values: Sequence[str] = ()  # lines of text with what is drawn, for programs that print it
 
 
 def draw_figure(path: str, panels: Sequence[Panel], title: str = "") -> None:
@@ -285,11 +278,8 @@ def _curve_style(training: bool, continues: bool) -> dict[str, Any]:
 
 
 def explain_curves(axes, colors: dict[str, str], kinds: dict[str, tuple[bool, bool]]) -> None:
-    """Have the legend say whose colours these are, and what is thin, has points, or is dashed.
-
-    Args:
-        kinds: arguments ``training`` and ``continues`` of ``draw_curve``, by label.
-    """
+    """Have the legend say whose colours these are, and what is thin, has points, or is dashed. ``kinds``: arguments
+    ``training`` and ``continues`` of ``draw_curve``, by label."""
     for name, color in colors.items():
         axes.plot([], [], color=color, label=name)
     for name, kind in kinds.items():

@@ -28,11 +28,8 @@ BEGINNING = 512  # bytes of a file that tell which command has written it
 
 
 def check_regular(path: str, or_pipe: bool = False) -> None:
-    """Check that a path, if it exists, is no device and no pipe, which may never end.
-
-    Args:
-        or_pipe: whether standard input and the pipes of a shell will do: ``<(command)``.
-    """
+    """Check that a path, if it exists, is no device and no pipe, which may never end. ``or_pipe``: whether standard
+    input and the pipes of a shell will do: ``<(command)``."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):  # to open it says why
@@ -203,12 +200,8 @@ def _open_lock(option: str, path: str) -> IO[str]:
 
 
 def check_output_file(option: str, path: str, *signs: bytes, overwrite: bool = False) -> None:
-    """Check that a file can be written, before long work whose result it will hold.
-
-    Args:
-        signs: a file that is there already may be replaced if it has one of these near its beginning.
-        overwrite: any file may be replaced.
-    """
+    """Check that a file can be written, before long work whose result it will hold. ``signs``: a file that is there
+    already may be replaced if it has one of these near its beginning. ``overwrite``: any file may be replaced."""
     try:
         check_regular(path)
     except UserError as error:

@@ -1,7 +1,7 @@
 """Files of tensors (``torch.save``): read as data only, checked for damage, and written whole or not at all.
 
 Reading a pickle can run any code that its author put there, so every file is read with ``weights_only=True``: tensors,
-plain data, and the few classes that ``fb_fairseq.patches.safe_globals`` names.
+plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names.
 """
 
 import os
@@ -26,11 +26,8 @@ WRITER = "written_by"  # first entry of a checkpoint that a command writes: its 
 
 
 def load_file(path: str, mapped: bool = False) -> Any:
-    """Load a file, its tensors on the CPU.
-
-    Args:
-        mapped: leave the values of tensors in the file until they are used, where its format allows that.
-    """
+    """Load a file, its tensors on the CPU. ``mapped``: leave the values of tensors in the file until they are used,
+    where its format allows that."""
     is_archive = check_intact(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)

@@ -135,6 +135,8 @@ def test_an_optimizers_state(trained):
         lambda saved: saved["state"][0].update(exp_avg=torch.zeros(3)),
         lambda saved: saved["state"][0].update(exp_avg=1.0),
         lambda saved: saved["state"][0].pop("exp_avg_sq"),
+        lambda saved: saved["state"][0].update(exp_avg=torch.zeros(())),
+        lambda saved: saved["param_groups"][0].update(eps=None),
     ],
 )
 def test_an_optimizers_state_that_is_not_its_own(trained, change):

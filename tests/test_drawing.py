@@ -9,11 +9,10 @@ from functools import partial
 import pytest
 
 from fb_fairseq import drawing
-from fb_fairseq.commands.plot import heat_maps, panels, passes
+from fb_fairseq.commands.plot import panels
 from fb_fairseq.commands.plot.attention import Attention, AttentionMap
-from fb_fairseq.commands.plot.context import ContextLosses
+from fb_fairseq.commands.plot.context import ContextLosses, PositionCounts
 from fb_fairseq.commands.plot.logs import NamedCurves
-from fb_fairseq.commands.plot.positions import PositionCounts
 from fb_fairseq.drawing import Panel, build_figure, colors, draw_band, draw_figure
 from fb_fairseq.papers.benchmark.bptt import draw_times
 from fb_fairseq.papers.experiments.figures import (
@@ -46,9 +45,9 @@ TRACKED = {
 }
 VARIANTS = {"N0": [3.0], "N8": [2.0, 2.5], "attn-split": [2.25], "relative_transformer_lm": [1.5]}
 SPEED = {"setting": {"varies": "span", "span": 32}, "tokens_per_second": dict(cpp=9.0, torch=5.0, transformer=7.0)}
-ATTENTION_MAP = heat_maps.NamedMap("a", AttentionMap([[1.0]], [2, 4], "all"), ["x", "y"])
+ATTENTION_MAP = panels.Named("a", AttentionMap([[1.0]], [2, 4], "all"))
 draw_speed = runpy.run_path(str(REPOSITORY / "examples/benchmark/growth.py"))["draw_speed"]
-NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.NamedHeads
+NUMBER, SHARE, HEADS = [[0.5, 0.5], [0.25, 0.75]], "share of the memory", panels.Named
 # Every function that draws on axes, on little data, and the labels of its axes.
 DRAWN = {
     "panels.draw_curves": (
@@ -56,7 +55,7 @@ DRAWN = {
         ("updates", "bits per byte"),
     ),
     "panels.draw_layer_weights": (
-        partial(panels.draw_layer_weights, models=[panels.NamedWeights("", [0.5, 0.5])]),
+        partial(panels.draw_layer_weights, models=[panels.Named("", [0.5, 0.5])]),
         ("layer", SHARE),
     ),
     "panels.draw_spans": (
@@ -64,7 +63,7 @@ DRAWN = {
         ("layer", "span of each head (steps)"),
     ),
     "panels.draw_layer_weights_over_training": (
-        partial(panels.draw_layer_weights_over_training, run=panels.NamedLayerCurves("a", [CURVE, CURVE])),
+        partial(panels.draw_layer_weights_over_training, run=panels.Named("a", [CURVE, CURVE])),
         ("updates", SHARE),
     ),
     "panels.draw_persistent_use": (
@@ -72,32 +71,32 @@ DRAWN = {
         ("most used of each head's 2 persistent vectors", "their share of attention on all of them (%)"),
     ),
     "panels.draw_context_losses": (
-        partial(panels.draw_context_losses, models=[panels.NamedLosses("a", ContextLosses([(1, 1)], [1.0], True))]),
+        partial(panels.draw_context_losses, models=[panels.Named("a", ContextLosses([(1, 1)], [1.0], True))]),
         ("context since an empty memory (bytes)", "bits per byte"),
     ),
     "panels.draw_position_accuracy": (
-        partial(panels.draw_position_accuracy, models=[panels.NamedPositions("a", PositionCounts([0, 4], [0, 1]))]),
+        partial(panels.draw_position_accuracy, models=[panels.Named("a", PositionCounts([0, 4], [0, 1]))]),
         ("position in the sequence (tokens)", "accuracy (%)"),
     ),
-    "heat_maps.draw_persistent_shares": (
-        partial(heat_maps.draw_persistent_shares, model=HEADS("a", NUMBER)),
+    "panels.draw_passes": (
+        partial(panels.draw_passes, models=[panels.Named("a", [0.5, 1e-7])]),
+        ("passes over all steps at once", "error of the memory, relative to its norm"),
+    ),
+    "panels.draw_persistent_shares": (
+        partial(panels.draw_persistent_shares, model=HEADS("a", NUMBER)),
         ("head", "layer"),
     ),
-    "heat_maps.draw_attention": (
-        partial(heat_maps.draw_attention, model=heat_maps.NamedAttention("a", Attention(NUMBER, None))),
+    "panels.draw_attention": (
+        partial(panels.draw_attention, model=panels.Named("a", Attention(NUMBER, None))),
         ("distance (steps back)", "layer"),
     ),
-    "heat_maps.draw_attention_map": (
-        partial(heat_maps.draw_attention_map, model=ATTENTION_MAP),
+    "panels.draw_attention_map": (
+        partial(panels.draw_attention_map, model=ATTENTION_MAP, labels=["x", "y"]),
         ("step that is attended to", "step that attends"),
     ),
     "bptt.draw_times": (
         partial(draw_times, blocks=[2, 4], milliseconds={"Transformer": [1.0, 2.0]}, tokens=2048),
         ("BPTT length M (steps)", "time per batch of 2,048 tokens (ms)"),
-    ),
-    "passes.draw_passes": (
-        partial(passes.draw_passes, models=[passes.PassErrors("A", [0.5, 0.1])]),
-        ("passes over all steps at once", "error of the memory, relative to its norm"),
     ),
     "growth.draw_speed": (
         partial(draw_speed, results=[SPEED], size="span"),

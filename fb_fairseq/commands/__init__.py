@@ -9,8 +9,7 @@ that commands which need torch alone also run without fairseq.
     score.py                BLEU and ROUGE of generated text
     average_checkpoints.py  averages the last checkpoints of a run
     export/                 writes models for transformers; import_transformers.py reads them
-    imported.py             models from elsewhere as checkpoints of fairseq
-    quiet_transformers.py   transformers without its progress bars
+    imported.py             models from elsewhere as checkpoints of fairseq; transformers without its progress bars
     plot/                   figures from logs and checkpoints
     explore/                a page in the browser that shows what a model does with a text
     env.py                  versions, devices, threads, and which step loop runs
@@ -28,15 +27,10 @@ from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, 
 
 
 class Command(NamedTuple):
-    """An entry of the list of commands.
+    """An entry of the list of commands."""
 
-    Attributes:
-        module: name of the module whose ``main(argv)`` runs the command.
-        help: one line for the list of commands.
-    """
-
-    module: str
-    help: str
+    module: str  # name of the module whose ``main(argv)`` runs the command
+    help: str  # one line for the list of commands
 
 
 COMMANDS = {

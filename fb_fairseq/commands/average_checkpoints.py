@@ -27,11 +27,8 @@ BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(folder: str, pattern: Pattern[str], number: int) -> list[str]:
-    """The paths of the last ``number`` checkpoints in a folder, oldest first.
-
-    Args:
-        pattern: ``BY_EPOCH`` or ``BY_UPDATE``.
-    """
+    """The paths of the last ``number`` checkpoints in a folder, oldest first. ``pattern``: ``BY_EPOCH`` or
+    ``BY_UPDATE``."""
     found = {int(m[1]): name for name in os.listdir(folder) for m in [pattern.fullmatch(name)] if m}
     if len(found) < number:
         option = "--num-epoch-checkpoints" if pattern is BY_EPOCH else "--num-update-checkpoints"

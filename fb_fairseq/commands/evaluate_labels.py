@@ -22,52 +22,33 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write, check_output_file
 from fb_fairseq.literals import parse_literal
-from fb_fairseq.modules.adaptive_softmax import adaptive_guess
+from fb_fairseq.modules.adaptive_words import adaptive_guess
 
 
 class Accuracy(NamedTuple):
-    """The results; the fields are also the keys of the JSON line.
+    """The results; the fields are also the keys of the JSON line."""
 
-    Attributes:
-        accuracy: percentage of correct labels.
-        sequence_accuracy: percentage of sequences in which all labels are correct (or that have no labels).
-        labels: number of labels.
-        sequences: number of sequences.
-    """
-
-    accuracy: float
-    sequence_accuracy: float
-    labels: int
-    sequences: int
+    accuracy: float  # percentage of correct labels
+    sequence_accuracy: float  # percentage of sequences in which all labels are correct (or that have no labels)
+    labels: int  # number of labels
+    sequences: int  # number of sequences
 
 
 class LabelledStreams(NamedTuple):
-    """A labelled corpus, cut into B streams that are padded on the right to T steps.
+    """A labelled corpus, cut into B streams that are padded on the right to T steps."""
 
-    Attributes:
-        inputs: input symbols [B, T].
-        labels: label of each symbol [B, T]; padding where none counts.
-        sequences: index in the corpus of the sequence that each symbol belongs to [B, T]; 0 in the padding.
-        positions: position of each symbol in its sequence [B, T]; 0 is ``</s>``, and the padding.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    sequences: Tensor
-    positions: Tensor
+    inputs: Tensor  # input symbols [B, T]
+    labels: Tensor  # label of each symbol [B, T]; padding where none counts
+    sequences: Tensor  # index in the corpus of the sequence that each symbol belongs to [B, T]; 0 in the padding
+    positions: Tensor  # position of each symbol in its sequence [B, T]; 0 is ``</s>``, and the padding
 
 
 class Judged(NamedTuple):
-    """The guesses in a block of labelled streams; all [B, T].
+    """The guesses in a block of labelled streams; all [B, T]."""
 
-    Attributes:
-        is_label: where a label counts.
-        is_right: where the guess equals a label that counts.
-        sequences, positions: see ``LabelledStreams``.
-    """
-
-    is_label: Tensor
-    is_right: Tensor
+    is_label: Tensor  # where a label counts
+    is_right: Tensor  # where the guess equals a label that counts
+    # see ``LabelledStreams``
     sequences: Tensor
     positions: Tensor
 
@@ -131,11 +112,8 @@ def judged_blocks(
 
 
 def evaluate(model, corpus, pad: int, streams: int, context: int, block: int, device) -> Accuracy:
-    """Measure the accuracy of a language model of this package on a ``LabelledCorpus``.
-
-    Args:
-        streams, context, block: see ``judged_blocks``.
-    """
+    """Measure the accuracy of a language model of this package on a ``LabelledCorpus``. ``streams``, ``context``,
+    ``block``: see ``judged_blocks``."""
     sequences = len(corpus.inputs.ends)
     counted = correct = 0
     wrong = torch.zeros(sequences, dtype=torch.bool)

@@ -36,11 +36,7 @@ def with_hydra_user_dir(argv: list[str]) -> list[str]:
 
 def command(name: str, argv: list[str]) -> Callable[[], None]:
     """One of fairseq's commands, to be called as the main program: its usage, log and error messages have its own name.
-
-    Args:
-        name: of the command, such as ``eval-lm``.
-        argv: its arguments.
-    """
+    ``name``: of the command, such as ``eval-lm``. ``argv``: its arguments."""
     module = importlib.import_module(f"fairseq_cli.{name.replace('-', '_')}")
     for ours in ("tasks", "models"):  # after the command's module, which the patches look for
         importlib.import_module(f"{NAME}.{ours}")

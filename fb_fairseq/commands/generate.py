@@ -78,11 +78,7 @@ def load(path: str, data: str | None):
 
 
 def encode(prompt: str, dictionary, option: str = "--prompt") -> list[int]:
-    """The symbols of a prompt.
-
-    Args:
-        option: the option that gives the prompt.
-    """
+    """The symbols of a prompt. ``option``: the option that gives the prompt."""
     if byte_codec.is_byte_dictionary(dictionary):
         try:
             symbols = byte_codec.encode(byte_codec.unescape(prompt))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
-from fb_fairseq.commands.quiet_transformers import quiet_transformers
+from fb_fairseq.commands.imported import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,19 +13,32 @@ from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.tensor_files import NEW_TRAINING
 
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Context in which transformers prints nothing but errors that it raises."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
 LANGUAGE_MODEL = ("--task", "streaming_lm", "--criterion", "lm_loss")
 
 
 @dataclass
 class Imported:
-    """A part of a model, as this package has it.
+    """A part of a model, as this package has it."""
 
-    Attributes:
-        options: options of fairseq-train by Python name (``decoder_layers``); for layers with ``arch``.
-        parameters: tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``).
-    """
-
-    options: dict[str, object]
+    options: dict[str, object]  # options of fairseq-train by Python name (``decoder_layers``); for layers with ``arch``
+    # tensors by their name in the fairseq model's state dict (``decoder.layers.0.fc1.weight``)
     parameters: dict[str, Tensor]
 
     def update(self, other: "Imported") -> None:
@@ -51,7 +65,7 @@ def build_model(path: str, imported: Imported, cfg, source, target, remedy: str)
     """
     from fairseq import models
 
-    from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
+    from fb_fairseq.models.checkpoints import NO_PARAMETERS
 
     model = models.build_model(cfg.model, argparse.Namespace(source_dictionary=source, target_dictionary=target))
     found = imported.parameters

@@ -23,11 +23,8 @@ SPLITS = ("train", "valid", "test")
 
 
 def byte_dictionary(counts: Sequence[int] = (0,) * len(SYMBOLS)):
-    """A fairseq dictionary of the 256 bytes, in their order.
-
-    Args:
-        counts: how often each byte occurs in the training split.
-    """
+    """A fairseq dictionary of the 256 bytes, in their order. ``counts``: how often each byte occurs in the training
+    split."""
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -99,11 +96,8 @@ def read_files(option: str, paths: list[str]) -> list[bytes]:
 
 
 def split_text(text: bytes, shares: str) -> dict[str, list[bytes]]:
-    """Split one text into train, valid and test, in that order.
-
-    Args:
-        shares: relative sizes of the splits, as in ``90,5,5``.
-    """
+    """Split one text into train, valid and test, in that order. ``shares``: relative sizes of the splits, as in
+    ``90,5,5``."""
     try:
         sizes = [float(size) for size in shares.split(",")]
     except ValueError:

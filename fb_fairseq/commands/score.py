@@ -39,17 +39,11 @@ UNKNOWN, UNKNOWN_CHARACTER = "<<unk>>", "\u2047"
 
 
 class Texts(NamedTuple):
-    """Lines to be scored.
+    """Lines to be scored."""
 
-    Attributes:
-        hypotheses: tokenised.
-        references: tokenised like the hypotheses.
-        raw_references: untokenised, for sacreBLEU; None: the references are detokenised for it.
-    """
-
-    hypotheses: list[str]
-    references: list[str]
-    raw_references: list[str] | None = None
+    hypotheses: list[str]  # tokenised
+    references: list[str]  # tokenised like the hypotheses
+    raw_references: list[str] | None = None  # untokenised, for sacreBLEU; None: the references are detokenised for it
 
 
 def read_generated(path: str) -> tuple[list[str], list[str]]:
@@ -123,11 +117,8 @@ def bleu(hypotheses: list[str], references: list[str], **options) -> tuple[float
 
 
 class RougeTokenizer:
-    """Words for ROUGE of other languages than English, whose tokeniser keeps a to z and digits alone.
-
-    Args:
-        language: Chinese and Japanese are compared by characters.
-    """
+    """Words for ROUGE of other languages than English, whose tokeniser keeps a to z and digits alone. ``language``:
+    Chinese and Japanese are compared by characters."""
 
     def __init__(self, language: str):
         self._word = re.compile(r"\w" if language in WITHOUT_SPACES else r"\w+")

@@ -4,15 +4,12 @@ Importing this folder registers them; ``--user-dir fb_fairseq`` does that.
 
     language_model.py             base classes of the language models
     feedback_transformer_lm.py, relative_transformer_lm.py, all_attention_lm.py, streaming_lstm_lm.py   the models
-    adaptive_decoding.py          decoders whose adaptive softmax obeys --temperature
-    word_embeddings.py            their input and output layers
     feedback_decoder.py           the translation model; feedback_decoder_config.py: its options
     multilingual_feedback.py      several languages
-    fairseq_layer.py              fairseq's decoder layers as layers of a stack
-    configuration.py              fairseq's configurations from options that are described elsewhere
+    layers.py                     input and output layers, fairseq's layers in a stack, options of configurations
     presets.py                    named architectures
-    initialisation.py             --init-from-transformer; vanilla_checkpoint.py reads the file that it names
-    pruning.py                    --encoder-layers-to-keep, --decoder-layers-to-keep
+    initialisation.py             --init-from-transformer
+    checkpoints.py                the file that it names; --encoder-layers-to-keep, --decoder-layers-to-keep
 """
 
 from fb_fairseq import patches  # noqa: F401  before anything of fairseq is used

@@ -2,8 +2,8 @@
 
 from fairseq.models import register_model
 
-from fb_fairseq.models.configuration import described, with_options
 from fb_fairseq.models.language_model import AttentionLanguageModel, AttentionLMConfig
+from fb_fairseq.models.layers import described, with_options
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.modules.options import TransformerOptions
 

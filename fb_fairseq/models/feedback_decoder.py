@@ -23,8 +23,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.adaptive_decoding import DecodesLogProbs
-from fb_fairseq.models.fairseq_layer import FairseqLayer
+from fb_fairseq.models.checkpoints import SIDES, kept_layers, prune
 from fb_fairseq.models.feedback_decoder_config import (
     UNSUPPORTED,
     FeedbackDecoderConfig,
@@ -33,12 +32,11 @@ from fb_fairseq.models.feedback_decoder_config import (
     set_defaults,
 )
 from fb_fairseq.models.initialisation import initialise_if_asked
-from fb_fairseq.models.pruning import SIDES, kept_layers, prune
-from fb_fairseq.models.word_embeddings import check_dictionary
+from fb_fairseq.models.layers import DecodesLogProbs, FairseqLayer, check_dictionary
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.modules.stack_holder import StackHolder
-from fb_fairseq.ops.fallbacks import log_once
-from fb_fairseq.ops.feedback.decoding.state import DecoderState
+from fb_fairseq.modules.stack import StackHolder
+from fb_fairseq.ops.cuda_graphs import log_once
+from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.reference import stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions
 from fb_fairseq.streams.resume import InitialisedModel
@@ -227,11 +225,8 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint.
-
-        Args:
-            args: a ``Namespace``, or the configuration of ``fairseq-hydra-train``.
-        """
+        """Build a model; with ``--init-from-transformer`` its parameters are those of a checkpoint. ``args``: a
+        ``Namespace``, or the configuration of ``fairseq-hydra-train``."""
         feedback_decoder(args)
         values = Namespace(**OmegaConf.to_container(args)) if OmegaConf.is_config(args) else args
         cfg = FeedbackDecoderConfig.from_namespace(values)

@@ -16,11 +16,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.configuration import described, make_options, with_options
+from fb_fairseq.models.checkpoints import parse_layers
 from fb_fairseq.models.feedback_transformer_lm import FEEDBACK_OPTIONS
 from fb_fairseq.models.initialisation import InitialisationOptions
 from fb_fairseq.models.language_model import AttentionLMConfig
-from fb_fairseq.models.pruning import parse_layers
+from fb_fairseq.models.layers import described, make_options, with_options
 from fb_fairseq.modules.options import TransformerOptions
 
 INITIALISATION_OPTIONS = tuple(f.name for f in fields(InitialisationOptions))
@@ -124,12 +124,7 @@ def leaves(cfg: DictConfig, resolve: bool = True) -> Iterator[tuple[str, Any]]:
 
 
 def typed(schema: DictConfig, name: str, path: str, value: Any) -> Any:
-    """The value as the option's type.
-
-    Args:
-        name: as on the command line.
-        path: as it is given.
-    """
+    """The value as the option's type. ``name``: as on the command line. ``path``: as it is given."""
     group = next((group for group in GROUPS if name.startswith(f"{group}_")), None)
     node, key = (schema, name) if group is None else (schema[group], name[len(group) + 1 :])
     known = [str(option) for option in node if option != "_name"]

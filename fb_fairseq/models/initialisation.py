@@ -23,8 +23,15 @@ from torch import Tensor
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.models.pruning import count_layers, parse_layers
-from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS, OPTION, VanillaCheckpoint, read_checkpoint, update_names
+from fb_fairseq.models.checkpoints import (
+    NO_PARAMETERS,
+    OPTION,
+    VanillaCheckpoint,
+    count_layers,
+    parse_layers,
+    read_checkpoint,
+    update_names,
+)
 from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
@@ -54,19 +61,12 @@ class InitialisationOptions:
 
 
 class Plan(NamedTuple):
-    """Where each parameter of the new model comes from.
+    """Where each parameter of the new model comes from."""
 
-    Attributes:
-        loaded: values from the file, by the names in the new model.
-        derived: values computed from those in the file, by the names in the new model.
-        new: names of parameters that stay as they were initialised.
-        unused: names of the file's parameters that the model does not use.
-    """
-
-    loaded: dict[str, Tensor]
-    derived: dict[str, Tensor]
-    new: list[str]
-    unused: list[str]
+    loaded: dict[str, Tensor]  # values from the file, by the names in the new model
+    derived: dict[str, Tensor]  # values computed from those in the file, by the names in the new model
+    new: list[str]  # names of parameters that stay as they were initialised
+    unused: list[str]  # names of the file's parameters that the model does not use
 
     @property
     def values(self) -> dict[str, Tensor]:
@@ -163,12 +163,8 @@ def check_options(source: VanillaCheckpoint, model) -> None:
 
 
 def choose_layers(source: VanillaCheckpoint, text: str, wanted: int) -> list[int]:
-    """The numbers of the file's decoder layers to take.
-
-    Args:
-        text: the value of ``--init-layers``; empty: all.
-        wanted: number of decoder layers of the new model.
-    """
+    """The numbers of the file's decoder layers to take. ``text``: the value of ``--init-layers``; empty: all.
+    ``wanted``: number of decoder layers of the new model."""
     available = count_layers(source.parameters)
     if not text:
         if available != wanted:

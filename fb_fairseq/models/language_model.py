@@ -17,23 +17,27 @@ from torch import Tensor
 
 import fb_fairseq
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.adaptive_decoding import DecodesLogProbs
-from fb_fairseq.models.configuration import described, make_options, with_options
+from fb_fairseq.models.checkpoints import kept_layers, prune
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
-from fb_fairseq.models.pruning import kept_layers, prune
-from fb_fairseq.models.word_embeddings import check_dictionary, word_layers
+from fb_fairseq.models.layers import (
+    DecodesLogProbs,
+    check_dictionary,
+    described,
+    make_options,
+    with_options,
+    word_layers,
+)
 from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import sinusoidal_positions
-from fb_fairseq.modules.span import adaptive_spans
-from fb_fairseq.modules.stack_holder import StackHolder
+from fb_fairseq.modules.positions import adaptive_spans, sinusoidal_positions
+from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions
-from fb_fairseq.ops.feedback.decoding.storage import STORAGES
+from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
-from fb_fairseq.optim.master_copies import clamp_master_copies
+from fb_fairseq.optim import clamp_master_copies
 from fb_fairseq.option_fields import option
-from fb_fairseq.patches.criterion_check import require_lm_loss
+from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.streams.resume import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
@@ -85,7 +89,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
         absolute_positions: add sinusoidal positions to the embeddings, or learned ones.
         learned_positions: the number of learned positions; 0: none.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.decoding.ring.MemoryRing``.
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``.
     """
 
     def __init__(
@@ -188,14 +192,10 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
 
 class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
-    """A language model for endless streams. It also trains on independent samples (``--task language_modeling``).
+    """A language model for endless streams. It also trains on independent samples (``--task language_modeling``)."""
 
-    Attributes:
-        config_class: the configuration that it is registered with.
-        stack_class, options_class: its stack of layers, and that stack's options.
-    """
-
-    config_class: type[LanguageModelConfig]
+    config_class: type[LanguageModelConfig]  # the configuration that it is registered with
+    # its stack of layers, and that stack's options
     stack_class: type[Stack]
     options_class: type
     _threads_chosen = False
@@ -225,7 +225,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         """Further arguments of ``LanguageModelDecoder``."""
         return {}
 
-    # Called by every task, fairseq's own too: see fb_fairseq.patches.model_hooks.
+    # Called by every task, fairseq's own too: see fb_fairseq.patches.models.
 
     def before_train_step(self, sample) -> None:
         """Before the first training step on a CPU, choose torch's number of threads for batches of this size."""

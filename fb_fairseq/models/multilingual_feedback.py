@@ -11,7 +11,7 @@ from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.feedback_decoder import FeedbackDecoder
 from fb_fairseq.models.feedback_decoder_config import LAYERS_TO_KEEP, FeedbackConfig, decoder_options, set_defaults
-from fb_fairseq.models.word_embeddings import check_dictionary
+from fb_fairseq.models.layers import check_dictionary
 
 
 @register_model("multilingual_feedback_decoder")

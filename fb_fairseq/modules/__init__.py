@@ -2,14 +2,11 @@
 
     interface.py    the interface of stacks of layers: run a block of steps at once, or one step after the other
     feedback_transformer.py, relative_transformer.py, all_attention.py, lstm.py   the stacks
-    stack.py        base class of the attention stacks; layer.py: their layers
+    stack.py        base class of the attention stacks, and how a decoder owns one; layer.py: their layers
     affine.py       their linear maps and norms, also where users have put something in their place
-    memory.py       the feedback memory's parameters; positions.py, span.py: positions, adaptive spans
-    words.py        embeddings and output layers; adaptive_words.py: adaptive ones, adaptive_softmax.py: their loss
-    stack_holder.py how a decoder owns a stack
-    encoder.py      a Transformer encoder, for translation without fairseq; cross_attention.py: layers that attend to
-                    an encoder
-    state.py        what streams carry from block to block
+    memory.py       the feedback memory's parameters; positions.py: positions, adaptive spans
+    words.py        embeddings and output layers; adaptive_words.py: adaptive ones, and their loss
+    encoder.py      a Transformer encoder, for translation without fairseq
     options.py      all options, each described once
 
 Parameters carry fairseq's names wherever a vanilla Transformer has the same parameter. Shape suffixes: see
@@ -18,10 +15,10 @@ Parameters carry fairseq's names wherever a vanilla Transformer has the same par
 
 from fb_fairseq.modules.all_attention import AllAttention
 from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.ring import MemoryRing
 
 __all__ = [
     "AllAttention",

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.layers import LAYER_NORM_EPS, Affine, Called, has_modules, is_called
 
 Weights = TypeVar("Weights")

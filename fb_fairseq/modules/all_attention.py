@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.layer import AttentionLayer
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.relative_transformer import RelativeTransformer
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.all_attention import (
     AllAttentionWeights,
     PersistentVectors,
@@ -26,21 +26,16 @@ from fb_fairseq.ops.all_attention import (
     persistent_sublayer,
 )
 from fb_fairseq.ops.attention import attention_by_distance, block_attention, step_attention
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 from fb_fairseq.ops.layers import Dropout, attention_residual, project_memory, project_query
 
 
 class LayerAttention(NamedTuple):
-    """A layer's context in a block.
+    """A layer's context in a block."""
 
-    Attributes:
-        context_BHTS: weights of the steps before, by distance; see ``attention_by_distance``.
-        persistent_UN: weights of the persistent vectors, averaged over steps and streams; None if N = 0.
-    """
-
-    context_BHTS: Tensor
-    persistent_UN: Tensor | None
+    context_BHTS: Tensor  # weights of the steps before, by distance; see ``attention_by_distance``
+    persistent_UN: Tensor | None  # weights of the persistent vectors, averaged over steps and streams; None if N = 0
 
 
 class PersistentMemory(nn.Module):
@@ -135,10 +130,7 @@ class AllAttention(RelativeTransformer):
         attend_persistent: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """A layer's output for a block [T, B, D] or a step [B, D], and the share of attention on persistent vectors.
-
-        Args:
-            attend, attend_persistent: see ``all_attention``.
-        """
+        ``attend``, ``attend_persistent``: see ``all_attention``."""
         o, before = self.options, self.options.decoder_normalize_before
         query = project_query(x, weights, o.decoder_attention_heads, before)
         if attend_persistent is None:

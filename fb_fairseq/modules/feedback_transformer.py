@@ -8,25 +8,21 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules.affine import with_matrices
-from fb_fairseq.modules.interface import Report
+from fb_fairseq.modules.interface import Report, StreamState
 from fb_fairseq.modules.layer import LayerWeights
 from fb_fairseq.modules.memory import FeedbackMemory
 from fb_fairseq.modules.options import TransformerOptions
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.compiler import is_tracing, outside_compiler
 from fb_fairseq.ops.feedback.loops import AUTO, PARALLEL, REFERENCE, log_choice, run_block
 from fb_fairseq.ops.feedback.parallel import Convergence, parallel_block
 from fb_fairseq.ops.feedback.reference import feedback_steps, stack_attention
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackDropouts, FeedbackOptions, FeedbackWeights
+from fb_fairseq.ops.threads import is_tracing, outside_compiler
 
 
 class FeedbackTransformer(TransformerStack):
-    """The Feedback Transformer's layers and memory (v3 §3.3).
-
-    Args:
-        layers: layers that belong to another module (fairseq's decoder); None: new ones.
-    """
+    """The Feedback Transformer's layers and memory (v3 §3.3). ``layers``: layers that belong to another module
+    (fairseq's decoder); None: new ones."""
 
     sequential = True
 
@@ -132,11 +128,7 @@ class FeedbackTransformer(TransformerStack):
         return self.add_zero_gradient_terms(representations[-1]), memory_KTBD, aligned_BTC, representations
 
     def draw_dropouts(self, x_TBD: Tensor, slots: int, encoder: Sequence[EncoderContext] = ()) -> FeedbackDropouts:
-        """Draw the masks of a block.
-
-        Args:
-            slots: the most slots that a step attends to.
-        """
+        """Draw the masks of a block. ``slots``: the most slots that a step attends to."""
         o, (T, B, D) = self.options, x_TBD.shape
         H = o.decoder_attention_heads
 

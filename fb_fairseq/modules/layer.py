@@ -1,4 +1,7 @@
-"""A layer's parameters, under fairseq's names. ``fb_fairseq.ops`` does the arithmetic."""
+"""A layer's parameters, under fairseq's names. ``fb_fairseq.ops`` does the arithmetic.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,8 +13,9 @@ from torch import Tensor
 
 from fb_fairseq.modules.affine import affine, norm, warn_of_hooks
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.span import AdaptiveSpan
-from fb_fairseq.ops.layers import Layer, Projection
+from fb_fairseq.modules.positions import AdaptiveSpan
+from fb_fairseq.ops.feedback.types import EncoderContext
+from fb_fairseq.ops.layers import CrossAttention, Layer, Projection, at_least_fp32, project_memory
 
 
 class LayerWeights(ABC):
@@ -35,11 +39,8 @@ class LayerWeights(ABC):
 
 
 class SelfAttention(nn.Module):
-    """Projections of one layer's attention, and its adaptive spans.
-
-    Args:
-        own_keys: whether the layer has key and value projections of its own.
-    """
+    """Projections of one layer's attention, and its adaptive spans. ``own_keys``: whether the layer has key and value
+    projections of its own."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -53,11 +54,8 @@ class SelfAttention(nn.Module):
 
 
 class AttentionLayer(nn.Module, LayerWeights):
-    """Base class of our layers: self-attention and its norm.
-
-    Args:
-        own_keys: whether the layer has key and value projections of its own.
-    """
+    """Base class of our layers: self-attention and its norm. ``own_keys``: whether the layer has key and value
+    projections of its own."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool, bias: bool = True):
         super().__init__()
@@ -100,11 +98,8 @@ class TransformerLayer(AttentionLayer):
 
 
 def transformer_weights(layer: nn.Module, **more) -> Layer:
-    """The weights of a layer with fairseq's parameter names, ours or fairseq's own.
-
-    Args:
-        more: further fields of ``Layer``.
-    """
+    """The weights of a layer with fairseq's parameter names, ours or fairseq's own. ``more``: further fields of
+    ``Layer``."""
     warn_of_hooks(layer, layer.self_attn)
     return Layer(
         query=affine(layer.self_attn.q_proj),
@@ -124,3 +119,54 @@ def attention_projection(layer: nn.Module) -> Projection:
         key=affine(layer.self_attn.k_proj),
         value=affine(layer.self_attn.v_proj),
     )
+
+
+class EncoderAttention(nn.Module):
+    """The projections of a layer's attention to the encoder. ``width``: of the decoder. ``encoder_width``: of the
+    encoder's output."""
+
+    def __init__(self, width: int, encoder_width: int, heads: int):
+        super().__init__()
+        self.num_heads = heads
+        self.k_proj = nn.Linear(encoder_width, width)
+        self.v_proj = nn.Linear(encoder_width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.out_proj = nn.Linear(width, width)
+
+
+class CrossAttentionLayer(TransformerLayer):
+    """A decoder layer: attention to the memory, attention to the encoder, and a feed-forward sublayer.
+    ``encoder_width``: width of the encoder's output."""
+
+    def __init__(self, options: TransformerOptions, own_keys: bool, encoder_width: int):
+        super().__init__(options, own_keys)
+        width = options.decoder_embed_dim
+        self.encoder_attn = EncoderAttention(width, encoder_width, options.decoder_attention_heads)
+        self.encoder_attn_layer_norm = nn.LayerNorm(width)
+
+    def weights(self, reach: int) -> Layer:
+        return transformer_weights(self, cross=cross_attention(self))
+
+
+def cross_attention(layer: nn.Module) -> CrossAttention | None:
+    """The weights of a layer's attention to the encoder; None if it has no such attention."""
+    attention = layer.encoder_attn
+    if attention is None:
+        return None
+    return CrossAttention(affine(attention.q_proj), affine(attention.out_proj), norm(layer.encoder_attn_layer_norm))
+
+
+def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
+    """A layer's keys and values of an encoder's output; None if the layer does not attend to it.
+
+    They are at least fp32, because each position's gradient is a sum over steps.
+
+    Args:
+        padding_BC: True where the source is padded.
+    """
+    attention = layer.encoder_attn
+    if attention is None:
+        return None
+    projection = Projection(None, affine(attention.k_proj), affine(attention.v_proj))
+    keys, values = project_memory(out_CBD, projection, attention.num_heads)
+    return EncoderContext(at_least_fp32(keys), at_least_fp32(values), padding_BC)

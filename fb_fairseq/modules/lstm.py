@@ -6,9 +6,8 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from fb_fairseq.modules.interface import Stack, StepMemory
+from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.modules.options import CheckedOptions
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.option_fields import option
 

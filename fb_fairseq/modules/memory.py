@@ -192,11 +192,8 @@ class FeedbackMemory(nn.Module):
         return self.composition.memories
 
     def mix(self, device: torch.device | None = None) -> Tensor:
-        """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1.
-
-        Args:
-            device: of the result; learned weights stay on their own.
-        """
+        """The weights [K, L + 1] of the embedding and of each layer's output in each memory; rows sum to 1. ``device``:
+        of the result; learned weights stay on their own."""
         return self.composition.mix(self.layer_weights, device)
 
     def projection(self) -> Projection:
@@ -206,12 +203,8 @@ class FeedbackMemory(nn.Module):
 
     @staticmethod
     def keep_layers(layer_weights: Tensor, kept: list[int]) -> Tensor:
-        """The logits for a model pruned to some of the layers.
-
-        Args:
-            layer_weights: those of the whole model.
-            kept: the layers to keep, counted from 0.
-        """
+        """The logits for a model pruned to some of the layers. ``layer_weights``: those of the whole model. ``kept``:
+        the layers to keep, counted from 0."""
         columns = [0] + [l + 1 for l in kept]
         rows = layer_weights[kept] if layer_weights.dim() == 2 else layer_weights
         return rows[..., columns]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.stack import TransformerStack
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.ops.attention import block_attention
 from fb_fairseq.ops.feedback.types import FeedbackWeights
 from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memory, project_query
@@ -50,12 +50,8 @@ class RelativeTransformer(TransformerStack):
         return y_TBD, state.extended(torch.stack(inputs), self.carried_steps(reaches))
 
     def run_layer(self, layer: Any, x_TBD: Tensor, carried_CBD: Tensor, reach: int, reach_TB: Tensor | None) -> Tensor:
-        """Run a layer over a block [T, B, D].
-
-        Args:
-            carried_CBD: the layer's inputs at the C steps before the block.
-            reach: how many steps back the layer attends.
-        """
+        """Run a layer over a block [T, B, D]. ``carried_CBD``: the layer's inputs at the C steps before the block.
+        ``reach``: how many steps back the layer attends."""
         o = self.options
         T, B, D = x_TBD.shape
         weights, heads, before = layer.weights(reach), o.decoder_attention_heads, o.decoder_normalize_before

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm, with_matrices
-from fb_fairseq.modules.interface import Report, Stack
+from fb_fairseq.modules.interface import Report, Stack, StreamState
 from fb_fairseq.modules.layer import LayerWeights, TransformerLayer
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.positions import RelativePositions
-from fb_fairseq.modules.span import TRAINING_MARGIN, reaches
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.compiler import is_tracing
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel, torch_step
+from fb_fairseq.modules.positions import TRAINING_MARGIN, RelativePositions, reaches
+from fb_fairseq.ops.feedback.decoding import Step, StepModel, torch_step
 from fb_fairseq.ops.feedback.loops import Stepper
 from fb_fairseq.ops.feedback.reference import feedback_attention
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, FeedbackWeights, StepOutput
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
+from fb_fairseq.ops.threads import is_tracing
 
 
 class TransformerStack(Stack, StepModel):
@@ -106,11 +106,7 @@ class TransformerStack(Stack, StepModel):
     # Step by step. The stacks differ in their weights only; all-attention in its layers too.
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
-        """The weights that a step needs.
-
-        Args:
-            reaches: how many steps back each layer reaches.
-        """
+        """The weights that a step needs. ``reaches``: how many steps back each layer reaches."""
         raise NotImplementedError
 
     def loop_options(
@@ -157,10 +153,7 @@ class TransformerStack(Stack, StepModel):
         self, x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: Sequence[EncoderContext] = ()
     ) -> StepOutput:
         """Run the layers over one step as ``--step-loop`` says, without the final norm, and add the step to the ring.
-
-        Args:
-            encoder: each layer's keys and values of the encoder's output; empty in language models.
-        """
+        ``encoder``: each layer's keys and values of the encoder's output; empty in language models."""
         ring.make_room()
         step = Step(self, x_BD, ring, options, encoder)
         output = self.stepper.run(step) if self._watched is None else torch_step(step)
@@ -228,3 +221,35 @@ class TransformerStack(Stack, StepModel):
         if self.options.adaptive_span:
             for layer in self.layers:
                 layer.self_attn.adaptive_span.clamp()
+
+
+Holder = TypeVar("Holder", bound="StackHolder")
+
+
+class StackHolder(nn.Module):
+    """A decoder whose layers, memory, positions and norm belong to a stack.
+
+    ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
+    itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
+    vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
+    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
+    """
+
+    stack: Stack
+
+    def hold(self, stack: Stack) -> None:
+        """Take a stack; once, in the constructor."""
+        for name, module in stack.named_children():
+            self.add_module(name, module)
+        object.__setattr__(self, "stack", stack)  # nn.Module's own would register it
+
+    def train(self: Holder, mode: bool = True) -> Holder:
+        """Set training or evaluation mode, of the stack too."""
+        super().train(mode)
+        self.stack.train(mode)
+        return self
+
+    def make_generation_fast_(self, retain_dropout: bool = False, **unused) -> None:
+        """Called by fairseq before evaluation and generation."""
+        if retain_dropout:
+            raise UserError("--retain-dropout: this model has dropout in training only; leave it out")

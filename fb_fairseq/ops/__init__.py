@@ -4,11 +4,9 @@
     all_attention.py       the all-attention layer; its plain twin: all_attention_reference.py
     attention.py           attention with relative positions and adaptive spans, for a step or a block
     layers.py              operations on each step alone: linear maps, norms, feed-forward sublayers, dropout masks
-    cuda_graphs.py         CUDA graphs: capture, replay, and which are kept; fallbacks.py: where they are unavailable
+    cuda_graphs.py         CUDA graphs: capture, replay, which are kept, and where they are unavailable
     agreement.py           whether kernels compute what they should, on real input
-    threads.py             how many CPU threads the step loops use
-    buffers.py             reusable memory of the step loops
-    compiler.py            what torch.compile must leave alone
+    threads.py             CPU threads and reusable memory of the step loops; torch.compile leaves them alone
 
 A tensor's name ends in its shape: ``x_TBD`` is a block, ``x_BD`` one step. This is the legend for all of ``ops`` and
 ``modules``; a digit is a dimension of that size, a lower-case letter a size that the function explains.

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.cuda_graphs import CaptureError, tensors
-from fb_fairseq.ops.fallbacks import first_line, log_once
+from fb_fairseq.ops.cuda_graphs import CaptureError, first_line, log_once, tensors
 from fb_fairseq.ops.layers import at_least_fp32
 
 # How far results may be from those of torch's operations, relative to norms.

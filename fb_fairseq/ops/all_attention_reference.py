@@ -56,11 +56,8 @@ def step(
     heads: int,
     normalize_before: bool,
 ) -> Tensor:
-    """Run a layer over one step of one stream, [D] to [D].
-
-    Args:
-        context: the layer's inputs [D] at the steps before, oldest first, normalised as ``projection`` requires.
-    """
+    """Run a layer over one step of one stream, [D] to [D]. ``context``: the layer's inputs [D] at the steps before,
+    oldest first, normalised as ``projection`` requires."""
     width = layer.query.weight.shape[0] // heads
     query = linear(layer_norm(x_D, layer.attn_norm) if normalize_before else x_D, layer.query)
     attended = []

@@ -1,6 +1,8 @@
 """CUDA graphs: capture, replay, and which of them are kept."""
 
 import functools
+import logging
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -10,7 +12,44 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops.fallbacks import disable_capturing
+logger = logging.getLogger(__name__)
+
+KERNEL_DEVICES = GRAPH_DEVICES = ("cuda",)
+
+
+@functools.cache
+def log_once(text: str) -> None:
+    """Log a warning, the first time only."""
+    logger.warning(text)
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+_capturing_failed = False
+# Objects that keep graphs: ``clear()`` frees them. No graph is used after a capture has failed.
+owners_of_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def disable_capturing(error: Exception) -> None:
+    """Run without graphs from now on, after a capture has failed: torch may not have cleaned up after it."""
+    global _capturing_failed
+    _capturing_failed = True
+    log_once(f"CUDA graphs: capturing failed; from now on steps run operation by operation: {first_line(error)}")
+    for owner in list(owners_of_graphs):
+        owner.clear()
+
+
+def can_capture(device: torch.device) -> bool:
+    """Whether CUDA graphs are available on a device."""
+    if _capturing_failed:
+        return False
+    if device.type not in GRAPH_DEVICES:
+        log_once("CUDA graphs need a GPU; blocks and steps run without")
+    return device.type in GRAPH_DEVICES
+
 
 Graph = TypeVar("Graph")
 
@@ -30,7 +69,7 @@ class CudaGraph:
         before: a graph that is always replayed before this one, which may then reuse the memory that it has freed.
 
     Raises:
-        CaptureError: capturing failed. No graph should be captured after that (``fallbacks.disable_capturing``).
+        CaptureError: capturing failed. No graph should be captured after that (``disable_capturing``).
 
     Attributes:
         result: what the function returned; each replay overwrites it.
@@ -89,11 +128,7 @@ def reusable_memory() -> Iterator[None]:
 
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Copy tensors into others of the same shapes, with one launch for all of a type.
-
-    Args:
-        pairs: (to, from).
-    """
+    """Copy tensors into others of the same shapes, with one launch for all of a type. ``pairs``: (to, from)."""
     by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for to, given in pairs:
         if given.is_contiguous() and given.dtype == to.dtype:
@@ -123,16 +158,11 @@ def cloned(tree):
 
 
 class Limits(NamedTuple):
-    """When a graph is captured, and when it may go.
+    """When a graph is captured, and when it may go."""
 
-    Attributes:
-        capture_at: something is captured when so many of a window have had its key. Rare keys are not worth it.
-        graphs: the most that are kept; each holds memory.
-        window: uses are counted in windows of this many. A graph that was not used for as long may be replaced.
-    """
-
-    capture_at: int
-    graphs: int
+    capture_at: int  # something is captured when so many of a window have had its key. Rare keys are not worth it.
+    graphs: int  # the most that are kept; each holds memory
+    # uses are counted in windows of this many. A graph that was not used for as long may be replaced.
     window: int = 1000
 
 
@@ -168,11 +198,8 @@ class GraphCache(Generic[Graph]):
             self._seen.clear()
 
     def capture(self, key: tuple, make: Callable[[], Graph], at: int | None = None) -> Graph | None:
-        """Capture a graph for a key that has none, if it is time and there is room.
-
-        Args:
-            at: instead of ``Limits.capture_at``.
-        """
+        """Capture a graph for a key that has none, if it is time and there is room. ``at``: instead of
+        ``Limits.capture_at``."""
         limits = self._limits()
         self._seen[key] += 1
         if self._seen[key] < (at or limits.capture_at) or not self._make_room(limits):

@@ -62,13 +62,7 @@ class CrossAttention(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of one layer, without its key and value projections.
-
-    Attributes:
-        span_mask_HS: the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps
-            back. Its width is the layer's reach: larger distances are masked out for every head.
-        cross: attention to an encoder; None in language models.
-    """
+    """The weights of one layer, without its key and value projections."""
 
     query: Affine
     out: Affine
@@ -76,8 +70,10 @@ class Layer(NamedTuple):
     fc1: Affine
     fc2: Affine
     ffn_norm: Affine
+    # the heads' adaptive spans by distance (column d - 1 for distance d); None: all heads reach S steps back. Its width
+    # is the layer's reach: larger distances are masked out for every head.
     span_mask_HS: Tensor | None = None
-    cross: CrossAttention | None = None
+    cross: CrossAttention | None = None  # attention to an encoder; None in language models
 
 
 class Projection(NamedTuple):

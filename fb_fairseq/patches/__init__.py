@@ -1,57 +1,39 @@
 """Patches of fairseq 0.12.2 and fairseq-fixed 0.12.3.1, the two supported versions.
 
-Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it,
-which of the two versions it affects, and when it can be removed. The modules import fairseq inside their functions, so
-that the warning filters are in place before fairseq's own modules are imported.
+Importing this package applies all of them. Each patch is one function; its docstring says what goes wrong without it.
+Where it does not say otherwise (``Affects``, ``Remove when``), both versions need it, those of ``fairseq_fixed.py``
+only the latter, and it can be removed when a supported version does without; none does yet. The modules import fairseq
+inside their functions, so that the warning filters are in place before fairseq's own modules are imported.
 
-Needed, all or in part:
-
-    command_line.py         numbers with which training would go wrong unnoticed; --bf16 on a CPU; options that
-                            a task adapts; --help
-    safe_globals.py         what a checkpoint may contain
-    literal_values.py       options as plain values, not as code
-    checkpoint_loading.py   damaged checkpoints; what a run resumes from
-    checkpoint_saving.py    checkpoints written completely or not at all, with the memory of streams
-    finished_run.py         a finished run that is started again
-    model_loading.py        addresses in checkpoints; models that cannot be evaluated
-    model_hooks.py          what a model does before a training step and after an update
-    encoder_layer.py        left-padded batches
-    generation.py           --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
-    numpy_compat.py         numpy 2
-    log_file.py             --log-file
-    torchrun.py             several processes on CPUs and under torchrun
-    criterion_check.py      criterions that would ignore an option of the model
-    dictionary_check.py     data of another dictionary of the same size
-    fairseq_fixed.py        what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
-
-For comfort:
-
-    warning_filters.py      warnings that a user cannot act on
-    error_lines.py          one line for a mistake
-    error_remedies.py       the line for mistakes that new users make: no GPU, a missing or empty split, …
-    config_copies.py        commands that start a second sooner
-    data_files.py           damaged data, and data that do not fit the dictionary
-    save_dir.py             a missing --restore-file, two runs in one --save-dir
-    interruption.py         Ctrl-C
-
-``wrapping.py`` wraps a function of fairseq once; ``numpy_values.py`` builds numpy's values in checkpoints (for
-safe_globals.py).
+    command_line.py    options: mistakes, values with which training would go wrong unnoticed, files; --help
+    error_lines.py     one line for a mistake
+    data_files.py      damaged data, and data that do not fit the dictionary
+    models.py          models in training and evaluation: hooks, criterions and dictionaries that fit
+    checkpoints.py     checkpoints written completely or not at all, with the memory of streams; damaged ones
+    safe_loading.py    what a checkpoint may contain
+    generation.py      --no-repeat-ngram-size and --replace-unk; words that fairseq-eval-lm counts
+    stopping.py        Ctrl-C, and a finished run that is started again
+    runtime.py         warnings, numpy 2, --log-file, several processes on CPUs and under torchrun
+    fairseq_fixed.py   what fairseq-fixed does unlike fairseq 0.12.2; above all, sentences that it leaves out
+    wrapping.py        wraps a function of fairseq once
 """
 
-from fb_fairseq.patches.checkpoint_loading import patch_checkpoint_reading, patch_load_errors, patch_resume_hooks
-from fb_fairseq.patches.checkpoint_saving import (
+from fb_fairseq.patches.checkpoints import (
     patch_checkpoint_copy,
+    patch_checkpoint_reading,
     patch_checkpoint_writing,
+    patch_load_errors,
+    patch_resume_hooks,
     patch_stream_memory_saving,
 )
-from fb_fairseq.patches.command_line import patch_command_line, patch_hydra_values
-from fb_fairseq.patches.config_copies import patch_config_copies
-from fb_fairseq.patches.criterion_check import patch_criterion_check
+from fb_fairseq.patches.command_line import (
+    patch_command_line,
+    patch_hydra_values,
+    patch_restore_file,
+    patch_save_dir_lock,
+)
 from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
-from fb_fairseq.patches.dictionary_check import patch_dictionary_check
-from fb_fairseq.patches.encoder_layer import patch_encoder_fast_path
-from fb_fairseq.patches.error_lines import patch_error_lines
-from fb_fairseq.patches.error_remedies import patch_empty_splits
+from fb_fairseq.patches.error_lines import patch_empty_splits, patch_error_lines
 from fb_fairseq.patches.fairseq_fixed import (
     patch_batches_of_a_resumed_run,
     patch_diverse_beam,
@@ -60,7 +42,6 @@ from fb_fairseq.patches.fairseq_fixed import (
     patch_root_logger,
     patch_source_lengths,
 )
-from fb_fairseq.patches.finished_run import patch_finished_run
 from fb_fairseq.patches.generation import (
     patch_align_dict_default,
     patch_alignment_format,
@@ -70,16 +51,30 @@ from fb_fairseq.patches.generation import (
     patch_ngram_blocking,
     patch_search_values,
 )
-from fb_fairseq.patches.interruption import patch_interruption
-from fb_fairseq.patches.literal_values import patch_literal_values
-from fb_fairseq.patches.log_file import patch_log_file
-from fb_fairseq.patches.model_hooks import patch_optimizer_step, patch_train_step
-from fb_fairseq.patches.model_loading import patch_hub_addresses, patch_model_loading
-from fb_fairseq.patches.numpy_compat import patch_numpy_long
-from fb_fairseq.patches.safe_globals import patch_foreign_numpy, patch_safe_globals, patch_weights_only
-from fb_fairseq.patches.save_dir import patch_restore_file, patch_save_dir_lock
-from fb_fairseq.patches.torchrun import patch_ddp_on_cpu, patch_torchrun
-from fb_fairseq.patches.warning_filters import patch_warning_filters
+from fb_fairseq.patches.models import (
+    patch_criterion_check,
+    patch_dictionary_check,
+    patch_encoder_fast_path,
+    patch_hub_addresses,
+    patch_model_loading,
+    patch_optimizer_step,
+    patch_train_step,
+)
+from fb_fairseq.patches.runtime import (
+    patch_config_copies,
+    patch_ddp_on_cpu,
+    patch_log_file,
+    patch_numpy_long,
+    patch_torchrun,
+    patch_warning_filters,
+)
+from fb_fairseq.patches.safe_loading import (
+    patch_foreign_numpy,
+    patch_literal_values,
+    patch_safe_globals,
+    patch_weights_only,
+)
+from fb_fairseq.patches.stopping import patch_finished_run, patch_interruption
 
 # Without one of these, what is right runs all the same: they find mistakes sooner and report them in one line, hide
 # warnings, save time, or keep what Ctrl-C would lose.

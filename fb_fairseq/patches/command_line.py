@@ -1,4 +1,4 @@
-"""Mistakes on fairseq's command lines, in one line, and its options with which training would go wrong unnoticed."""
+"""Options of fairseq: mistakes in one line, values with which training would go wrong unnoticed, files and folders."""
 
 import math
 import re
@@ -14,6 +14,7 @@ import torch
 
 from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_folder, check_output_folder, lock_folder
 from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
 
@@ -41,9 +42,6 @@ def patch_command_line() -> None:
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
     ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks its options; none does yet.
     """
     from fairseq import options
     from fairseq.dataclass import utils
@@ -132,11 +130,7 @@ def _word_pieces(post_process: str | None) -> str | None:
 
 
 def patch_hydra_values() -> None:
-    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks its options; none does yet.
-    """
+    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "__init__", "hydra_values", _init_trainer)
@@ -167,3 +161,53 @@ def check_values(values: Mapping[str, Any]) -> None:
             if not lowest <= number <= highest:
                 bounds = f"{lowest:g} or more" if highest == math.inf else f"from {lowest:g} to {highest:.10g}"
                 raise UserError(f"{flag(name)} {value}: must be {bounds}")
+
+
+def patch_restore_file() -> None:
+    """Refuse a --restore-file or --finetune-from-model that does not exist. fairseq trains from scratch."""
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "load_checkpoint", "restore_file", _load_existing_checkpoint)
+
+
+def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
+    from fairseq.dataclass.configs import CheckpointConfig
+    from fairseq.file_io import PathManager
+
+    if cfg.restore_file != CheckpointConfig.restore_file:
+        path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix or ''}.pt")
+        if not PathManager.isfile(path):
+            raise UserError(
+                f"--restore-file {path}: no such file; give a checkpoint, or leave it out to resume from the "
+                "checkpoint_last.pt in --save-dir, if there is one"
+            )
+    if cfg.finetune_from_model is not None and not PathManager.isfile(cfg.finetune_from_model):
+        raise UserError(f"--finetune-from-model {cfg.finetune_from_model}: no such file; give a checkpoint")
+    return original(cfg, trainer, **kwargs)
+
+
+def patch_save_dir_lock() -> None:
+    """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
+
+    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
+    """
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "load_checkpoint", "save_dir_lock", _load_and_lock)
+    wrap_once(checkpoint_utils, "verify_checkpoint_directory", "save_dir_check", _check)
+
+
+def _check(original, save_dir):
+    check_output_folder("--save-dir", save_dir)
+    try:
+        with atomic_folder(save_dir):
+            pass
+    except OSError as error:
+        raise UserError(f"--save-dir {save_dir}: {error.strerror}; give a folder that can be written to") from None
+
+
+def _load_and_lock(original, cfg, trainer, **kwargs):
+    loaded = original(cfg, trainer, **kwargs)  # first, so that a run that is refused leaves nothing behind
+    if trainer.data_parallel_rank == 0 and not cfg.no_save:
+        lock_folder("--save-dir", cfg.save_dir)
+    return loaded

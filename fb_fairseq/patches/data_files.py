@@ -22,9 +22,6 @@ def patch_indexed_data() -> None:
     fairseq reports a truncated file as ``buffer is smaller than requested size`` in the middle of an epoch, and tokens
     that the dictionary does not have as ``index out of range in self``. Items that overlap, and flipped bits, it takes
     as they are.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks its data files; none does yet.
     """
     from fairseq.data import indexed_dataset
 
@@ -98,11 +95,7 @@ def check_index(path: str) -> None:
 
 
 def patch_dictionary_errors() -> None:
-    """Name the file and the fault of a malformed dictionary in one line.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq names the file; none does yet.
-    """
+    """Name the file and the fault of a malformed dictionary in one line."""
     from fairseq.data import Dictionary
 
     wrap_once(Dictionary, "add_from_file", "dictionary_errors", _add_from_file)

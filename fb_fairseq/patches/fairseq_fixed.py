@@ -22,9 +22,6 @@ def patch_last_batch() -> None:
 
     fairseq-fixed leaves it out if its size is no multiple of ``--required-batch-size-multiple`` (default 8): of 13
     sentences, 5 are neither trained on nor translated nor scored.
-
-    Affects: fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq-fixed keeps it; none does yet.
     """
     from fairseq.data import data_utils
 
@@ -64,9 +61,6 @@ def patch_batches_of_a_resumed_run() -> None:
     fairseq-fixed orders sentences by ``--seed`` plus the epoch in which it makes the batches: the first epoch, or the
     one in which a run is resumed. So a resumed run takes up other batches in the middle: it sees some sentences of the
     epoch twice, and others not at all.
-
-    Affects: fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq-fixed resumes with the same batches; none does yet.
     """
     from fairseq.data.iterators import EpochBatchIterator
     from fairseq.tasks import FairseqTask
@@ -90,9 +84,6 @@ def patch_diverse_beam() -> None:
 
     fairseq-fixed penalises the words of earlier steps, too, and keeps too few candidates: it fails when all of a
     sentence's beams end.
-
-    Affects: fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq-fixed has fairseq's defaults; none does yet.
     """
     from fairseq.search import DiverseBeamSearch
 
@@ -105,11 +96,7 @@ def _penalise_this_step(original, self, *args, **kwargs):
 
 
 def patch_source_lengths() -> None:
-    """Let ``--match-source-len`` count a source's words without ``</s>``: fairseq-fixed generates one word more.
-
-    Affects: fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq-fixed counts them so; none does yet.
-    """
+    """Let ``--match-source-len`` count a source's words without ``</s>``: fairseq-fixed generates one word more."""
     from fairseq.sequence_generator import SequenceGenerator
 
     wrap_once(SequenceGenerator, "_generate", "source_lengths", _count_words)
@@ -151,9 +138,6 @@ def patch_root_logger() -> None:
 
     fairseq-fixed sets the root logger to DEBUG, without times: other libraries print their DEBUG lines. A program's
     own handlers stay.
-
-    Affects: fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq-fixed leaves the root logger alone; none does yet.
     """
     root = logging.getLogger()
     if "fairseq" not in sys.modules and root.handlers:

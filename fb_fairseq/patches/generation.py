@@ -31,11 +31,7 @@ def _block_generated_ngrams(original, self, tokens, lprobs, bsz: int, beam_size:
 
 
 def patch_align_dict_default() -> None:
-    """Let ``--replace-unk`` without a value copy source words; fairseq mistakes its default for a file name.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq fixes it; none does yet.
-    """
+    """Let ``--replace-unk`` without a value copy source words; fairseq mistakes its default for a file name."""
     from fairseq import utils
 
     wrap_once(utils, "load_align_dict", "align_dict_default", _load_align_dict)
@@ -46,11 +42,7 @@ def _load_align_dict(original, replace_unk):
 
 
 def patch_alignment_format() -> None:
-    """Convert the generator's alignments to what ``--replace-unk`` expects: a source position per target position.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq fixes it; none does yet.
-    """
+    """Convert the generator's alignments to what ``--replace-unk`` expects: a source position per target position."""
     from fairseq import utils
 
     wrap_once(utils, "replace_unk", "alignment_format", _replace_unk)
@@ -65,11 +57,7 @@ def _replace_unk(original, hypo_str, src_str, alignment, align_dict, unk):
 
 
 def patch_search_values() -> None:
-    """Check what depends on several options or on the vocabulary: fairseq fails in ``torch.topk``.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks them; none does yet.
-    """
+    """Check what depends on several options or on the vocabulary: fairseq fails in ``torch.topk``."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "build_generator", "search_values", _build_checked_generator)
@@ -86,11 +74,7 @@ def _build_checked_generator(original, self, models, args, *rest, **kwargs):
 
 
 def patch_alignment_request() -> None:
-    """Compute alignments for ``--replace-unk``; fairseq does so only with ``--print-alignment``.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq fixes it; none does yet.
-    """
+    """Compute alignments for ``--replace-unk``; fairseq does so only with ``--print-alignment``."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "build_generator", "alignment_request", _build_generator_with_alignment)
@@ -103,11 +87,7 @@ def _build_generator_with_alignment(original, self, models, args, *rest, **kwarg
 
 
 def patch_empty_texts() -> None:
-    """Score hypotheses and references without words: fairseq's C++ for BLEU reads beyond an empty tensor and crashes.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq checks the length; none does yet.
-    """
+    """Score texts without words: fairseq's C++ for BLEU reads beyond an empty tensor and crashes."""
     from fairseq.scoring.bleu import Scorer
 
     wrap_once(Scorer, "add", "empty_texts", _add_to_bleu)

@@ -17,7 +17,7 @@ import torch
 
 from fb_fairseq.checkpoint_contents import fault_of_tensor
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.position import StreamPosition
+from fb_fairseq.streams.layout import StreamPosition
 from fb_fairseq.streams.resume import ResumeInfo
 from fb_fairseq.tensor_files import load_file, save_file
 
@@ -37,12 +37,8 @@ class FileName(NamedTuple):
 
 
 class MemoryFiles:
-    """Saves and loads the memory of streams.
-
-    Args:
-        resume: tells which checkpoint the run resumes from.
-        storage: ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing.
-    """
+    """Saves and loads the memory of streams. ``resume``: tells which checkpoint the run resumes from. ``storage``:
+    ``--save-stream-memory``: a key of ``STORAGE_TYPES``, or ``none`` to save nothing."""
 
     def __init__(self, resume: ResumeInfo, storage: str):
         self.resume = resume

@@ -45,13 +45,9 @@ class ResumableTask:
 
 
 class SavesMemory:
-    """Base class of epoch iterators that save the memory of streams beside a checkpoint.
+    """Base class of epoch iterators that save the memory of streams beside a checkpoint."""
 
-    Attributes:
-        run: identifies the run in checkpoints and memory files; None until its first checkpoint.
-    """
-
-    run: str | None = None
+    run: str | None = None  # identifies the run in checkpoints and memory files; None until its first checkpoint
 
     def save_memory(self, folder: str) -> None:
         """Save this process's part of the memory into the folder of checkpoints. Every process calls it."""
@@ -59,24 +55,16 @@ class SavesMemory:
 
 
 class InitialisedModel:
-    """Base class of models that can start with the parameters of a file (``--init-from-transformer``).
+    """Base class of models that can start with the parameters of a file (``--init-from-transformer``)."""
 
-    Attributes:
-        initialisation_problem: why that failed, an empty string if it succeeded, None if it was not asked for. A
-            checkpoint of the run itself takes precedence over the file, so a problem is only recorded when the model is
-            built.
-    """
-
+    # why that failed, an empty string if it succeeded, None if it was not asked for. A checkpoint of the run itself
+    # takes precedence over the file, so a problem is only recorded when the model is built.
     initialisation_problem: str | None = None
 
 
 def before_load(trainer: Any, filename: str) -> None:
     """Tell the task which checkpoint is about to be loaded. To be called before ``Trainer.load_checkpoint``.
-
-    Args:
-        trainer: fairseq's ``Trainer``.
-        filename: the path of the checkpoint, whether it exists or not.
-    """
+    ``trainer``: fairseq's ``Trainer``. ``filename``: the path of the checkpoint, whether it exists or not."""
     if isinstance(trainer.task, ResumableTask):
         trainer.task.resume.restored_from = filename
 

@@ -145,11 +145,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
 
 
 def check_architecture(cfg) -> None:
-    """Check that a model carries memory.
-
-    Args:
-        cfg: a model's configuration, or the parsed command line.
-    """
+    """Check that a model carries memory. ``cfg``: a model's configuration, or the parsed command line."""
     name = getattr(cfg, "arch", None) or getattr(cfg, "_name", None)
     kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
     if kind is not None and not issubclass(kind, CarriesMemory):

@@ -6,22 +6,28 @@ import os
 
 from fairseq import utils
 from fairseq.data import Dictionary
+from fairseq.data.encoders import register_bpe
 from fairseq.data.iterators import CountingIterator
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
+from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.fairseq.corpus import Corpus, Documents, check_ends, load_indexed_dataset
-from fb_fairseq.streams.fairseq.dataset import StreamDataset
+from fb_fairseq.streams.fairseq.corpus import (
+    Corpus,
+    Documents,
+    LineScores,
+    StreamDataset,
+    check_ends,
+    load_indexed_dataset,
+)
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
-from fb_fairseq.streams.fairseq.lines import LineScores
 from fb_fairseq.streams.layout import StreamLayout
 from fb_fairseq.streams.memory_files import MemoryFiles
 from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
-from fb_fairseq.tasks.byte_bpe import ByteCodec, LineByteCodec
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,
@@ -32,6 +38,38 @@ from fb_fairseq.tasks.options import (
     counts_words,
     prepare_arguments,
 )
+
+
+@register_bpe("byte_codec")
+class ByteCodec:
+    """Converts text to byte symbols and back, for use from Python. Invalid UTF-8 is decoded as U+FFFD."""
+
+    def __init__(self, *unused):
+        pass  # fairseq passes the configuration of the codec, which has none
+
+    def encode(self, text: str) -> str:
+        """The symbols of a text, separated by spaces."""
+        return " ".join(byte_codec.encode(text.encode("utf-8", "surrogateescape")))
+
+    def decode(self, symbols: str) -> str:
+        """The text of symbols that are separated by spaces."""
+        return byte_codec.decode(symbols.split()).decode("utf-8", "replace")
+
+
+class LineByteCodec(ByteCodec):
+    """The same for commands that read and print one text per line: line breaks and the like are written as escapes."""
+
+    def encode(self, text: str) -> str:
+        """The symbols of a text with escapes."""
+        try:
+            return " ".join(byte_codec.encode(byte_codec.unescape(text)))
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+    def decode(self, symbols: str) -> str:
+        """The text of symbols, on one line."""
+        return byte_codec.escape(byte_codec.decode(symbols.split()))
+
 
 # What to do with a prompt of several lines.
 WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"

@@ -8,17 +8,15 @@
 
 ``AutoModelForSeq2SeqLM`` loads translation models. fairseq is not needed.
 
-    configuration.py, seq2seq_configuration.py   what config.json holds
-    modeling.py, seq2seq.py                      language models, and the translation model
-    decoder.py                                   a language model's embeddings, layers and output layer
-    cache.py                                     their memory, as ``past_key_values``
-    inputs.py                                    what a call says about its tokens, and whether that fits the memory
-    padding.py                                   padding and packed texts, and which targets count
-    watching.py                                  what a model attends to
-    streams.py, stream_memory.py                 training on streams with ``Trainer``, and who owns their memory
-    tokenizers.py, bpe_codes.py                  tokenizers of fairseq's dictionaries
-    card.py                                      the model card of an export
-    installation.py                              a torchaudio that cannot be imported
+    configuration.py         what config.json holds
+    modeling.py, seq2seq.py  language models, and the translation model
+    decoder.py               a language model's embeddings, layers and output layer
+    cache.py                 their memory, as ``past_key_values``
+    inputs.py                what a call says about its tokens: padding, packed texts, and whether it fits the memory
+    streams.py               training on streams with ``Trainer``
+    tokenizers.py            tokenizers of fairseq's dictionaries
+    card.py                  the model card of an export
+    installation.py          a torchaudio that cannot be imported
 """
 
 from fb_fairseq.errors import missing_package
@@ -36,6 +34,7 @@ from fb_fairseq.transformers.cache import DecoderCache, StreamCache
 from fb_fairseq.transformers.configuration import (
     CONFIGS,
     AllAttentionConfig,
+    FeedbackDecoderConfig,
     FeedbackTransformerConfig,
     LanguageModelConfig,
     RelativeTransformerConfig,
@@ -50,7 +49,6 @@ from fb_fairseq.transformers.modeling import (
     StreamingLSTMForCausalLM,
 )
 from fb_fairseq.transformers.seq2seq import FeedbackDecoderForConditionalGeneration
-from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
 for _name, _config in CONFIGS.items():
     AutoConfig.register(_name, _config, exist_ok=True)

@@ -8,10 +8,9 @@ from torch import Tensor
 from transformers import Cache
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.interface import Stack, StepMemory
-from fb_fairseq.modules.state import StreamState
-from fb_fairseq.ops.compiler import is_tracing
-from fb_fairseq.ops.feedback.decoding.state import DecoderState
+from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
+from fb_fairseq.ops.feedback.decoding import DecoderState
+from fb_fairseq.ops.threads import is_tracing
 
 BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
 
@@ -144,7 +143,7 @@ class StreamCache(MemoryCache):
     on from the memory alone: see ``forget_text``.
 
     Args:
-        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.decoding.storage.STORAGES``.
+        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
@@ -267,11 +266,7 @@ class StreamCache(MemoryCache):
         return torch.stack([stack.run_step(x_BD, self._ring) for x_BD in x_BTD.unbind(1)], 1)
 
     def count(self, tokens: int, ages: Tensor | None) -> None:
-        """Count the tokens that ``run`` has read.
-
-        Args:
-            ages: see ``age_B``, after them.
-        """
+        """Count the tokens that ``run`` has read. ``ages``: see ``age_B``, after them."""
         self.position += tokens
         self.age_B = ages
 
@@ -296,11 +291,8 @@ class StreamCache(MemoryCache):
 
 
 class DecoderCache(MemoryCache):
-    """The memory of a translation model's decoder, and keys and values of the encoder's output.
-
-    Args:
-        state: the state of decoding, at its beginning.
-    """
+    """The memory of a translation model's decoder, and keys and values of the encoder's output. ``state``: the state of
+    decoding, at its beginning."""
 
     def __init__(self, state: DecoderState):
         super().__init__()

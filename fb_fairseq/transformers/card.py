@@ -71,53 +71,31 @@ KINDS = {  # by the beginning of --arch
 
 @dataclass
 class CardFacts:
-    """Facts about a model. Everything but the name and the architecture may be None: it is left out.
+    """Facts about a model. Everything but the name and the architecture may be None: it is left out."""
 
-    Attributes:
-        name: the model's, for the title, and for ``from_pretrained`` in the example.
-        architecture: value of ``--arch``.
-        languages: source and target of a translation model, ``de → en``; None: it is a language model.
-        encoder_layers: number of its encoder's layers.
-        layers: number of layers; of a translation model, the decoder's.
-        width: of the embeddings.
-        span: of the attention, in steps; the maximum if it is adaptive.
-        parameters: number of them.
-        reads: ``bytes``, ``words`` or ``subwords``.
-        vocabulary: number of symbols.
-        data: what the model was trained on, in words.
-        updates: number of updates.
-        valid_bits: loss on the validation split, in bits per token.
-        valid_bpb: the same in bits per byte.
-        valid_bleu: BLEU on the validation split.
-        license: identifier as on the Hub, such as ``mit``.
-        language: code of the text's language, such as ``en``; of several, with commas.
-        separate_tokenizers: whether a translation model has a tokenizer for targets.
-        with_code: whether the code that it needs lies beside it.
-    """
-
-    name: str
-    architecture: str
-    languages: str | None = None
-    encoder_layers: int | None = None
-    layers: int | None = None
-    width: int | None = None
+    name: str  # the model's, for the title, and for ``from_pretrained`` in the example
+    architecture: str  # value of ``--arch``
+    languages: str | None = None  # source and target of a translation model, ``de → en``; None: it is a language model
+    encoder_layers: int | None = None  # number of its encoder's layers
+    layers: int | None = None  # number of layers; of a translation model, the decoder's
+    width: int | None = None  # of the embeddings
     feed_forward: int | None = None
     persistent_vectors: int | None = None
     heads: int | None = None
-    span: int | None = None
+    span: int | None = None  # of the attention, in steps; the maximum if it is adaptive
     adaptive_span: bool = False
-    parameters: int | None = None
-    reads: str | None = None
-    vocabulary: int | None = None
-    data: str | None = None
-    updates: int | None = None
-    valid_bits: float | None = None
-    valid_bpb: float | None = None
-    valid_bleu: float | None = None
-    license: str | None = None
-    language: str | None = None
-    separate_tokenizers: bool = False
-    with_code: bool = False
+    parameters: int | None = None  # number of them
+    reads: str | None = None  # ``bytes``, ``words`` or ``subwords``
+    vocabulary: int | None = None  # number of symbols
+    data: str | None = None  # what the model was trained on, in words
+    updates: int | None = None  # number of updates
+    valid_bits: float | None = None  # loss on the validation split, in bits per token
+    valid_bpb: float | None = None  # the same in bits per byte
+    valid_bleu: float | None = None  # BLEU on the validation split
+    license: str | None = None  # identifier as on the Hub, such as ``mit``
+    language: str | None = None  # code of the text's language, such as ``en``; of several, with commas
+    separate_tokenizers: bool = False  # whether a translation model has a tokenizer for targets
+    with_code: bool = False  # whether the code that it needs lies beside it
 
 
 def figures_of_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

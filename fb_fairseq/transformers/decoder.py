@@ -11,41 +11,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.modules.adaptive_softmax import adaptive_losses
-from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax, adaptive_losses
+from fb_fairseq.modules.interface import Stack
 from fb_fairseq.modules.positions import sinusoidal_positions, sinusoids
-from fb_fairseq.modules.stack_holder import StackHolder
+from fb_fairseq.modules.stack import StackHolder
 from fb_fairseq.modules.words import WordOptions, build_word_layers
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.attention import by_slot
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import PAD, LanguageModelConfig
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
+    IGNORED,
     DecoderOutput,
+    Padding,
     check_arguments,
     check_mask,
     check_positions,
     given_cache,
+    packed_positions,
     steps,
 )
-from fb_fairseq.transformers.padding import IGNORED, Padding, packed_positions
-from fb_fairseq.transformers.stream_memory import StreamHandle
-from fb_fairseq.transformers.watching import WatchedAttention
+from fb_fairseq.transformers.streams import StreamHandle
 
 WITHOUT_PENALTY = "adaptive spans: the loss is computed outside of the model, and so without their penalty"
 
 
 class OutputLayer(StackHolder):
-    """Base of decoders: what is behind their layers.
+    """Base of decoders: what is behind their layers."""
 
-    Attributes:
-        adaptive_softmax: None if the output layer is plain.
-        output_projection: maps features to logits; None with an adaptive softmax.
-    """
-
-    adaptive_softmax: AdaptiveSoftmax | None
-    output_projection: nn.Linear | None
+    adaptive_softmax: AdaptiveSoftmax | None  # None if the output layer is plain
+    output_projection: nn.Linear | None  # maps features to logits; None with an adaptive softmax
 
     def logits(self, features: Tensor) -> Tensor:
         """Logits; those of an adaptive softmax are log-probabilities."""
@@ -74,6 +71,32 @@ class OutputLayer(StackHolder):
         if penalty is not None:
             total = total + counted_BT.sum() * penalty
         return total / (counted_BT.sum().clamp(min=1) if number is None else number)
+
+
+class WatchedAttention:
+    """The attention of one call; see ``LanguageModel.forward``.
+
+    Attributes:
+        found: each layer's weights [B, H, T, C + T].
+    """
+
+    def __init__(self, stack: Stack, cache: StreamCache | None):
+        if not hasattr(stack, "memory_attention"):
+            raise UserError(f"output_attentions: {type(stack).__name__} has no attention; leave it out")
+        if cache is not None and cache.decoding:
+            raise UserError("output_attentions: not token by token; call the model on the whole text")
+        self._stack = stack
+        self._state = None if cache is None else cache.state
+        self.found: tuple[Tensor, ...] = ()
+
+    def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
+        """Compute the attention of a block of embeddings."""
+        if positions_TB is not None:
+            raise UserError("output_attentions: not with padding or packed texts; give texts of one length")
+        weights_LBHTS, _ = self._stack.memory_attention(x_BTD.transpose(0, 1), self._state)
+        carried = 0 if self._state is None else self._state.memory_KCBD.shape[1]
+        slots = carried + x_BTD.shape[1] - 1  # none attends to the last token
+        self.found = tuple(F.pad(by_slot(x_BHTS.flip(-1), slots), (0, 1)) for x_BHTS in weights_LBHTS)
 
 
 class Decoder(OutputLayer):
@@ -173,12 +196,8 @@ class Decoder(OutputLayer):
         may_end: bool,
         watch: WatchedAttention | None,
     ) -> Tensor:
-        """Features [B, T, D] of the new tokens; the cache is updated.
-
-        Args:
-            may_end: whether padding at the end is allowed, after which the cache cannot be used.
-            watch: gets the embeddings, to compute attention.
-        """
+        """Features [B, T, D] of the new tokens; the cache is updated. ``may_end``: whether padding at the end is
+        allowed, after which the cache cannot be used. ``watch``: gets the embeddings, to compute attention."""
         B, T = vectors_BTD.shape[:2]
         if cache is not None and cache.ended:
             raise UserError("past_key_values: its texts were padded at the end; pad at the beginning to continue them")

@@ -26,24 +26,26 @@ from fb_fairseq.transformers.configuration import (
     StreamingLSTMConfig,
 )
 from fb_fairseq.transformers.decoder import Decoder, OutputLayer, check_loaded
-from fb_fairseq.transformers.inputs import CACHE_FIELD, LanguageModelOutput, check_arguments
-from fb_fairseq.transformers.padding import IGNORED, count_predicted_labels, without_padding
+from fb_fairseq.transformers.inputs import (
+    CACHE_FIELD,
+    IGNORED,
+    LanguageModelOutput,
+    check_arguments,
+    count_predicted_labels,
+    without_padding,
+)
 
 Model = TypeVar("Model", bound="MemoryModel")
 
 
 class MemoryModel(PreTrainedModel, GenerationMixin):
-    """Base of the models: what all of them tell transformers.
-
-    Attributes:
-        decoder: embeddings, a stack of layers with memory, and the output layer.
-    """
+    """Base of the models: what all of them tell transformers."""
 
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     gradient_checkpointing = False
     _is_stateful = True  # refuses assisted decoding, which would have to forget steps
-    decoder: OutputLayer
+    decoder: OutputLayer  # embeddings, a stack of layers with memory, and the output layer
 
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Model:

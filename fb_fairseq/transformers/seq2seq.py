@@ -14,16 +14,17 @@ from transformers.modeling_outputs import BaseModelOutput
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules import FeedbackTransformer
 from fb_fairseq.modules.adaptive_words import AdaptiveSoftmax
-from fb_fairseq.modules.cross_attention import CrossAttentionLayer, encoder_context
 from fb_fairseq.modules.encoder import Embedder, EncoderOptions, TransformerEncoder
+from fb_fairseq.modules.layer import CrossAttentionLayer, encoder_context
 from fb_fairseq.modules.words import WordOptions
-from fb_fairseq.ops.feedback.decoding.state import DecoderState
+from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.transformers.cache import DecoderCache
-from fb_fairseq.transformers.configuration import EOS, PAD
+from fb_fairseq.transformers.configuration import EOS, PAD, FeedbackDecoderConfig
 from fb_fairseq.transformers.decoder import OutputLayer, check_loaded
 from fb_fairseq.transformers.inputs import (
     CACHE_FIELD,
+    IGNORED,
     TranslationOutput,
     check_arguments,
     check_mask,
@@ -32,8 +33,6 @@ from fb_fairseq.transformers.inputs import (
     steps,
 )
 from fb_fairseq.transformers.modeling import MemoryModel, tied_names
-from fb_fairseq.transformers.padding import IGNORED
-from fb_fairseq.transformers.seq2seq_configuration import FeedbackDecoderConfig
 
 PROJECTIONS = ("k_proj", "v_proj", "q_proj")  # of attention
 
@@ -60,13 +59,9 @@ class Encoder(TransformerEncoder):
 
 @dataclass
 class EncoderOutput(BaseModelOutput):
-    """Results of the encoder: ``last_hidden_state`` [B, C, D].
+    """Results of the encoder: ``last_hidden_state`` [B, C, D]."""
 
-    Attributes:
-        attention_mask: False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given
-            none.)
-    """
-
+    # False where the source is padded [B, C]. (``generate`` gives the decoder no mask if it was given none.)
     attention_mask: Tensor | None = None
 
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from fb_fairseq.commands.explore import command
-from fb_fairseq.commands.explore.loading import load
-from fb_fairseq.commands.explore.reading import Reading
+from fb_fairseq.commands.explore.reading import Reading, load
 from fb_fairseq.commands.export.command import main as export
 from tests.cli.browser import Browser, missing_programs
 from tests.cli.conftest import ARCHITECTURES

@@ -10,7 +10,7 @@ from fairseq import checkpoint_utils
 from fb_fairseq.commands.average_checkpoints import write_average
 from fb_fairseq.commands.plot.checkpoints import layer_weights
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.vanilla_checkpoint import read_checkpoint
+from fb_fairseq.models.checkpoints import read_checkpoint
 from fb_fairseq.papers.import_original.command import read as read_original
 from fb_fairseq.papers.rl.trainer import load_checkpoint as load_agent
 from fb_fairseq.streams import memory_files

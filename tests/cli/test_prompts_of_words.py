@@ -13,8 +13,8 @@ import fb_fairseq.transformers  # noqa: E402, F401  before anything of transform
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from fb_fairseq.commands import generate as own_generate  # noqa: E402
-from fb_fairseq.commands.explore.loading import load_checkpoint as load_explored  # noqa: E402
 from fb_fairseq.commands.explore.reading import Reading  # noqa: E402
+from fb_fairseq.commands.explore.reading import load_checkpoint as load_explored  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
 from fb_fairseq.errors import UserError  # noqa: E402
 from tests.cli import parallel_text  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.loops import log_choice
 from tests.cli.checkpoints import eval_lm, load, loss_by_hand
 from tests.cli.fairseq_commands import (

@@ -14,12 +14,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
 from fb_fairseq.checksums import own_folder  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.commands.export.models import build_translation as build_exported  # noqa: E402
 from fb_fairseq.commands.export.source import Source  # noqa: E402
-from fb_fairseq.commands.export.translation import build as build_exported  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
+from fb_fairseq.models.checkpoints import NO_PARAMETERS  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402
-from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS  # noqa: E402
-from fb_fairseq.modules.adaptive_softmax import adaptive_losses  # noqa: E402
+from fb_fairseq.modules.adaptive_words import adaptive_losses  # noqa: E402
 from tests.cli.fairseq_commands import parameters  # noqa: E402
 from tests.cli.own_commands import one_line  # noqa: E402
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, preprocess, train  # noqa: E402

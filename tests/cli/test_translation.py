@@ -7,7 +7,7 @@ import torch
 from fairseq.version import __version__
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from tests.cli.fairseq_commands import assert_same_parameters, json_logs, options, run
 from tests.cli.parallel_text import bleu, generate, hypotheses, pairs, train, write_pairs
 

@@ -13,9 +13,7 @@ from fairseq.data import Dictionary
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import command, pictures
-from fb_fairseq.commands.explore.loading import ExploredModel
-from fb_fairseq.commands.explore.reading import Reading, mixture
-from fb_fairseq.commands.explore.text import EOS, UNK, Vocabulary
+from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mixture
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel

@@ -9,7 +9,7 @@ import torch
 from fb_fairseq.commands.plot.checkpoints import adaptive_spans, layer_weights
 from fb_fairseq.commands.plot.command import main
 from fb_fairseq.commands.plot.logs import NamedCurves, continued, read_layer_weights, read_log
-from fb_fairseq.commands.plot.panels import NamedLayerCurves, draw_curves, draw_layer_weights_over_training
+from fb_fairseq.commands.plot.panels import Named, draw_curves, draw_layer_weights_over_training
 from fb_fairseq.drawing import BLUE, VERMILLION, mean_and_range
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -178,7 +178,7 @@ def test_layer_weights_over_training(tmp_path):
     layers = read_layer_weights(str(log))
     assert layers == [[(10, 0.6), (20, 0.7)], [(10, 0.4), (20, 0.3)]]
     _, axes = pyplot.subplots()
-    draw_layer_weights_over_training(axes, NamedLayerCurves("run", layers))
+    draw_layer_weights_over_training(axes, Named("run", layers))
     labels = axes.get_legend_handles_labels()[1]
     assert labels[:2] == ["embedding", "layer 1"] and axes.get_title() == "run"
     main(["--layer-weights-over-training", f"run={log}", "--out", str(tmp_path / "weights.png")])

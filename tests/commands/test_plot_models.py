@@ -8,19 +8,18 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fb_fairseq.commands.plot import attention, context, models, passes
-from fb_fairseq.commands.plot.bins import doubling_bins
-from fb_fairseq.commands.plot.heat_maps import NamedAttention, NamedMap, draw_attention, draw_attention_map
+from fb_fairseq.commands.plot import attention, context, models, panels
+from fb_fairseq.commands.plot.attention import doubling_bins
+from fb_fairseq.commands.plot.context import PositionCounts
 from fb_fairseq.commands.plot.panels import (
-    NamedHeads,
-    NamedLosses,
-    NamedPositions,
+    Named,
     context_table,
+    draw_attention,
+    draw_attention_map,
     draw_context_losses,
     draw_persistent_use,
     draw_position_accuracy,
 )
-from fb_fairseq.commands.plot.positions import PositionCounts
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.criterions import LanguageModelLoss
 from fb_fairseq.errors import UserError
@@ -249,7 +248,7 @@ def cells(axes):
 def test_attention_is_drawn_in_ranges():
     _, axes = pyplot.subplots()
     layers = [[1 / 20] * 20, [0.5] + [0.0] * 19]
-    draw_attention(axes, NamedAttention("a", attention.Attention(layers, [0.0, 0.5])))
+    draw_attention(axes, Named("a", attention.Attention(layers, [0.0, 0.5])))
     assert [label.get_text() for label in axes.get_xticklabels()] == [
         "persistent",
         "1",
@@ -261,7 +260,7 @@ def test_attention_is_drawn_in_ranges():
     ]
     assert cells(axes)[0] == pytest.approx([0, 5, 5, 10, 20, 40, 20]) and cells(axes)[1][:2] == [50, 50]
     _, axes = pyplot.subplots()
-    draw_attention(axes, NamedAttention("", attention.Attention([[0.25] * 4], None)))
+    draw_attention(axes, Named("", attention.Attention([[0.25] * 4], None)))
     assert cells(axes) == [[25] * 4] and [text.get_text() for text in axes.texts] == ["25"] * 4
 
 
@@ -269,7 +268,7 @@ def test_map_is_drawn():
     _, axes = pyplot.subplots()
     nan = math.nan
     found = attention.AttentionMap([[1.0, nan], [0.5, 0.5]], [2, 4, 5], "layer 1")
-    draw_attention_map(axes, NamedMap("a", found, ["</s>", "x", "y"]))
+    draw_attention_map(axes, Named("a", found), ["</s>", "x", "y"])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["</s>", "x"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
     assert axes.get_title() == "a, layer 1"
@@ -277,27 +276,27 @@ def test_map_is_drawn():
 
 def test_lines_are_drawn():
     _, axes = pyplot.subplots()
-    draw_persistent_use(axes, NamedHeads("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
+    draw_persistent_use(axes, Named("a", [[0.4, 0.7, 0.95, 1.0], [0.9, 0.92, 0.98, 1.0]]))
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["layer 1: half in 2, 90% in 3", "layer 2: half in 1, 90% in 1", "all used equally"]
     for is_bytes, label, expected in ((False, "perplexity", [8, 4]), (True, "bits per byte", [3, 2])):
         _, axes = pyplot.subplots()
         losses = context.ContextLosses([(1, 1), (2, 2)], [math.log(8), math.log(4)], is_bytes)
-        draw_context_losses(axes, [NamedLosses("a", losses)])
+        draw_context_losses(axes, [Named("a", losses)])
         assert axes.get_ylabel() == label
         assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx(expected)
-        table = context_table([NamedLosses("a", losses), NamedLosses("b", losses._replace(nats=[0, 0]))])
+        table = context_table([Named("a", losses), Named("b", losses._replace(nats=[0, 0]))])
         assert table[0] == "| context | a | b |" and table[2].startswith(f"| 1 | {expected[0]:.3f} | ")
     wider = context.ContextLosses([(1, 1), (2, 2), (3, 4)], [0, 0, math.log(5)], False)
-    assert context_table([NamedLosses("", wider)])[-1] == "| 3 to 4 | 5.000 |"
+    assert context_table([Named("", wider)])[-1] == "| 3 to 4 | 5.000 |"
     _, axes = pyplot.subplots()
-    draw_position_accuracy(axes, [NamedPositions("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
+    draw_position_accuracy(axes, [Named("a", PositionCounts([0, 4, 0, 4], [0, 1, 0, 4]))])
     line = axes.get_lines()[0]
     assert line.get_xdata().tolist() == [1, 3] and line.get_ydata().tolist() == [25, 100]
     assert line.get_label() == "a (62.5% of all labels)"
     many = PositionCounts([0] + [2] * 250, [0] + [1] * 250)
     _, axes = pyplot.subplots()
-    draw_position_accuracy(axes, [NamedPositions("", many)])
+    draw_position_accuracy(axes, [Named("", many)])
     line = axes.get_lines()[0]
     assert len(line.get_xdata()) == 84 and set(line.get_ydata()) == {50} and line.get_xdata()[0] == 2
 
@@ -306,13 +305,13 @@ def test_passes():
     """The first pass is wrong, and after as many passes as steps the memory is the step loop's."""
     loaded = load(FeedbackTransformerLanguageModel, memory_composition="weighted", adaptive_span=False)
     tokens_BT = text(40)[0:40].view(2, 20)
-    found = passes.errors_by_pass("A", loaded, tokens_BT)
-    assert found.errors[0] > 1e-3 and found.errors[-1] < 1e-6 and len(found.errors) <= 20
-    assert passes.errors_by_pass("A", loaded, tokens_BT[:, :1]).errors[0] < 1e-12, "one step is exact at once"
+    found = context.errors_by_pass(loaded, tokens_BT)
+    assert found[0] > 1e-3 and found[-1] < 1e-6 and len(found) <= 20
+    assert context.errors_by_pass(loaded, tokens_BT[:, :1])[0] < 1e-12, "one step is exact at once"
     _, axes = pyplot.subplots()
-    passes.draw_passes(axes, [found, found._replace(name="B")])
+    panels.draw_passes(axes, [Named("A", found), Named("B", found)])
     assert [line.get_label() for line in axes.lines] == ["A", "B"] and axes.get_yscale() == "log"
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), found.errors)
-    assert passes.values([found])[0].startswith(f"A: {found.errors[0]:.2g}, ")
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), found)
+    assert panels.pass_values([Named("A", found)])[0].startswith(f"A: {found[0]:.2g}, ")
     with pytest.raises(UserError, match="has no feedback memory; give a checkpoint of feedback_transformer_lm"):
-        passes.errors_by_pass("A", load(RelativeTransformerLanguageModel), tokens_BT)
+        context.errors_by_pass(load(RelativeTransformerLanguageModel), tokens_BT)

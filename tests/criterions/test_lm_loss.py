@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
-from fb_fairseq.criterions import LanguageModelLoss
-from fb_fairseq.criterions.lm_loss import summed
+from fb_fairseq.criterions import LanguageModelLoss, summed
 
 
 class Fixed(torch.nn.Module):

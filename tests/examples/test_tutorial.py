@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 import pytest
 
@@ -23,8 +23,8 @@ class Notebook(NamedTuple):
 
     name: str
     figures: int
-    shorter: Dict[str, str]
-    needs: Tuple[str, ...] = ()
+    shorter: dict[str, str]
+    needs: tuple[str, ...] = ()
 
     @property
     def path(self):

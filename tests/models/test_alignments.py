@@ -11,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.feedback_decoder import FeedbackDecoderModel
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from tests.models.decoders import PAD, batch, build, dictionary
 
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.modules.adaptive_softmax import adaptive_guess, adaptive_losses
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, adaptive_guess, adaptive_losses
 
 PAD = 1
 WORDS, WIDTH, CUTOFFS = 30, 8, [10, 20]  # a shortlist of 10 words, and two clusters of 10

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from fb_fairseq.modules.adaptive_softmax import adaptive_guess, adaptive_losses
-from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax
+from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, adaptive_guess, adaptive_losses
 
 PAD = 1
 V, D, FACTOR, CUTOFFS = 41, 12, 2.5, [7, 18]

@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.affine import is_plain
 from fb_fairseq.modules.encoder import EncoderOptions, TransformerEncoder
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.cpp.steps import checksums
 from fb_fairseq.ops.feedback.reference import feedback_block
 from tests.modules.options import random_options, randomise

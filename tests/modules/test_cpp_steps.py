@@ -57,7 +57,7 @@ def assert_close(ours, expected):
 @torch.no_grad()
 def test_equals_a_block(seed, stack, threads, native_steps, monkeypatch, torch_threads):
     """Rings that grow, and that are full and overwrite their slots."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, stack)
@@ -96,7 +96,7 @@ def test_episodes(native_steps):
 @torch.no_grad()
 def test_reordered_streams(seed, threads, native_steps, monkeypatch, torch_threads):
     """As in beam search: hypotheses are taken more than once, others not at all; streams leave; the ring overwrites."""
-    monkeypatch.setattr("fb_fairseq.ops.feedback.decoding.ring.FIRST_SLOTS", 2)
+    monkeypatch.setattr("fb_fairseq.ops.feedback.ring.FIRST_SLOTS", 2)
     monkeypatch.setattr("fb_fairseq.ops.feedback.cpp.steps.WORTH_THREADS", 1)
     torch.set_num_threads(threads)
     model = build(seed, attention_span=5)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
+from fb_fairseq.ops.feedback import ring
 from fb_fairseq.ops.feedback.cuda_graphs import stepper, steps
-from fb_fairseq.ops.feedback.decoding import ring
 from fb_fairseq.ops.feedback.loops import Stepper
 from tests.modules.options import random_options, randomise
 from tests.ops.recorded_graph import capture_on_cpu

@@ -12,11 +12,11 @@ import torch
 pytest.importorskip("fairseq")
 
 from fb_fairseq.modules import FeedbackTransformer  # noqa: E402
-from fb_fairseq.ops import fallbacks  # noqa: E402
+from fb_fairseq.ops import cuda_graphs  # noqa: E402
+from fb_fairseq.ops.feedback import ring  # noqa: E402
 from fb_fairseq.ops.feedback.cuda_graphs import stepper  # noqa: E402
 from fb_fairseq.ops.feedback.cuda_graphs import steps as graph_steps  # noqa: E402
 from fb_fairseq.ops.feedback.cuda_graphs.steps import padded_rows, round_up  # noqa: E402
-from fb_fairseq.ops.feedback.decoding import ring  # noqa: E402
 from fb_fairseq.ops.feedback.loops import Stepper  # noqa: E402
 from fb_fairseq.ops.feedback.types import EncoderContext  # noqa: E402
 from tests.models.decoders import build as build_translation_model  # noqa: E402
@@ -237,7 +237,7 @@ def test_capturing_fails_elsewhere(captures):
     rings = model.new_ring(), plain.new_ring()
     equal_steps((model, plain), rings, embeddings(8))
     assert rings[0].holder is not None
-    fallbacks.disable_capturing(RuntimeError("out of memory"))
+    cuda_graphs.disable_capturing(RuntimeError("out of memory"))
     assert rings[0].holder is None and not graphs_of(model)
     equal_steps((model, plain), rings, embeddings(8))
 

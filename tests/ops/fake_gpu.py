@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, stack
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks, stepper, steps
 from fb_fairseq.ops.feedback.loops import GRAPHS, LOOPS
 from fb_fairseq.ops.feedback.torch.passes import Passes
@@ -39,7 +39,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(steps, "CudaGraph", Capture)
     change_limits(monkeypatch, blocks, capture_at=2)
     change_limits(monkeypatch, stepper, capture_at=2)
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
     # Spans are read once per block, before it starts: a wait that is known.
     monkeypatch.setattr(stack, "reaches", lambda spans: [max(1, min(s.span, 1 + 3 * i)) for i, s in enumerate(spans)])
     GRAPHS.clear()
@@ -120,7 +120,7 @@ def test_blocks_and_steps(kind, loop, mode, seed):
         ring = model.ring_after(state)
         for _ in range(5):
             model.run_step(x_TBD.detach()[0], ring)
-    assert not fallbacks._capturing_failed
+    assert not cuda_graphs._capturing_failed
     if loop == "triton":
         assert Capture.made > made
 

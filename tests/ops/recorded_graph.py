@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 
 # Operations that wait for the device, or copy from the host.
 WAITS = {"lift_fresh", "_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"}
@@ -103,9 +103,9 @@ def capture_on_cpu(monkeypatch, module, limits=None, capture_at=None) -> list:
     """
     made = []
     monkeypatch.setattr(module, "CudaGraph", lambda function, before=None: made.append(1) or RecordedGraph(function))
-    monkeypatch.setattr(fallbacks, "GRAPH_DEVICES", ("cpu",))
-    monkeypatch.setattr(fallbacks, "_capturing_failed", False)
+    monkeypatch.setattr(cuda_graphs, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(cuda_graphs, "_capturing_failed", False)
     if limits is not None:
         change_limits(monkeypatch, limits, capture_at=capture_at)
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     return made

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from fb_fairseq.ops.compiler import outside_compiler
+from fb_fairseq.ops.threads import outside_compiler
 
 
 def test_the_compiler_is_not_imported_for_it(monkeypatch):

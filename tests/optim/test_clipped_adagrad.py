@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.optim.clipped_adagrad import ClippedAdagrad, ClippedAdagradConfig, FairseqClippedAdagrad
+from fb_fairseq.optim import ClippedAdagrad, ClippedAdagradConfig, FairseqClippedAdagrad
 
 
 def parameters():

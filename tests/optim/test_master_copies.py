@@ -5,7 +5,7 @@ import argparse
 import pytest
 import torch
 
-from fb_fairseq.optim.master_copies import clamp_master_copies
+from fb_fairseq.optim import clamp_master_copies
 
 
 @pytest.mark.parametrize("kind", ["flat", "flat in a dict", "list", "none"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fb_fairseq.models.presets import TRANSFORMERS
-from fb_fairseq.ops import buffers
+from fb_fairseq.ops import threads as buffers
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.table5 import command, settings
 from fb_fairseq.papers.table5.language_modelling import LanguageModelling

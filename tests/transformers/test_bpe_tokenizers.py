@@ -18,12 +18,12 @@ from subword_nmt.apply_bpe import BPE  # noqa: E402
 from subword_nmt.learn_bpe import learn_bpe  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
-from fb_fairseq.transformers.bpe_codes import read_merges  # noqa: E402
 from fb_fairseq.transformers.tokenizers import (  # noqa: E402
     SPECIAL,
     _symbol,
     build_tokenizer,
     dictionary_symbols,
+    read_merges,  # noqa: E402
 )
 
 EOS, UNK = SPECIAL.index("</s>"), SPECIAL.index("<unk>")

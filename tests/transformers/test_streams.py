@@ -80,7 +80,7 @@ def test_blocks_of_streams():
 def test_a_text_is_cut_as_for_fairseq(streams, steps):
     pytest.importorskip("fairseq")
     from fb_fairseq.streams.bptt_warmup import BlockLengths
-    from fb_fairseq.streams.fairseq.dataset import StreamDataset
+    from fb_fairseq.streams.fairseq.corpus import StreamDataset
     from fb_fairseq.streams.layout import StreamLayout
     from tests.streams.fairseq.indexed import EOS, PAD, Corpus, Items
 

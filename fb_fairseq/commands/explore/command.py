@@ -79,8 +79,8 @@ def main(argv=None) -> None:
         import gradio  # noqa: F401  before a large model is read in vain
 
         port = free_port(args.host, args.port)
-        from fb_fairseq.commands.explore.loading import load
         from fb_fairseq.commands.explore.page import build_page, serve
+        from fb_fairseq.commands.explore.reading import load
         from fb_fairseq.commands.generate import no_log
 
         with no_log():

@@ -8,10 +8,8 @@ from typing import Any
 import gradio as gr
 
 from fb_fairseq.commands.explore import pictures
-from fb_fairseq.commands.explore.loading import ExploredModel
-from fb_fairseq.commands.explore.reading import Reading
-from fb_fairseq.commands.explore.style import STYLE
-from fb_fairseq.commands.explore.text import EOS, Vocabulary, check_length
+from fb_fairseq.commands.explore.pictures import STYLE
+from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, Vocabulary, check_length
 from fb_fairseq.errors import UserError
 
 EXAMPLE_CODE = "def main(argv=None):\n    for name in argv:\n        print(name)\n"
@@ -52,11 +50,7 @@ def facts(model: ExploredModel) -> str:
 
 
 class Explorer:
-    """The actions of the page's buttons.
-
-    Args:
-        most: steps that a text may have.
-    """
+    """The actions of the page's buttons. ``most``: steps that a text may have."""
 
     def __init__(self, model: ExploredModel, most: int):
         self.model, self.most = model, most
@@ -114,12 +108,7 @@ class Explorer:
 
 
 def build_page(model: ExploredModel, most: int, text: str | None = None) -> gr.Blocks:
-    """The page of a model.
-
-    Args:
-        most: steps that a text may have.
-        text: to begin with; None: an example.
-    """
+    """The page of a model. ``most``: steps that a text may have. ``text``: to begin with; None: an example."""
     explorer, unit, options = Explorer(model, most), model.vocabulary.unit, model.stack.options
     few = options.decoder_layers * options.decoder_attention_heads <= pictures.EACH_HEAD_ROWS
     memories = len(pictures.mixture(model))

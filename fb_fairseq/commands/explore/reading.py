@@ -1,17 +1,206 @@
 """Read a text step by step, and keep what the model computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
-before it, predicts the next token, and adds itself to the memory. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+before it, predicts the next token, and adds itself to the memory.
+
+A language model behind one interface, whether a checkpoint of fairseq holds it or the folder of an export.
+
+fairseq and transformers are imported only inside functions, so that either does without the other.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from fb_fairseq.commands.explore.loading import ExploredModel
-from fb_fairseq.commands.explore.text import EOS, NEVER_DRAWN
+from fb_fairseq import byte_codec
 from fb_fairseq.commands.generate import choices
+from fb_fairseq.commands.plot.models import CHOICE
+from fb_fairseq.errors import UserError
+
+BOS, PAD, EOS, UNK = range(4)  # in every dictionary
+NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
+SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
+LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
+SIZES = (2, 3, 4)  # of characters with several bytes
+
+
+class Vocabulary:
+    """The symbols of a model's dictionary, in the order of their indices.
+
+    Args:
+        tokenizer: that of an exported model, which may split words into pieces; None: words are symbols.
+        line_ends: whether the model of words was trained with ``</s>`` at line ends.
+
+    Attributes:
+        of_bytes: whether a symbol is a byte.
+        unit: what a symbol is called.
+    """
+
+    def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
+        self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
+        self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS
+        self.unit = "byte" if self.of_bytes else "token"
+        self._indices = {symbol: index for index, symbol in enumerate(self.symbols)}
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without the ``</s>`` that models read first. Unknown words become ``<unk>``."""
+        if self.of_bytes:
+            return [self._indices[symbol] for symbol in byte_codec.encode(text.encode("utf-8", "replace"))]
+        text = text.replace("\n", f" {self.symbols[EOS]} " if self._line_ends else " ")
+        if self._tokenizer is not None:
+            return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [self._indices.get(word, UNK) for word in text.split()]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens. Bytes that are no UTF-8 are replaced."""
+        symbols = [self.symbols[token] for token in tokens]
+        if self.of_bytes:
+            return byte_codec.decode(symbols).decode("utf-8", "replace")
+        text = " ".join(symbols) if self._tokenizer is None else self._tokenizer.decode(list(tokens))
+        return SYMBOL_OF_LINE_END.sub("\n", text)
+
+    def label(self, token: int) -> str:
+        """How a token is written in a picture."""
+        symbol = self.symbols[token]
+        if not self.of_bytes:
+            return LINE_BREAK if token == EOS else symbol
+        return LINE_BREAK if symbol == byte_codec.SYMBOLS[ord("\n")] else byte_codec.label(symbol)
+
+    def character(self, tokens: Sequence[int]) -> str:
+        """The printable character that several bytes form; empty if they do not."""
+        data = byte_codec.decode(self.symbols[token] for token in tokens) if self.of_bytes else b""
+        text = data.decode("utf-8", "ignore")
+        is_one = len(text) == 1 and text.isprintable() and text.encode() == data and len(data) == len(tokens) > 1
+        return text if is_one else ""
+
+    def labels(self, tokens: Sequence[int]) -> list[str]:
+        """How the tokens of a text are written in a picture: a character of several bytes stands at the first one."""
+        labels = list(map(self.label, tokens))
+        for i in range(len(tokens)):
+            for size in SIZES:
+                character = self.character(tokens[i : i + size])
+                if character:
+                    labels[i : i + size] = [character] + [CONTINUES] * (len(labels[i : i + size]) - 1)
+                    break
+        return labels
+
+    def next_label(self, text: Sequence[int], token: int) -> str:
+        """How a token that may follow a text is written: the character that it would complete."""
+        ends = (self.character([*text[len(text) - size + 1 :], token]) for size in SIZES if len(text) >= size - 1)
+        return next(filter(None, ends), "") or self.label(token)
+
+    def ends_line(self, token: int) -> bool:
+        """Whether a new line begins after a token."""
+        return self.symbols[token] == byte_codec.SYMBOLS[ord("\n")] if self.of_bytes else token == EOS
+
+
+def check_length(tokens: Sequence[int], most: int, unit: str) -> None:
+    """Check that a text is not too long."""
+    if len(tokens) > most:
+        raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {most:,} at most (--max-steps)")
+
+
+if TYPE_CHECKING:  # torch is imported only in the functions that need it
+    from torch import Tensor
+
+ARCHITECTURES = {
+    "FeedbackTransformer": "Feedback Transformer",
+    "RelativeTransformer": "Transformer",
+    "AllAttention": "All-attention network",
+}
+
+
+@dataclass
+class ExploredModel:
+    """A language model with attention, in evaluation mode."""
+
+    path: str  # the checkpoint or folder
+    decoder: Any  # fairseq's or transformers' side of the model: its ``stack`` and output layer
+    # embeddings [1, T, D] of tokens [1, T] of which the first has a position
+    embed: Callable[["Tensor", int], "Tensor"]
+    vocabulary: Vocabulary  # its symbols
+    device: Any  # where it runs
+    # held while the stack is watched, which only one thread may do: windows of the browser have their own
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def stack(self):
+        """The model's layers."""
+        return self.decoder.stack
+
+    @property
+    def kind(self) -> str:
+        """The papers' name of such a model."""
+        return ARCHITECTURES[type(self.stack).__name__]
+
+    def log_probs(self, features_TD: "Tensor") -> "Tensor":
+        """Log-probabilities [T, V] of the next token, of the stack's features."""
+        if self.decoder.adaptive_softmax is not None:
+            return self.decoder.adaptive_softmax.get_log_prob(features_TD[None], None)[0].float()
+        return self.decoder.output_projection(features_TD).float().log_softmax(-1)
+
+
+def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel:
+    """Load a language model.
+
+    Args:
+        path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
+        data: folder with a checkpoint's dictionary; None: that of its training data.
+        cpu: use the CPU even if there is a GPU.
+    """
+    if not os.path.exists(path):
+        raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
+    model = load_exported(path, data, cpu) if os.path.isdir(path) else load_checkpoint(path, data, cpu)
+    if type(model.stack).__name__ not in ARCHITECTURES:
+        raise UserError(f"{path}: attends to nothing (an LSTM); give {CHOICE}")
+    return model
+
+
+def load_checkpoint(path: str, data: str | None, cpu: bool) -> ExploredModel:
+    """A model of a checkpoint; see ``load``."""
+    from fb_fairseq.commands.plot.models import load_model
+
+    loaded = load_model("", path, data, cpu)
+    if loaded.has_labels:
+        raise UserError(f"{path}: was trained with --labels, and predicts no text; use plot --position-accuracy")
+    line_ends = not getattr(loaded.task.args, "omit_eos", False)
+    vocabulary = Vocabulary(loaded.dictionary.symbols, line_ends=line_ends)
+    decoder = loaded.model.decoder
+    return ExploredModel(path, decoder, decoder.embed, vocabulary, loaded.device)
+
+
+def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
+    """A model of transformers; see ``load``."""
+    import torch
+
+    import fb_fairseq.transformers.installation  # noqa: F401  before transformers is imported
+    from fb_fairseq.commands.import_transformers import read_model, read_tokenizer
+    from fb_fairseq.transformers.modeling import LanguageModel
+
+    if data is not None:
+        raise UserError(f"--data {data}: has no effect, because {path} has its own tokenizer; leave it out")
+    model = read_model(path)
+    if not isinstance(model, LanguageModel):
+        raise UserError(f"{path}: is a translation model; give a language model")
+    tokenizer, symbols = read_tokenizer(path, model.config.vocab_size)
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    decoder = model.eval().float().to(device).decoder
+
+    def embed(tokens_BT, start):
+        return decoder.embed(decoder.embed_tokens(tokens_BT), start, None)
+
+    return ExploredModel(path, decoder, embed, Vocabulary(symbols, tokenizer), device)
+
 
 if TYPE_CHECKING:  # torch is imported only in the functions that need it
     from torch import Tensor
@@ -20,16 +209,11 @@ BLOCK_STEPS = 64  # that are computed together, at most
 
 
 class Candidate(NamedTuple):
-    """A token that may come next.
-
-    Attributes:
-        probability: the model's.
-        drawn: its probability in generating, with temperature and top-k.
-    """
+    """A token that may come next."""
 
     token: int
-    probability: float
-    drawn: float
+    probability: float  # the model's
+    drawn: float  # its probability in generating, with temperature and top-k
 
 
 class Reading:

@@ -2,7 +2,6 @@
 
 command.py          the command
 source.py           what is exported: a checkpoint, its options and dictionaries
-language_models.py  language models for transformers
-translation.py      translation models for transformers
+models.py           language and translation models for transformers
 code.py             the code that they need, for trust_remote_code
 """

@@ -16,7 +16,7 @@ from fb_fairseq.checksums import FILE, add_to_weights, own_folder, weights_in
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.average_checkpoints import NAME as AVERAGE
 from fb_fairseq.commands.export.source import Languages
-from fb_fairseq.commands.quiet_transformers import quiet_transformers
+from fb_fairseq.commands.imported import quiet_transformers
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_folder, check_own_folder, open_text
 from fb_fairseq.tensor_files import WRITER
@@ -49,8 +49,8 @@ def export(
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
     # isort: split
-    from fb_fairseq.commands.export import language_models, translation
     from fb_fairseq.commands.export.code import add_code
+    from fb_fairseq.commands.export.models import build_language_model, build_translation
     from fb_fairseq.commands.export.source import read
     from fb_fairseq.transformers import CONFIGS, FeedbackDecoderConfig
     from fb_fairseq.transformers.card import figures_of_checkpoint, model_card
@@ -62,7 +62,7 @@ def export(
         check_own_folder("--to", folder, FILE, more=", or --overwrite")
     with using(path):
         source = read(path, dictionaries, codes, languages)
-    builders = {**dict.fromkeys(CONFIGS, language_models.build), FeedbackDecoderConfig.model_type: translation.build}
+    builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
     if source.architecture not in builders:
         raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
     name = os.path.basename(os.path.abspath(folder))

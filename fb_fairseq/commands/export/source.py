@@ -10,27 +10,16 @@ Languages = tuple[str | None, str | None]  # source and target
 
 
 class Source(NamedTuple):
-    """A checkpoint, and what the command's options say of it.
+    """A checkpoint, and what the command's options say of it."""
 
-    Attributes:
-        path: the file.
-        saved: its content.
-        options: those of its model, flat.
-        task: those of its task.
-        architecture: the model's name, without that of its sizes: ``feedback_transformer_lm``.
-        dictionaries: value of ``--dict``.
-        codes: value of ``--bpe-codes``.
-        languages: values of ``--source-lang`` and ``--target-lang``.
-    """
-
-    path: str
-    saved: dict[str, Any]
-    options: dict[str, Any]
-    task: dict[str, Any]
-    architecture: str
-    dictionaries: str | None
-    codes: str | None
-    languages: Languages
+    path: str  # the file
+    saved: dict[str, Any]  # its content
+    options: dict[str, Any]  # those of its model, flat
+    task: dict[str, Any]  # those of its task
+    architecture: str  # the model's name, without that of its sizes: ``feedback_transformer_lm``
+    dictionaries: str | None  # value of ``--dict``
+    codes: str | None  # value of ``--bpe-codes``
+    languages: Languages  # values of ``--source-lang`` and ``--target-lang``
 
     @property
     def data(self) -> str:
@@ -38,25 +27,17 @@ class Source(NamedTuple):
         return str(self.task.get("data") or "").split(":")[0]
 
     def values(self, defaults: dict[str, Any]) -> dict[str, Any]:
-        """The checkpoint's options among those that a configuration has, as plain values.
-
-        Args:
-            defaults: the configuration's.
-        """
+        """The checkpoint's options among those that a configuration has, as plain values. ``defaults``: the
+        configuration's."""
         found = {name: self.options[name] for name in defaults if self.options.get(name) is not None}
         return {name: plain(value) for name, value in found.items()}
 
     def dictionary(self, name: str, side: str):
         """A dictionary of the training data: that of ``--dict`` (the file itself, or its folder), of the data folder,
-        or the one beside the checkpoint.
-
-        Args:
-            name: of the file, ``dict.txt``.
-            side: ``encoder`` or ``decoder``.
-        """
+        or the one beside the checkpoint. ``name``: of the file, ``dict.txt``. ``side``: ``encoder`` or ``decoder``."""
         from fairseq.data import Dictionary
 
-        from fb_fairseq.models.word_embeddings import vocabulary_size
+        from fb_fairseq.models.layers import vocabulary_size
 
         folders = [folder for folder in (self.data, os.path.dirname(os.path.abspath(self.path))) if folder]
         if self.dictionaries:
@@ -117,7 +98,7 @@ def read(path: str, dictionaries: str | None, codes: str | None, languages: Lang
 
 def load_parameters(source: Source, model) -> None:
     """Give a model the checkpoint's parameters."""
-    from fb_fairseq.models.vanilla_checkpoint import NO_PARAMETERS
+    from fb_fairseq.models.checkpoints import NO_PARAMETERS
 
     expected, found = (
         {name: x for name, x in state.items() if not NO_PARAMETERS.match(name)}

@@ -16,31 +16,21 @@ MAP_TOKENS = 100  # more labels than these could not be read
 
 
 class Attention(NamedTuple):
-    """Attention of each layer, averaged over heads and steps.
+    """Attention of each layer, averaged over heads and steps."""
 
-    Attributes:
-        layers: for each layer the weights by distance; entry d - 1 is that of the step d steps back.
-        persistent: each layer's share of attention on persistent vectors, where these are in the same softmax; the
-            layer's weights sum to the rest. Else None.
-    """
-
-    layers: list[list[float]]
+    layers: list[list[float]]  # for each layer the weights by distance; entry d - 1 is that of the step d steps back
+    # each layer's share of attention on persistent vectors, where these are in the same softmax; the layer's weights
+    # sum to the rest. Else None.
     persistent: list[float] | None
 
 
 class AttentionMap(NamedTuple):
-    """Attention between the tokens of a text.
+    """Attention between the tokens of a text."""
 
-    Attributes:
-        rows: for each token but the first (``</s>``) the weights of those before it, and NaN for the others,
-            [T - 1, T - 1].
-        tokens: all T tokens.
-        what: which layers it is of.
-    """
-
+    # for each token but the first (``</s>``) the weights of those before it, and NaN for the others, [T - 1, T - 1]
     rows: list[list[float]]
-    tokens: list[int]
-    what: str
+    tokens: list[int]  # all T tokens
+    what: str  # which layers it is of
 
 
 def cut_text(corpus, tokens: int, context: int) -> tuple["Tensor", int]:
@@ -96,11 +86,8 @@ def check_attention(loaded: LoadedModel) -> None:
 
 
 def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> Attention:
-    """The attention by layer and distance, averaged over heads, steps and streams.
-
-    Args:
-        tokens_BT, context: see ``mean_over_steps``.
-    """
+    """The attention by layer and distance, averaged over heads, steps and streams. ``tokens_BT``, ``context``: see
+    ``mean_over_steps``."""
     check_attention(loaded)
 
     def measure(x_TBD, state):
@@ -116,11 +103,8 @@ def mean_attention(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> At
 
 
 def attention_map(loaded: LoadedModel, tokens: list[int], layer: int | None) -> AttentionMap:
-    """The attention between the tokens of a short text, averaged over heads.
-
-    Args:
-        layer: counted from 1; None: the mean of all layers.
-    """
+    """The attention between the tokens of a short text, averaged over heads. ``layer``: counted from 1; None: the mean
+    of all layers."""
     import torch
 
     from fb_fairseq.ops.attention import by_slot
@@ -158,11 +142,8 @@ def check_persistent(loaded: LoadedModel) -> None:
 def persistent_shares(
     loaded: LoadedModel, tokens_BT: "Tensor", context: int, block: int = BLOCK_STEPS
 ) -> list[list[float]]:
-    """The share of attention on persistent vectors, by layer and head.
-
-    Args:
-        tokens_BT, context, block: see ``mean_over_steps``.
-    """
+    """The share of attention on persistent vectors, by layer and head. ``tokens_BT``, ``context``, ``block``: see
+    ``mean_over_steps``."""
     check_persistent(loaded)
     return mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_shares, block).tolist()
 
@@ -180,3 +161,8 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> li
     use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)
     return sorted_LUN.cumsum(-1).mean(1).tolist()
+
+
+def doubling_bins(longest: int) -> list[tuple[int, int]]:
+    """First and last of 1, 2, 3 to 4, 5 to 8, …, up to ``longest``."""
+    return [(1, 1)] + [(2**i + 1, min(2 ** (i + 1), longest)) for i in range((longest - 1).bit_length())]

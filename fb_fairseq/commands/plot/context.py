@@ -3,9 +3,51 @@
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from fb_fairseq.commands.plot.bins import doubling_bins
+import numpy as np
+
+from fb_fairseq.commands.plot.attention import doubling_bins
 from fb_fairseq.commands.plot.models import LoadedModel, progress
 from fb_fairseq.errors import UserError
+
+STREAMS, CONTEXT_SEQUENCES = 64, 1  # the defaults of evaluate-labels
+
+
+class PositionCounts(NamedTuple):
+    """Labels by position in their sequence, counted from 0; position 0 is the ``</s>`` before the sequence."""
+
+    # how many labels there are at each position, and how many are guessed
+    labels: list[int]
+    correct: list[int]
+
+
+def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> PositionCounts:
+    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split.
+
+    Args:
+        split: of the data that the model was loaded with.
+        tokens: about how many tokens are read: whole sequences from the beginning of the split, at least one.
+    """
+    from fb_fairseq.commands.evaluate_labels import judged_blocks
+
+    if not loaded.has_labels:
+        raise UserError(f"{loaded.source}: was not trained with --labels; use --context-perplexity")
+    loaded.task.args.valid_streams = 1  # load_dataset checks that there are enough sequences for them
+    loaded.task.load_dataset(split)
+    corpus = loaded.task.dataset(split).corpus
+    sequences = max(1, int(np.searchsorted(corpus.ends, tokens, side="right")))
+    length = int(np.diff(corpus.ends, prepend=0)[:sequences].max())
+    labels, correct = np.zeros((2, length), dtype=int)
+    pad, block = loaded.dictionary.pad(), loaded.task.args.tokens_per_sample
+    blocks = judged_blocks(
+        loaded.model, corpus, pad, STREAMS, CONTEXT_SEQUENCES, block, loaded.device, sequences=sequences
+    )
+    for judged in progress(blocks, loaded):
+        labels += np.bincount(judged.positions[judged.is_label], minlength=length)
+        correct += np.bincount(judged.positions[judged.is_right], minlength=length)
+    if not labels.any():
+        raise UserError(f"{corpus.path}: none of its labels count; give another --split")
+    return PositionCounts(labels.tolist(), correct.tolist())
+
 
 if TYPE_CHECKING:  # torch is imported only in the functions that need it
     from torch import Tensor
@@ -17,26 +59,16 @@ SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed
 
 
 class ContextLosses(NamedTuple):
-    """Losses with more and more context.
+    """Losses with more and more context."""
 
-    Attributes:
-        bins: the fewest and the most tokens of context, for each mean.
-        nats: the mean loss per token.
-        bytes: whether the tokens are bytes.
-    """
-
-    bins: list[tuple[int, int]]
-    nats: list[float]
-    bytes: bool
+    bins: list[tuple[int, int]]  # the fewest and the most tokens of context, for each mean
+    nats: list[float]  # the mean loss per token
+    bytes: bool  # whether the tokens are bytes
 
 
 def longest_context(asked: int | None, length: int) -> int:
-    """The longest context that a text is read with, a power of two.
-
-    Args:
-        asked: ``--context``; None: as much as is reasonable.
-        length: of the text.
-    """
+    """The longest context that a text is read with, a power of two. ``asked``: ``--context``; None: as much as is
+    reasonable. ``length``: of the text."""
     possible = 2 ** int(math.log2(max(1, length // 2)))
     if asked is None:
         asked = min(LONGEST, possible)
@@ -101,7 +133,7 @@ def summed_loss(decoder, features_MD: "Tensor", targets_M: "Tensor") -> float:
     import torch
     import torch.nn.functional as F
 
-    from fb_fairseq.modules.adaptive_softmax import adaptive_losses
+    from fb_fairseq.modules.adaptive_words import adaptive_losses
 
     if not len(targets_M):
         return 0.0
@@ -113,3 +145,39 @@ def summed_loss(decoder, features_MD: "Tensor", targets_M: "Tensor") -> float:
             decoder.adaptive_softmax, features_MD[None], targets_M[None], counted_1M, training=True
         )
     return losses_M.double().sum().item()
+
+
+if TYPE_CHECKING:  # torch is imported only in the functions that need it
+    from torch import Tensor
+
+MOST_PASSES = 40
+STEPS = 512  # of a text, at most
+LEAST_ERROR = 1e-6  # from here on, rounding decides
+
+
+def errors_by_pass(loaded: LoadedModel, tokens_BT: "Tensor") -> list[float]:
+    """The error of the memory after each of the parallel passes, relative to the norm of the step loop's memory.
+    ``tokens_BT``: streams that begin with an empty memory; their first ``STEPS`` steps are run."""
+    import torch
+
+    from fb_fairseq.modules.feedback_transformer import FeedbackTransformer
+    from fb_fairseq.ops.feedback.loops import AUTO, run_block
+    from fb_fairseq.ops.feedback.parallel import ParallelBlock, relative_change
+    from fb_fairseq.ops.feedback.types import FeedbackDropouts
+
+    stack = loaded.stack
+    if not isinstance(stack, FeedbackTransformer):
+        raise UserError(f"{loaded.source}: has no feedback memory; give a checkpoint of feedback_transformer_lm")
+    with torch.no_grad():
+        x_TBD = loaded.model.decoder.embed(tokens_BT[:, :STEPS].to(loaded.device), 0).transpose(0, 1)
+        empty_KCBD = x_TBD.new_zeros(stack.memory.memories, 0, *x_TBD.shape[1:])
+        weights, options = stack.loop_weights(x_TBD.device, stack.reaches()), stack.loop_options(max(stack.reaches()))
+        given = x_TBD, empty_KCBD, weights, options, FeedbackDropouts(), stack.active_layers(), (), None
+        exact_KTBD, block, errors = run_block(AUTO, *given)[1], ParallelBlock(*given), []
+        memory_KTBD = block.start_KTBD
+        for _ in progress(range(min(MOST_PASSES, len(x_TBD))), loaded):
+            memory_KTBD = block(memory_KTBD).memory_KTBD
+            errors.append(float(relative_change(memory_KTBD, exact_KTBD)))
+            if errors[-1] < LEAST_ERROR:
+                break
+    return errors

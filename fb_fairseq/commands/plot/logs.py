@@ -17,15 +17,11 @@ X_AXES = ("updates", "hours")
 
 
 class NamedCurves(NamedTuple):
-    """Curves of a run, by tag.
-
-    Attributes:
-        continues: whether the run before it of the same name led to this one.
-    """
+    """Curves of a run, by tag."""
 
     name: str
     curves: dict[str, Curve]
-    continues: bool = False
+    continues: bool = False  # whether the run before it of the same name led to this one
 
 
 def read_log(path: str, metric: str, x: str = "updates") -> dict[str, Curve]:
@@ -130,10 +126,7 @@ def read_tensorboard(folder: str, metric: str) -> dict[str, Curve]:
 
 def continued(runs: list[NamedCurves]) -> list[NamedCurves]:
     """Move runs that continue an earlier one of the same name behind it, whatever number their updates begin with.
-
-    Args:
-        runs: those without a name continue none.
-    """
+    ``runs``: those without a name continue none."""
     ends: dict[str, float] = {}
     result = []
     for name, curves, _ in runs:

@@ -16,18 +16,13 @@ CHOICE = "feedback_transformer_lm, relative_transformer_lm or all_attention_lm"
 
 
 class LoadedModel(NamedTuple):
-    """A language model in evaluation mode.
+    """A language model in evaluation mode."""
 
-    Attributes:
-        source: the option and the path that name it, for messages.
-        model, task: fairseq's.
-        device: where it runs.
-    """
-
-    source: str
+    source: str  # the option and the path that name it, for messages
+    # fairseq's
     model: Any
     task: Any
-    device: Any
+    device: Any  # where it runs
 
     @property
     def stack(self):

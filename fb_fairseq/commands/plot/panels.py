@@ -1,12 +1,22 @@
-"""Draw the panels of ``python -m fb_fairseq plot`` that are no heat maps, each on matplotlib axes of its own."""
+"""Draw the panels of ``python -m fb_fairseq plot``, each on matplotlib axes of its own."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fb_fairseq.commands.plot.attention import doubling_bins
 from fb_fairseq.commands.plot.context import ContextLosses
-from fb_fairseq.commands.plot.logs import Curve, NamedCurves
-from fb_fairseq.commands.plot.positions import PositionCounts
-from fb_fairseq.drawing import GREY, colors, draw_curve, draw_reference, explain_curves, ordered_color, write_out
+from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.drawing import (
+    GREY,
+    TINY,
+    colors,
+    draw_curve,
+    draw_reference,
+    explain_curves,
+    ordered_color,
+    write_cells,
+    write_out,
+)
 
 METRIC_LABELS = {
     "bpb": "bits per byte",
@@ -25,39 +35,11 @@ MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
 
 
-class NamedWeights(NamedTuple):
-    """Layer weights of a checkpoint: of the embedding, then of each layer."""
+class Named(NamedTuple):
+    """A value of one model or run, with the name that the legend shows."""
 
     name: str
-    weights: list[float]
-
-
-class NamedHeads(NamedTuple):
-    """Values of each layer of a checkpoint: one per head, or for the use of persistent vectors one per vector."""
-
-    name: str
-    layers: list[list[float]]
-
-
-class NamedLayerCurves(NamedTuple):
-    """Layer weights over a run: a curve for the embedding, then one for each layer."""
-
-    name: str
-    layers: list[Curve]
-
-
-class NamedLosses(NamedTuple):
-    """Losses of a checkpoint with more and more context."""
-
-    name: str
-    losses: ContextLosses
-
-
-class NamedPositions(NamedTuple):
-    """Labels and correct guesses of a checkpoint by position."""
-
-    name: str
-    counts: PositionCounts
+    value: Any
 
 
 def centred(i: int, number: int) -> float:
@@ -111,37 +93,37 @@ def cut_steep_part(axes) -> None:
         axes.autoscale_view()
 
 
-def draw_layer_weights(axes, models: list[NamedWeights]) -> None:
+def draw_layer_weights(axes, models: list[Named]) -> None:
     """Bars of the layers' shares in the memory. The models have the same number of layers."""
     width = BARS_WIDTH / len(models)
     color = colors(name for name, _ in models)
     for i, (name, weights) in enumerate(models):
         positions = [l + centred(i, len(models)) * width for l in range(len(weights))]
         axes.bar(positions, weights, width, label=name, color=color[name])
-    number = len(models[-1].weights)
+    number = len(models[-1].value)
     axes.set_xticks(range(number), ["embedding", *map(str, range(1, number))])
     draw_reference(axes, 1 / number, "equal shares (at initialisation)")
     axes.set_xlabel("layer")
     axes.set_ylabel("share of the memory")
 
 
-def draw_spans(axes, models: list[NamedHeads]) -> None:
+def draw_spans(axes, models: list[Named]) -> None:
     """Points for the adaptive spans of all heads. The models have the same number of layers."""
     color = colors(name for name, _ in models)
     for i, (name, layers) in enumerate(models):
         offset = centred(i, len(models)) * SPANS_OFFSET
         points = [(l + 1 + offset, span) for l, heads in enumerate(layers) for span in heads]
         axes.scatter(*zip(*points), alpha=0.7, label=name, color=color[name])
-    axes.set_xticks(range(1, len(models[-1].layers) + 1))
+    axes.set_xticks(range(1, len(models[-1].value) + 1))
     axes.set_xlabel("layer")
     axes.set_ylabel("span of each head (steps)")
     axes.set_ylim(bottom=0)
 
 
-def draw_layer_weights_over_training(axes, run: NamedLayerCurves) -> None:
+def draw_layer_weights_over_training(axes, run: Named) -> None:
     """The layers' shares in the memory against updates, from the embedding (dark) to the top layer (light)."""
-    number = len(run.layers)
-    for l, curve in enumerate(run.layers):
+    number = len(run.value)
+    for l, curve in enumerate(run.value):
         label = f"layer {l}" if l else "embedding"
         axes.plot(*zip(*sorted(curve)), label=label, color=ordered_color(l, number), marker="o")
     draw_reference(axes, 1 / number, "equal shares (at initialisation)")
@@ -151,11 +133,11 @@ def draw_layer_weights_over_training(axes, run: NamedLayerCurves) -> None:
     axes.set_title(run.name)
 
 
-def draw_persistent_use(axes, model: NamedHeads) -> None:
+def draw_persistent_use(axes, model: Named) -> None:
     """The share of the most used persistent vectors against their number, from the lowest layer (dark) to the top."""
-    number = len(model.layers)
-    vectors = len(model.layers[0])
-    for l, shares in enumerate(model.layers):
+    number = len(model.value)
+    vectors = len(model.value[0])
+    for l, shares in enumerate(model.value):
         half, most = (1 + sum(share < part for share in shares) for part in USE_MARKS)
         label = f"layer {l + 1}: half in {min(half, vectors)}, 90% in {min(most, vectors)}"
         percent = [100 * share for share in shares]
@@ -177,31 +159,46 @@ def drawn_values(losses: ContextLosses) -> list[float]:
     return [nats / math.log(2) if losses.bytes else math.exp(nats) for nats in losses.nats]
 
 
-def context_table(models: list[NamedLosses]) -> list[str]:
+def context_table(models: list[Named]) -> list[str]:
     """The lines of a table in Markdown with the values that ``draw_context_losses`` draws."""
     lines = ["| context | " + " | ".join(name for name, _ in models) + " |", "|---:|" + "---:|" * len(models)]
     columns = [drawn_values(losses) for _, losses in models]
-    for i, (fewest, most) in enumerate(models[-1].losses.bins):
+    for i, (fewest, most) in enumerate(models[-1].value.bins):
         context = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         lines.append("| " + " | ".join([context, *(f"{column[i]:.3f}" for column in columns)]) + " |")
     return lines
 
 
-def draw_context_losses(axes, models: list[NamedLosses]) -> None:
+def draw_context_losses(axes, models: list[Named]) -> None:
     """Perplexity, or for bytes bits per byte, against the tokens of context. The models read the same text."""
-    is_bytes = models[-1].losses.bytes
+    is_bytes = models[-1].value.bytes
     color = colors(name for name, _ in models)
     for name, losses in models:
         middle = [math.sqrt(fewest * most) for fewest, most in losses.bins]
         axes.plot(middle, drawn_values(losses), label=name, color=color[name], marker="o")
-    ticks = [most for _, most in models[-1].losses.bins]
+    ticks = [most for _, most in models[-1].value.bins]
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.set_xlabel(f"context since an empty memory ({'bytes' if is_bytes else 'tokens'})")
     axes.set_ylabel("bits per byte" if is_bytes else "perplexity")
 
 
-def draw_position_accuracy(axes, models: list[NamedPositions]) -> None:
+def pass_values(models: list[Named]) -> list[str]:
+    """The numbers that ``draw_passes`` draws, a line for each model."""
+    return [f"{name or 'passes'}: {', '.join(f'{error:.2g}' for error in errors)}" for name, errors in models]
+
+
+def draw_passes(axes, models: list[Named]) -> None:
+    """The error of the memory against the number of passes."""
+    color = colors(name for name, _ in models)
+    for name, errors in models:
+        axes.plot(range(1, len(errors) + 1), errors, label=name, color=color[name], marker=".")
+    axes.set_yscale("log")
+    axes.set_xlabel("passes over all steps at once")
+    axes.set_ylabel("error of the memory, relative to its norm")
+
+
+def draw_position_accuracy(axes, models: list[Named]) -> None:
     """Accuracy against the position in the sequence; of long sequences, means of neighbouring positions."""
     color = colors(name for name, _ in models)
     for name, counts in models:
@@ -218,3 +215,66 @@ def draw_position_accuracy(axes, models: list[NamedPositions]) -> None:
     axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
+
+
+SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
+MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
+WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
+
+
+def draw_persistent_shares(axes, model: Named) -> None:
+    """The share of attention on persistent vectors, layers against heads."""
+    image = axes.imshow(model.value, vmin=0, vmax=1, aspect="auto", origin="lower")
+    heads = len(model.value[0])
+    axes.set_xlabel("head")
+    set_labels(axes, [str(h) for h in range(1, heads + 1)], len(model.value))
+    axes.set_title(model.name)
+    axes.figure.colorbar(image, ax=axes, label="share on persistent vectors")
+
+
+def set_labels(axes, columns: list[str], layers: int) -> None:
+    """Label the columns of a heat map, and its rows, which are layers from the bottom to the top."""
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_ylabel("layer")
+    axes.set_yticks(range(layers), map(str, range(1, layers + 1)))
+
+
+def draw_attention(axes, model: Named) -> None:
+    """The share of attention in ranges of distance, layers against distances; persistent vectors are at the left."""
+    attention = model.value
+    span = len(attention.layers[0])
+    bins = [(d, d) for d in range(1, span + 1)] if span <= SINGLE_DISTANCES else doubling_bins(span)
+    shares = [[100 * sum(layer[nearest - 1 : farthest]) for nearest, farthest in bins] for layer in attention.layers]
+    columns = [str(nearest) if nearest == farthest else f"{nearest}–{farthest}" for nearest, farthest in bins]
+    if attention.persistent is not None:
+        shares = [[100 * share, *row] for share, row in zip(attention.persistent, shares)]
+        columns = ["persistent", *columns]
+    image = axes.imshow(shares, vmin=0, aspect="auto", origin="lower")
+    set_labels(axes, columns, len(shares))
+    axes.tick_params(axis="x", rotation=45 if len(columns) > 6 else 0)
+    if len(columns) * len(shares) <= WRITTEN_CELLS:
+        write_cells(axes, shares, top=max(map(max, shares)))
+    axes.set_xlabel("distance (steps back)")
+    axes.set_title(model.name)
+    axes.figure.colorbar(image, ax=axes, label="share of attention (%)")
+
+
+def map_inches(tokens: int) -> float:
+    """Width and height of a map of attention between so many tokens."""
+    each, least = MAP_INCHES
+    return max(least, each * tokens + 1)
+
+
+def draw_attention_map(axes, model: Named, labels: list[str]) -> None:
+    """Attention between the tokens of a text, which the labels show: the step that reads a token in a row, those before
+    it in the columns."""
+    from matplotlib.colors import PowerNorm
+
+    image = axes.imshow(model.value.rows, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
+    number = len(labels) - 1
+    axes.set_xticks(range(number), labels[:-1], rotation=90, fontsize=TINY)
+    axes.set_yticks(range(number), labels[1:], fontsize=TINY)
+    axes.set_xlabel("step that is attended to")
+    axes.set_ylabel("step that attends")
+    axes.set_title(", ".join(filter(None, [model.name, model.value.what])))
+    axes.figure.colorbar(image, ax=axes, label="share of attention, mean of all heads", shrink=0.8)

@@ -9,5 +9,6 @@ parallel.py    all steps at once, in passes until they converge
 cpp/           the steps in C++
 triton/        the steps in a few Triton kernels per layer
 cuda_graphs/   blocks and decoding steps as CUDA graphs
-decoding/      what decoding keeps from step to step
+ring.py        the memory of decoding: the last S steps of each stream in slots, and a layer's attention over them
+decoding.py    a model whose steps are run, a step operation by operation, and a decoder's state
 """

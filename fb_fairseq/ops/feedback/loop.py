@@ -12,7 +12,7 @@ from torch import Tensor
 from fb_fairseq.ops.feedback.types import StepOutput
 
 if TYPE_CHECKING:
-    from fb_fairseq.ops.feedback.decoding.stepper import Step
+    from fb_fairseq.ops.feedback.decoding import Step
     from fb_fairseq.ops.feedback.torch.block import Block, Record
     from fb_fairseq.ops.feedback.torch.tile import Tile
     from fb_fairseq.ops.feedback.types import BlockInputs
@@ -21,26 +21,17 @@ DEVICES = ("cpu", "cuda")
 
 
 class Results(NamedTuple):
-    """Where the results of a block's steps go, beside ``Block.slots`` and ``Block.memory_KTBD``.
+    """Where the results of a block's steps go, beside ``Block.slots`` and ``Block.memory_KTBD``."""
 
-    Attributes:
-        out_TBD: the top layer's outputs; None: the record keeps those of all steps.
-        aligned_TBC: attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is
-            not asked for.
-    """
-
-    out_TBD: Tensor | None
+    out_TBD: Tensor | None  # the top layer's outputs; None: the record keeps those of all steps
+    # attention to the encoder of ``FeedbackOptions.alignment_layer``, averaged over heads; None: it is not asked for
     aligned_TBC: Tensor | None
 
 
 class Kept:
-    """Holds what a loop keeps of a model from decoding step to decoding step, such as packed weights.
+    """Holds what a loop keeps of a model from decoding step to decoding step, such as packed weights."""
 
-    Attributes:
-        own: anything; None at first.
-    """
-
-    own: Any = None
+    own: Any = None  # anything; None at first
 
 
 class Loop(ABC):
@@ -99,11 +90,8 @@ class Loop(ABC):
         """
 
     def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
-        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do.
-
-        Args:
-            kept: what the loop has kept of the model, and may keep.
-        """
+        """Run a decoding step, and write what it leaves to the ring. None: torch's operations do. ``kept``: what the
+        loop has kept of the model, and may keep."""
         return None
 
     def unavailable(self, device: torch.device) -> str | None:

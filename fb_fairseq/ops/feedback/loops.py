@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.cpp.loop import CppLoop
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import LIMITS, BlockGraphs
 from fb_fairseq.ops.feedback.cuda_graphs.stepper import StepGraphs
-from fb_fairseq.ops.feedback.decoding.stepper import Step, torch_step
+from fb_fairseq.ops.feedback.decoding import Step, torch_step
 from fb_fairseq.ops.feedback.loop import Kept, Loop
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.loop import TorchLoop
@@ -63,7 +63,7 @@ def loop_on(name: str, device: torch.device) -> Loop:
     if problem is None:
         return loop
     if name != AUTO:
-        fallbacks.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
+        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
     return LOOPS[TORCH]
 
 
@@ -74,7 +74,7 @@ def passes_for(name: str, inputs: BlockInputs, needs_backward: bool) -> Passes:
         return GRAPHS.passes_for(loop, inputs, needs_backward)
     problem = loop.unsupported(inputs)
     if problem is not None and name != AUTO:
-        fallbacks.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
+        cuda_graphs.log_once(f"--step-loop {name}: {problem}; the torch loop runs")
     return Passes(loop if problem is None else LOOPS[TORCH], needs_backward)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fb_fairseq.ops.attention import block_attention, cross_attention
-from fb_fairseq.ops.fallbacks import log_once
+from fb_fairseq.ops.cuda_graphs import log_once
 from fb_fairseq.ops.feedback.types import (
     Context,
     EncoderContext,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.loops import TORCH
+from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.papers.benchmark.measure import seconds, table
 from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case, build_model
 from fb_fairseq.papers.benchmark.options import add_number, add_only, only

@@ -13,9 +13,9 @@ import torch.nn as nn
 from torch import Tensor
 
 from fb_fairseq.modules import FeedbackTransformer, RelativeTransformer
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
 from fb_fairseq.modules.options import TransformerOptions
-from fb_fairseq.modules.state import StreamState
 from fb_fairseq.papers.rl.options import AgentOptions
 
 INITIAL_LOGIT_SCALE = 0.01  # so small that all actions are about equally likely at first

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fb_fairseq.checkpoint_contents import check_parameters
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.modules.state import StreamState
+from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions

@@ -1,15 +1,18 @@
 """The tokens of one split as one long sequence."""
 
 import functools
+import logging
 import os
 import zlib
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
-from fairseq.data import data_utils, indexed_dataset
+from fairseq.data import FairseqDataset, data_utils, indexed_dataset
 
 from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.errors import UserError
+from fb_fairseq.streams.layout import StreamLayout
 
 # The fingerprint of a corpus covers this many evenly spaced samples of this many tokens.
 FINGERPRINT_SAMPLES = 32
@@ -136,3 +139,113 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     if not any(dataset[i].ne(dictionary.pad()).any() for i in range(len(dataset))):  # as a rule it reads one item
         raise UserError(f"{path}: all of the split is {dictionary.pad_word}; {remedy}")
     return dataset
+
+
+logger = logging.getLogger(__name__)
+
+
+class StreamDataset(FairseqDataset):
+    """The corpus of one split, served in the batches of a ``StreamLayout``. One item is one whole batch.
+
+    Args:
+        split: the name of the split.
+        corpus: a ``Corpus`` or ``LabelledCorpus``.
+        pad: the index of padding.
+        layout: None until ``arrange``.
+    """
+
+    def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
+        self.split = split
+        self.corpus = corpus
+        self.pad = pad
+        self.layout = layout
+
+    def arrange(self, layout: StreamLayout, option: str) -> "StreamDataset":
+        """The same corpus, served in this layout. ``option``: the options that set the number of streams, for the error
+        message."""
+        if layout.streams > layout.max_streams:
+            raise UserError(
+                f"{option}{layout.warmup_factor}: {layout.streams} streams, but the {self.split} split has only "
+                f"{layout.max_streams} {layout.unit}; use fewer streams, or more data"
+            )
+        if option.startswith("--batch-size") and len(layout.turns) == 1:
+            logger.warning(
+                f"{option}: {layout.streams} streams of the {layout.tokens} tokens of the {self.split} split are read "
+                "in one update, so that no memory is carried; use fewer streams, or more data"
+            )
+        return StreamDataset(self.split, self.corpus, self.pad, layout)
+
+    def __len__(self) -> int:
+        return len(self.layout.turns) * self.layout.groups if self.layout else len(self.corpus)
+
+    def __getitem__(self, index: int):
+        batch = self.layout.batch(index)
+        source = torch.full((len(batch.streams), batch.steps), self.pad)
+        target = torch.full((len(batch.streams), batch.steps), self.pad)
+        lengths = []
+        for row, stream in enumerate(batch.streams):
+            first, last = self.layout.targets(stream, batch.offset, batch.steps)
+            lengths.append(last - first)
+            source[row, : last - first], target[row, : last - first] = self.corpus.block(first, last)
+        return {
+            "id": torch.tensor(batch.streams),
+            "nsentences": len(batch.streams),
+            "ntokens": int(target.ne(self.pad).sum()),
+            "net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)},
+            "target": target,
+            "block": {"cohorts": batch.cohorts, "offset": batch.offset},  # see StreamBatchIterator
+        }
+
+    def collater(self, samples):
+        """The only sample of a batch; an empty dict for an empty batch."""
+        return samples[0] if samples else {}
+
+    @property
+    def sizes(self):
+        """The lengths of the corpus's lines (documents)."""
+        return self.corpus.dataset.sizes
+
+    def num_tokens(self, index: int) -> int:
+        """The number of tokens of a batch, with padding."""
+        batch = self.layout.batch(index)
+        return batch.steps * len(batch.streams)
+
+    size = num_tokens
+
+
+class LineScores:
+    """Collects the scores of blocks, and gives them back as lines of the text. ``dataset``: an arranged dataset, all
+    streams of which are scored."""
+
+    def __init__(self, dataset: StreamDataset):
+        self.corpus, self.layout = dataset.corpus, dataset.layout
+        self.scores = torch.zeros(len(self.corpus))
+        self.missing = len(self.corpus)
+
+    def attach(self, batches: Iterable[dict]) -> Iterator[dict]:
+        """Give each batch these scores as ``lines``, for ``fb_fairseq.patches.generation``."""
+        for batch in batches:
+            yield {**batch, "lines": self}
+
+    def replace(self, sample: dict, hypotheses: list[list[dict]]) -> Iterable[list[dict]]:
+        """Keep the scores of a block. After the last block, all lines with their scores, before it none.
+
+        Args:
+            sample: the batch; in the last one, ``id`` becomes the numbers of the lines.
+            hypotheses: what fairseq's ``SequenceScorer`` returns for it.
+        """
+        steps = sample["net_input"]["src_tokens"].shape[1]
+        for stream, (hypothesis,) in zip(sample["id"].tolist(), hypotheses):
+            first, last = self.layout.targets(stream, sample["block"]["offset"], steps)
+            self.scores[first:last] = hypothesis["positional_scores"].float().cpu()
+            self.missing -= last - first
+        if self.missing:
+            return []
+        sample["id"] = range(len(self.corpus.documents))
+        return self._lines()
+
+    def _lines(self) -> Iterator[list[dict]]:
+        start = 0
+        for end in self.corpus.documents.tolist():
+            yield [{"tokens": self.corpus[start:end], "positional_scores": self.scores[start:end]}]
+            start = end

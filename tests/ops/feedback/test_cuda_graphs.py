@@ -6,7 +6,7 @@ These tests need no GPU: ``RecordedGraph`` stands in for CUDA graphs and replays
 import pytest
 import torch
 
-from fb_fairseq.ops import agreement, fallbacks
+from fb_fairseq.ops import agreement, cuda_graphs
 from fb_fairseq.ops.feedback.cuda_graphs import blocks
 from fb_fairseq.ops.feedback.cuda_graphs.blocks import BlockGraphs, CapturedPasses
 from fb_fairseq.ops.feedback.loops import LOOPS
@@ -193,7 +193,7 @@ def test_what_cannot_be_captured_runs_operation_by_operation(graphs, monkeypatch
 
 def test_without_a_gpu(caplog):
     """Blocks run operation by operation, which is logged once."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     case, loop = small(), loop_with(BlockGraphs(LOOPS["torch"]))
     plain = case.run(feedback_block)
     for _ in range(CAPTURE_AT + 1):
@@ -270,7 +270,7 @@ def not_a_number(block, tile):
 )
 def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem, grows):
     """Wrong ones are named once and not used: torch's operations are captured in their place."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     loop, case = loop_with(graphs, kernels), small(dtype=torch.float32)
     case.grows = grows
     expected = case.run(feedback_block)
@@ -290,7 +290,7 @@ def test_kernels_are_compared_with_torch(graphs, caplog, kernels, problem, grows
 
 def test_the_replay_is_compared(graphs, monkeypatch, caplog):
     """A graph that computes something else than what was captured."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     loop, case = loop_with(graphs, Kernels()), small()
     case.grows = True
     case.run(loop)
@@ -309,7 +309,7 @@ def test_the_replay_is_compared(graphs, monkeypatch, caplog):
 
 def test_a_nan_is_no_verdict(graphs, caplog):
     """The next block is compared."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     kernels, case = Kernels(), small()
     loop, case.grows = loop_with(graphs, kernels), True
     with torch.no_grad():

@@ -9,7 +9,7 @@ import torch
 
 from fb_fairseq.commands import main
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
 from fb_fairseq.ops.feedback.loops import CHOICES, LOOPS, Choice, log_choice, loop_on, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
@@ -85,7 +85,7 @@ def test_training_and_decoding(own, caplog):
 @pytest.mark.parametrize("seed", range(6))
 def test_every_gradient(own, seed, recompute):
     """And what it does not cover runs in the torch loop, which is logged once."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     case = Case(seed, cross=seed % 3 == 0, resets=seed % 4 == 0)
     compare(case.run(partial(run_block, "own"), recompute), case.run(feedback_block, recompute), 1e-10)
     assert (own.calls["backward"] > 0) == (seed % 3 > 0) and own.calls["forward"] >= own.calls["backward"]
@@ -130,7 +130,7 @@ def test_names_of_earlier_versions(monkeypatch):
 
 def test_what_auto_takes(monkeypatch, caplog):
     """A rule: nothing is timed. (Where the preferred loop does not run, no line of the log says so.)"""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     cpp, cpu = LOOPS["cpp"], torch.device("cpu")
     monkeypatch.setattr(type(cpp), "unavailable", lambda self, device: None)
     assert loop_on("auto", cpu) is cpp and loop_on("auto", torch.device("meta")) is LOOPS["torch"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fb_fairseq.modules import FeedbackTransformer
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback import parallel
 from fb_fairseq.ops.feedback.loops import run_block
 from fb_fairseq.ops.feedback.parallel import ParallelBlock, parallel_block
@@ -149,7 +149,7 @@ def test_blocks_may_be_cut_anywhere():
 
 def test_fixed_passes_are_for_training(caplog):
     """Evaluation is exact; the log says so, and how much the last pass changed."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     model, exact = build(parallel_passes=2, parallel_tolerance=TIGHT), build(step_loop="reference")
     x_TBD = torch.randn(15, 2, model.options.decoder_embed_dim, dtype=torch.double)
     model.eval()

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fb_fairseq.ops.feedback.decoding.ring import Window, attend_window
 from fb_fairseq.ops.feedback.reference import feedback_block, feedback_step
+from fb_fairseq.ops.feedback.ring import Window, attend_window
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, one_or_own, project_context
 from tests.ops.feedback.cases import Case
 

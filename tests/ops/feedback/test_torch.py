@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch import passes
 from fb_fairseq.ops.feedback.types import FeedbackDropouts, Sizes
+from fb_fairseq.ops.threads import Buffers
 from tests.ops.feedback.cases import Case, compare, feedback_block_torch
 
 LOOPS = {"torch": (feedback_block_torch, False), "recompute": (feedback_block_torch, True)}

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loops import LOOPS, run_block
 from fb_fairseq.ops.feedback.reference import feedback_block
 from fb_fairseq.ops.feedback.torch.passes import Passes, run_block_with
@@ -55,7 +55,7 @@ def test_compiles_for_every_gpu():
 
 def test_where_there_is_no_gpu(caplog):
     """The torch loop runs, which is logged once."""
-    fallbacks.log_once.cache_clear()
+    cuda_graphs.log_once.cache_clear()
     case = Case(1, steps=3)
     for _ in range(2):
         compare(case.run(partial(run_block, "triton")), case.run(feedback_block), 1e-10)
@@ -63,7 +63,7 @@ def test_where_there_is_no_gpu(caplog):
 
 
 def test_what_is_not_covered(monkeypatch):
-    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ("cpu",))
     case, found = Case(1, steps=2, dtype=torch.float32), []
     wide = Case(1, steps=2, decoder_embed_dim=288, decoder_attention_heads=2, decoder_head_dim=144)
 
@@ -73,7 +73,7 @@ def test_what_is_not_covered(monkeypatch):
 
     for each in (case, wide):
         each.forward(partial(run_block_with, passes_for))
-    monkeypatch.setattr(fallbacks, "KERNEL_DEVICES", ())
+    monkeypatch.setattr(cuda_graphs, "KERNEL_DEVICES", ())
     case.forward(partial(run_block_with, passes_for))
     problem = "its kernels are for heads of width 128 or less in this type, not 144"
     assert found == [None, problem, "its kernels need a GPU, not cpu"]

@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import shlex
-from typing import List
 
 from fairseq import options
 
@@ -23,14 +22,14 @@ def printed(name: str, *arguments) -> str:
     return text.getvalue()
 
 
-def commands(text: str, *starts: str) -> List[List[str]]:
+def commands(text: str, *starts: str) -> list[list[str]]:
     """The words of each printed command that begins so, up to ``2>&1``. (Names must not hold line breaks.)"""
     lines = re.sub(r"\\\n +", "", text).splitlines()
     found = [shlex.split(line) for line in lines if line.startswith(starts or "") and line and line[0] != "#"]
     return [command[: (command + ["2>&1"]).index("2>&1")] for command in found]
 
 
-def values(text: str, option: str, start: str = "fairseq-train ") -> List[str]:
+def values(text: str, option: str, start: str = "fairseq-train ") -> list[str]:
     """The values of an option in the printed commands that have it."""
     found = [command for command in commands(text, start) if option in command]
     return [command[command.index(option) + 1] for command in found]

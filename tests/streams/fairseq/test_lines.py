@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.fairseq.dataset import StreamDataset
-from fb_fairseq.streams.fairseq.lines import LineScores
+from fb_fairseq.streams.fairseq.corpus import LineScores, StreamDataset
 from fb_fairseq.streams.layout import StreamLayout
 from tests.streams.fairseq.indexed import PAD, corpus
 

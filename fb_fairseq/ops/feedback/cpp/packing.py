@@ -1,22 +1,29 @@
-"""Weights in the layout of the C++ loop."""
+"""Weights in the layout of the C++ loop.
+
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
+"""
 
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from fb_fairseq.ops.feedback.cpp.library import Library, pointer
-from fb_fairseq.ops.feedback.cpp.structures import AttentionArgs, LayerArgs, LayerTransposes, Matrix, Norm, SetArgs
+from fb_fairseq.ops.feedback.cpp.structures import (
+    AttentionArgs,
+    LayerArgs,
+    LayerTransposes,
+    Matrix,
+    Norm,
+    SetArgs,
+)
 from fb_fairseq.ops.feedback.torch.block import ComputeWeights
 from fb_fairseq.ops.feedback.types import one_or_own
 from fb_fairseq.ops.layers import Affine, CrossAttention, Layer
 
 
 class Packing:
-    """Memory that the arguments of a call of C++ point to; it must stay as long as they are used.
-
-    Args:
-        empty: makes a buffer of some floats.
-    """
+    """Memory that the arguments of a call of C++ point to; it must stay as long as they are used. ``empty``: makes a
+    buffer of some floats."""
 
     def __init__(self, library: Library, empty: Callable[[int], Tensor]):
         self.library, self._empty = library, empty
@@ -64,11 +71,8 @@ class Packing:
         active: bool = True,
         encoder: Sequence[int | None] | None = None,
     ) -> LayerArgs:
-        """A layer's weights, packed, and what it sees.
-
-        Args:
-            encoder: pointers to keys and values of the encoder's output; None: there is none, or it is set later.
-        """
+        """A layer's weights, packed, and what it sees. ``encoder``: pointers to keys and values of the encoder's
+        output; None: there is none, or it is set later."""
         layer, span = weights.layers[l], weights.spans[l]
         return LayerArgs(
             memory=self._attention(layer),
@@ -101,11 +105,8 @@ class Packing:
         )
 
     def key_values(self, weights: ComputeWeights, i: int, slots: Sequence[int]) -> SetArgs:
-        """The key and value projection of a set, packed, and its norm.
-
-        Args:
-            slots: pointers to the set's keys and values.
-        """
+        """The key and value projection of a set, packed, and its norm. ``slots``: pointers to the set's keys and
+        values."""
         memory, projection = weights.sources[i]
         norm = weights.projections[projection].norm
         return SetArgs(

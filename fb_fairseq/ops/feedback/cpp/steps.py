@@ -17,9 +17,8 @@ from fb_fairseq.ops.feedback.cpp.arguments import EncoderShape, block_arguments,
 from fb_fairseq.ops.feedback.cpp.library import Library, load, pointer
 from fb_fairseq.ops.feedback.cpp.packing import Packing
 from fb_fairseq.ops.feedback.cpp.structures import LATER, LayerArgs, RingArgs, SetArgs
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
-from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel
-from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
+from fb_fairseq.ops.feedback.decoding import Step, StepModel
+from fb_fairseq.ops.feedback.ring import KeyValueStorage, MemoryRing, SlotHolder
 from fb_fairseq.ops.feedback.torch.block import compute_weights
 from fb_fairseq.ops.feedback.types import (
     EncoderContext,
@@ -74,7 +73,7 @@ class CppStep:
             x_BD: the step's embedding, fp32.
             ring: its buffer holds each set's keys and values, J = 2 I.
             origin_BC: see ``CppSlots``.
-            encoder: see ``fb_fairseq.ops.feedback.decoding.stepper.Stepper.step``.
+            encoder: see ``fb_fairseq.ops.feedback.decoding.Stepper.step``.
 
         Raises:
             ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils import _pytree as pytree
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import Checks, in_fp32
 from fb_fairseq.ops.cuda_graphs import (
     CudaGraph,
@@ -116,7 +116,7 @@ class BlockGraphs(Checks):
         super().__init__()
         self._torch = torch_loop
         self.cache: GraphCache[CapturedPasses] = GraphCache(lambda: LIMITS, is_held=lambda run: not run.is_free())
-        fallbacks.owners_of_graphs.add(self)
+        cuda_graphs.owners_of_graphs.add(self)
 
     def passes_for(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
         """The passes that run a block: captured ones; or where shapes are new or rare, kernel by kernel."""
@@ -125,7 +125,7 @@ class BlockGraphs(Checks):
             problem = loop.unsupported(inputs)
             if problem is not None:
                 self.refuse(key, f"--step-loop {loop.name}", problem)
-        if fallbacks.can_capture(inputs.x_TBD.device):
+        if cuda_graphs.can_capture(inputs.x_TBD.device):
             captured = self._find(loop, inputs, needs_backward, key)
             if captured is not None:
                 return captured

@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fb_fairseq.ops import fallbacks
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.agreement import Checks, in_fp32
 from fb_fairseq.ops.cuda_graphs import CaptureError, GraphCache, Limits
 from fb_fairseq.ops.feedback.cuda_graphs.steps import StepGraph, step_key
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
-from fb_fairseq.ops.feedback.decoding.stepper import Step, StepModel
+from fb_fairseq.ops.feedback.decoding import Step, StepModel
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.types import FeedbackWeights, StepOutput
 
 # A step is captured when this many steps, of any ring, have had its shapes. A capture takes as long as some steps. Each
@@ -52,7 +52,7 @@ class StepGraphs(Checks):
         self._own = ThreadGraphs()
         self._parameters: list[Tensor] = []
         self._pointers: list[int] = []
-        fallbacks.owners_of_graphs.add(self)
+        cuda_graphs.owners_of_graphs.add(self)
 
     @property
     def by_shapes(self) -> dict[tuple, StepGraph]:
@@ -61,7 +61,7 @@ class StepGraphs(Checks):
 
     def run(self, step: Step, own_step: OwnStep) -> StepOutput | None:
         """Run a step as a graph; None: it has none. See ``Loop.decoding_step``."""
-        if not fallbacks.can_capture(step.x_BD.device):
+        if not cuda_graphs.can_capture(step.x_BD.device):
             return None
         graph = self._find(step, own_step)
         return None if graph is None else graph.run(step.ring, step.x_BD, step.encoder)

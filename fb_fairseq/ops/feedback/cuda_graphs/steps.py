@@ -2,7 +2,7 @@
 
 A captured step works on memory of its own: a ring of slots, keys and values of an encoder's output, and the step's
 embedding. It serves every ring of the same shapes, one at a time: a ring's slots lie in the graph's memory as long as
-its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.decoding.ring``), and rows and
+its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.ring``), and rows and
 source positions are rounded up.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
@@ -17,19 +17,15 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.cuda_graphs import CudaGraph, cloned, copy_all, current_device, modes_of_products, reusable_memory
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing, SlotHolder
+from fb_fairseq.ops.feedback.ring import MemoryRing, SlotHolder
 from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, StepOutput
 
 SOURCE_MULTIPLE = 32  # source positions are padded to a multiple of this
 
 
 class DeviceRing(MemoryRing):
-    """A ring whose number of steps is on the device. A step works on all its slots, filled or not.
-
-    Args:
-        ring: one with slots of the same shapes.
-        streams: number of streams.
-    """
+    """A ring whose number of steps is on the device. A step works on all its slots, filled or not. ``ring``: one with
+    slots of the same shapes. ``streams``: number of streams."""
 
     def __init__(self, ring: MemoryRing, streams: int):
         super().__init__(ring.span)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import SpanTerms, span_terms
-from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.types import (
     BlockInputs,
     EncoderContext,
@@ -23,7 +22,7 @@ from fb_fairseq.ops.feedback.types import (
     one_or_own,
 )
 from fb_fairseq.ops.layers import Affine, Dropout, Layer, Projection, layer_norm, linear
-from fb_fairseq.ops.threads import each
+from fb_fairseq.ops.threads import Buffers, each
 
 NO_DROPOUTS = FeedbackDropouts()
 
@@ -35,23 +34,17 @@ GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
 
 
 class ComputeWeights(NamedTuple):
-    """The weights as the loop needs them, matrices in the compute type.
-
-    Attributes:
-        key_values: each projection's key and value matrices as one, so that both are one product.
-        sources: where each of the I sets of keys and values comes from.
-        key_positions_SE, value_positions_SE: row S - d for distance d, so that the newest slot is last.
-        spans: each layer's adaptive spans, also newest last; None where all heads reach S steps.
-    """
+    """The weights as the loop needs them, matrices in the compute type."""
 
     layers: list[Layer]
     projections: Sequence[Projection]
-    key_values: list[Affine]
-    sources: list[KeyValueSource]
+    key_values: list[Affine]  # each projection's key and value matrices as one, so that both are one product
+    sources: list[KeyValueSource]  # where each of the I sets of keys and values comes from
     mix_KA: Tensor
+    # row S - d for distance d, so that the newest slot is last
     key_positions_SE: Tensor | None
     value_positions_SE: Tensor | None
-    spans: list[SpanTerms | None]
+    spans: list[SpanTerms | None]  # each layer's adaptive spans, also newest last; None where all heads reach S steps
 
 
 def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wide: torch.dtype) -> ComputeWeights:
@@ -120,11 +113,8 @@ class KeyValueSlots:
                 slots_GCE.view(s.B, s.H, -1, s.E)[:, :, slot : slot + steps] = new.permute(1, 2, 0, 3)
 
     def windows(self, reaches: Sequence[int]) -> list["Windows"]:
-        """Each layer's windows. Layers with the same keys and reach share them.
-
-        Args:
-            reaches: how many steps back each layer reaches.
-        """
+        """Each layer's windows. Layers with the same keys and reach share them. ``reaches``: how many steps back each
+        layer reaches."""
         s, made = self.sizes, {}
         sets = [one_or_own(l, s.I) for l in range(len(reaches))]
         for i, reach in zip(sets, reaches):
@@ -159,17 +149,12 @@ class Windows:
 
 
 class EncoderSlots(NamedTuple):
-    """One layer's keys and values of the encoder's output, in the compute type.
-
-    Attributes:
-        padding_BC: True where the source is padded, as it was given.
-        padding_G1C: the same for each head.
-    """
+    """One layer's keys and values of the encoder's output, in the compute type."""
 
     keys_GCE: Tensor
     values_GCE: Tensor
-    padding_BC: Tensor | None
-    padding_G1C: Tensor | None
+    padding_BC: Tensor | None  # True where the source is padded, as it was given
+    padding_G1C: Tensor | None  # the same for each head
 
 
 def encoder_slots(context: EncoderContext, sizes: Sizes, dtype: torch.dtype) -> EncoderSlots:

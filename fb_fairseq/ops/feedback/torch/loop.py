@@ -125,10 +125,7 @@ def attend_encoder(block: Block, r: Record, at: int, t: int, l: int) -> None:
 
 def add_residual(x: Tensor, sublayer: Tensor, norm: Affine, result: Tensor, summed: Tensor | None) -> Tensor:
     """Write ``x + sublayer`` to ``result``; with post-norm, the sum to ``summed`` and its norm to ``result``.
-
-    Args:
-        summed: None with pre-norm.
-    """
+    ``summed``: None with pre-norm."""
     if summed is None:
         return torch.add(x, sublayer, out=result)
     return result.copy_(layer_norm(torch.add(x, sublayer, out=summed), norm))
@@ -294,12 +291,8 @@ def input_gradient(d_out: Tensor, weight: Tensor, out: Tensor | None) -> Tensor:
 
 
 def activation_backward(kind: str, d_act: Tensor, hidden: Tensor, out: Tensor) -> Tensor:
-    """From the gradient of an activation's result to that of its input, written to ``out``.
-
-    Args:
-        kind: a key of ``fb_fairseq.ops.layers.ACTIVATIONS``.
-        hidden: the activation's input; of a ReLU, its result.
-    """
+    """From the gradient of an activation's result to that of its input, written to ``out``. ``kind``: a key of
+    ``fb_fairseq.ops.layers.ACTIVATIONS``. ``hidden``: the activation's input; of a ReLU, its result."""
     if kind == "relu":
         return torch.ops.aten.threshold_backward.grad_input(d_act, hidden, 0, grad_input=out)
     if kind == "relu_squared":

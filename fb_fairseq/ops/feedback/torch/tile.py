@@ -28,17 +28,11 @@ class StepIndex(NamedTuple):
 
 
 class Side(NamedTuple):
-    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``.
+    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``."""
 
-    Attributes:
-        index: 0 for keys, 1 for values.
-        weights_TLGW: by step, layer and slot: the scores' gradients for keys, the attention weights for values.
-        vectors_TLBX: queries for keys, the attended vectors' gradients for values.
-    """
-
-    index: int
-    weights_TLGW: Tensor
-    vectors_TLBX: Tensor
+    index: int  # 0 for keys, 1 for values
+    weights_TLGW: Tensor  # by step, layer and slot: the scores' gradients for keys, the attention weights for values
+    vectors_TLBX: Tensor  # queries for keys, the attended vectors' gradients for values
     scale: float
 
 

@@ -20,14 +20,10 @@ OWN_ROWS = 32  # rows that a program of ``own_slot`` reads at a time
 
 
 class Above(NamedTuple):
-    """A share of the gradient of a sublayer's result: of the sublayer above, through its input.
+    """A share of the gradient of a sublayer's result: of the sublayer above, through its input."""
 
-    Attributes:
-        d_normed: the gradient of what it reads: of its norm's result with pre-norm.
-        x, norm, statistics: the norm's input, weights and statistics (pre-norm).
-    """
-
-    d_normed: Tensor
+    d_normed: Tensor  # the gradient of what it reads: of its norm's result with pre-norm
+    # the norm's input, weights and statistics (pre-norm)
     x: Tensor
     norm: Affine
     statistics: Tensor
@@ -173,10 +169,7 @@ class BackwardKernels:
         keep_hidden: tuple[Tensor | None, float] = (None, 1.0),
     ) -> Tensor:
         """From the gradient of a sublayer's result to that of its last linear map's input; see ``back_product``.
-
-        Args:
-            norm, summed: the sublayer's own norm and its input (post-norm).
-        """
+        ``norm``, ``summed``: the sublayer's own norm and its input (post-norm)."""
         block, s, work = self.block, self.block.sizes, self.work
         pre = block.inputs.options.normalize_before
         d_normed = None if above is None else above.d_normed

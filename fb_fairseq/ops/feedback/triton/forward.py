@@ -20,27 +20,19 @@ from fb_fairseq.ops.layers import Affine, Layer, split_heads
 
 
 class Pending(NamedTuple):
-    """The sum of a residual connection whose norm is still to be taken (post-norm), by the next kernel that reads it.
-
-    Attributes:
-        result: where the norm's result belongs.
-        mean, rstd: where its statistics belong.
-    """
+    """The sum of a residual connection whose norm the next kernel that reads it is still to take (post-norm)."""
 
     summed: Tensor
     norm: Affine
-    result: Tensor
+    result: Tensor  # where the norm's result belongs
+    # where its statistics belong
     mean: Tensor
     rstd: Tensor
 
 
 class StepKernels:
-    """The kernels of a step, in a block and in decoding.
-
-    Args:
-        slots: where a step's keys and values lie, and where it leaves its own: ``BlockSlots``, or those of a ring.
-        most: the most slots that a step attends to.
-    """
+    """The kernels of a step, in a block and in decoding. ``slots``: where a step's keys and values lie, and where it
+    leaves its own: ``BlockSlots``, or those of a ring. ``most``: the most slots that a step attends to."""
 
     def __init__(
         self,

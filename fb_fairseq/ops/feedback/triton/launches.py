@@ -28,15 +28,10 @@ ASYNCHRONOUS_SINCE = (8, 0)  # compute capability from which copies to shared me
 
 
 class Gpu(NamedTuple):
-    """A GPU, as far as tiles depend on it.
+    """A GPU, as far as tiles depend on it."""
 
-    Attributes:
-        capability: compute capability.
-        processors: number of multiprocessors.
-    """
-
-    capability: tuple[int, int] = (9, 0)
-    processors: int = 132
+    capability: tuple[int, int] = (9, 0)  # compute capability
+    processors: int = 132  # number of multiprocessors
 
     @property
     def shared_memory(self) -> int:
@@ -162,42 +157,31 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
 
 
 class Source(NamedTuple):
-    """Slots that a step's queries attend to.
+    """Slots that a step's queries attend to."""
 
-    Attributes:
-        keys, values: [G, slots, E], contiguous.
-        n, first: number of slots and the first of them.
-        positions: tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none.
-        log_mask_HS: logarithms of the span masks by distance.
-        reach_B: how many steps back each stream may look.
-        padding: bytes [B, C]: slots that a stream does not see.
-        keep: dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale.
-        seen_1, span: on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device.
-        streams: how many consecutive streams each of the keys and values serve.
-    """
-
+    # [G, slots, E], contiguous
     keys: Tensor
     values: Tensor
+    # number of slots and the first of them
     n: int
     first: int
+    # tables of keys and of values by distance, [S, E] each, distance 1 last; None where there are none
     positions: tuple[Tensor | None, Tensor | None] = (None, None)
-    log_mask_HS: Tensor | None = None
-    reach_B: Tensor | None = None
-    padding: Tensor | None = None
+    log_mask_HS: Tensor | None = None  # logarithms of the span masks by distance
+    reach_B: Tensor | None = None  # how many steps back each stream may look
+    padding: Tensor | None = None  # bytes [B, C]: slots that a stream does not see
+    # dropout of the weights [G, W] as bytes, whose last n columns belong to the slots; its scale
     keep: Tensor | None = None
     keep_scale: float = 1.0
+    # on a ring, where step t is in slot t mod ``span``: the number of steps so far, on the device
     seen_1: Tensor | None = None
     span: int = 1
-    streams: int = 1
+    streams: int = 1  # how many consecutive streams each of the keys and values serve
 
 
 class Launcher:
-    """Sizes and types of a block's kernels.
-
-    Args:
-        dtype: of matrices; wide: of sums.
-        slots: the most that a step attends to.
-    """
+    """Sizes and types of a block's kernels. ``dtype``: of matrices; wide: of sums. ``slots``: the most that a step
+    attends to."""
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype, wide: torch.dtype, device: torch.device, slots: int):
         s = self.sizes = sizes
@@ -256,17 +240,13 @@ class Launcher:
 
 
 class Parts(NamedTuple):
-    """Room for parts of the attention over many slots, which several programs share; None where one program has all.
+    """Room for parts of the attention over many slots, which several programs share; None where one program has all."""
 
-    Attributes:
-        sums, tops, totals: sums of values, the largest scores, and sums of weights, by part.
-        arrived: zeros, for counting.
-    """
-
+    # sums of values, the largest scores, and sums of weights, by part
     sums: Tensor | None = None
     tops: Tensor | None = None
     totals: Tensor | None = None
-    arrived: Tensor | None = None
+    arrived: Tensor | None = None  # zeros, for counting
 
     @classmethod
     def made(cls, launcher: Launcher, room: Room) -> "Parts":

@@ -4,9 +4,9 @@ import importlib.util
 
 import torch
 
-from fb_fairseq.ops import fallbacks
-from fb_fairseq.ops.feedback.decoding.storage import KeyValueStorage
+from fb_fairseq.ops import cuda_graphs
 from fb_fairseq.ops.feedback.loop import Loop
+from fb_fairseq.ops.feedback.ring import KeyValueStorage
 
 WIDEST_HEAD, WIDEST_HEAD_FP32 = 256, 128  # more does not fit into the registers of a program
 BF16_SINCE = (8, 0)  # compute capability
@@ -26,7 +26,7 @@ class TritonLoop(Loop):
     @property
     def devices(self) -> tuple[str, ...]:
         """Those with Triton's kernels, or CUDA graphs at least."""
-        return (*fallbacks.KERNEL_DEVICES, *fallbacks.GRAPH_DEVICES)
+        return (*cuda_graphs.KERNEL_DEVICES, *cuda_graphs.GRAPH_DEVICES)
 
     def unsupported(self, inputs) -> str | None:
         device, dtype = inputs.x_TBD.device, inputs.dtype
@@ -69,6 +69,6 @@ class TritonLoop(Loop):
 
 def problem_of_kernels(device: torch.device) -> str | None:
     """Why there are no kernels for a device; None: there are."""
-    if device.type not in fallbacks.KERNEL_DEVICES:
+    if device.type not in cuda_graphs.KERNEL_DEVICES:
         return f"its kernels need a GPU, not {device.type}"
     return None if importlib.util.find_spec("triton") else "Triton is not installed"

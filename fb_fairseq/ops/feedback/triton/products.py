@@ -146,11 +146,8 @@ def product_residual(
     a, weight, bias, residual, out, keep_in, keep_out, B, N, scale_in, scale_out, K: tl.constexpr, KIND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout.
-
-    Args:
-        keep_in, keep_out: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped.
-    """
+    """``out [B, N] = residual + dropout(f(a) Wᵀ + b)``, where f is an activation and its dropout. ``keep_in``,
+    ``keep_out``: bytes of the dropout masks [B, K] and [B, N]; None: nothing is dropped."""
     if PDL:
         tl.extra.cuda.gdc_wait()
     r = tl.program_id(0) * BM + tl.arange(0, BM)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions, span_terms
-from fb_fairseq.ops.buffers import Buffers
 from fb_fairseq.ops.feedback.cuda_graphs.steps import hypotheses
-from fb_fairseq.ops.feedback.decoding.ring import MemoryRing
+from fb_fairseq.ops.feedback.ring import MemoryRing
 from fb_fairseq.ops.feedback.torch.block import Record, Room
 from fb_fairseq.ops.feedback.triton import memory
 from fb_fairseq.ops.feedback.triton.forward import StepKernels, aligned_weights, padding_bytes
@@ -25,6 +24,7 @@ from fb_fairseq.ops.feedback.types import (
     StepOutput,
     one_or_own,
 )
+from fb_fairseq.ops.threads import Buffers
 
 
 class RingSlots:

@@ -10,26 +10,46 @@ import torch
 from torch import Tensor
 
 from fb_fairseq.ops.attention import Positions, step_attention
-from fb_fairseq.ops.feedback.decoding.storage import STORAGES
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
 
 
+class KeyValueStorage:
+    """Slots hold keys and values, projected once: [J, B, H, C, E], where J counts the keys and values of each set."""
+
+    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """Memories in the form in which they are stored, slots second: [J, C, B, H, E]."""
+        contexts = project_context(memory_KCBD, weights, options)
+        return torch.stack([slots.to(memory_KCBD.dtype) for context in contexts for slots in context])
+
+    def contexts(self, stored_JCBHE: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
+        """Keys and values of stored slots: one set, or one per layer."""
+        return [Context(*pair) for pair in zip(stored_JCBHE[::2], stored_JCBHE[1::2])]
+
+
+class VectorStorage:
+    """Slots hold the memories alone, [K, B, C, D]; they are projected again at each step (v1 §5.3)."""
+
+    def stored(self, memory_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> Tensor:
+        """The memories as they are."""
+        return memory_KCBD
+
+    def contexts(self, stored_KCBD: Tensor, weights: FeedbackWeights, options: FeedbackOptions) -> list[Context]:
+        """Keys and values of stored slots: one set, or one per layer."""
+        return project_context(stored_KCBD, weights, options)
+
+
+STORAGES = {"keys-values": KeyValueStorage, "vectors": VectorStorage}
+
+
 class StepMemory(ABC):
-    """The memory of B streams in decoding step by step.
+    """The memory of B streams in decoding step by step."""
 
-    Attributes:
-        position: number of steps seen.
-    """
-
-    position: int
+    position: int  # number of steps seen
 
     @abstractmethod
     def reset(self, age_B: Tensor) -> None:
-        """Forget what is older than the streams' episodes.
-
-        Args:
-            age_B: how many of each stream's last steps belong to its episode; 0: a new one starts.
-        """
+        """Forget what is older than the streams' episodes. ``age_B``: how many of each stream's last steps belong to
+        its episode; 0: a new one starts."""
 
     @abstractmethod
     def reorder(self, order: Tensor) -> None:
@@ -41,19 +61,13 @@ class StepMemory(ABC):
 
 
 class Window(NamedTuple):
-    """C slots that a layer attends to, in any order.
-
-    Attributes:
-        positions: relative position embeddings of the slots [C, E], by their distances from the query.
-        span_mask_HC: adaptive spans and empty slots: how much of each slot a head sees; None: all of it.
-        far_BC: True for slots that a stream may not look at, because they are older than its episode; None: there are
-            none.
-    """
+    """C slots that a layer attends to, in any order."""
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
-    positions: Positions
-    span_mask_HC: Tensor | None
+    positions: Positions  # relative position embeddings of the slots [C, E], by their distances from the query
+    span_mask_HC: Tensor | None  # adaptive spans and empty slots: how much of each slot a head sees; None: all of it
+    # True for slots that a stream may not look at, because they are older than its episode; None: there are none
     far_BC: Tensor | None = None
 
     def of_type(self, dtype: torch.dtype) -> "Window":
@@ -162,11 +176,8 @@ class MemoryRing(StepMemory):
         self.buffer[..., : self.position, :] = old
 
     def windows(self, weights: FeedbackWeights, options: FeedbackOptions, x_BD: Tensor) -> list[Window]:
-        """The slots that each layer attends to: those that hold a step.
-
-        Args:
-            x_BD: the step's embedding, for its type and device.
-        """
+        """The slots that each layer attends to: those that hold a step. ``x_BD``: the step's embedding, for its type
+        and device."""
         self._settle()
         contexts, distances_C = self._contexts(weights, options, x_BD), self.distances(x_BD.device)
         filled_1C, far_BC = self.filled(x_BD), None

@@ -1,11 +1,8 @@
-"""Report why a checkpoint cannot be loaded, and tell the task which checkpoint a run resumes from.
-
-Two patches wrap ``Trainer.load_checkpoint``, which every process calls once before training, whether or not there is
-a checkpoint to restore.
-"""
+"""Read and write checkpoints: intact ones only, atomically, with the streams' memory beside them."""
 
 import glob
 import os
+import shutil
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -15,9 +12,58 @@ from omegaconf import OmegaConf
 
 from fb_fairseq.checkpoint_contents import check_complete, check_optimizer, using
 from fb_fairseq.errors import UserError, flag
+from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.streams import resume
-from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint
+from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint, save_file
+
+
+def patch_checkpoint_copy() -> None:
+    """Copy checkpoints atomically, so that a run killed at any moment leaves a complete ``checkpoint_last.pt``.
+
+    fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved.
+    """
+    from fairseq.file_io import PathManager
+
+    wrap_once(PathManager, "copy", "checkpoint_copy", _copy_atomically)
+
+
+def _copy_atomically(original, src_path, dst_path, overwrite=False):
+    if not os.path.isfile(src_path):  # a remote path of iopath
+        return original(src_path, dst_path, overwrite=overwrite)
+    with atomic_write(dst_path) as temporary:
+        shutil.copyfile(src_path, temporary)
+    return True
+
+
+def patch_checkpoint_writing() -> None:
+    """Remove the temporary file if a checkpoint cannot be written, and say why in one line.
+
+    fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``).
+    """
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "torch_persistent_save", "checkpoint_writing", _save_or_remove)
+
+
+def _save_or_remove(original, obj, filename, async_write=False):
+    from fairseq.file_io import PathManager
+
+    if async_write or not isinstance(filename, str) or not PathManager.supports_rename(filename):
+        return original(obj, filename, async_write=async_write)
+    save_file(obj, filename)
+
+
+def patch_stream_memory_saving() -> None:
+    """Save the streams' memory beside each checkpoint. fairseq has no hook that every process runs at a checkpoint."""
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "save_checkpoint", "stream_memory_saving", _save_checkpoint_with_stream_memory)
+
+
+def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_loss):
+    resume.before_save(cfg, trainer, epoch_itr)
+    return original(cfg, trainer, epoch_itr, val_loss)
 
 
 def patch_checkpoint_reading() -> None:
@@ -25,9 +71,6 @@ def patch_checkpoint_reading() -> None:
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
     below 2.6 it runs whatever code a checkpoint contains.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq verifies checkpoints; none does yet.
     """
     from fairseq import checkpoint_utils
 
@@ -109,9 +152,6 @@ def patch_load_errors() -> None:
     """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
     Whatever goes wrong, fairseq only says "please ensure that the architectures match".
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a supported fairseq reports the cause; none does yet.
     """
     from fairseq.trainer import Trainer
 

@@ -1,0 +1,159 @@
+"""Layers of the models: fairseq's decoder layers as layers of a stack, input and output layers of language models, and
+decoders whose adaptive softmax obeys ``--temperature``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+import torch
+import torch.nn as nn
+from fairseq.data import Dictionary
+from fairseq.dataclass.constants import StrEnum
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor
+
+from fb_fairseq.errors import UserError, flag
+from fb_fairseq.modules.layer import (
+    LayerWeights,
+    attention_projection,
+    cross_attention,
+    encoder_context,
+    transformer_weights,
+)
+from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
+from fb_fairseq.ops.feedback.types import EncoderContext
+from fb_fairseq.ops.layers import Layer, Projection
+from fb_fairseq.option_fields import option
+
+Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
+
+
+def described(source: type, *names: str, **defaults: Any) -> Described:
+    """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
+
+    Args:
+        source: an options dataclass, whose fields are made with ``fb_fairseq.option_fields.option``.
+        names: which of its fields.
+        defaults: further fields, with other defaults than in ``source``.
+    """
+    own, result = {f.name: f for f in fields(source)}, {}
+    for name in [*names, *defaults]:
+        choices = own[name].metadata.get("choices")
+        kind = own[name].type
+        if choices:  # (as ``ChoiceEnum``; former names are aliases, which help does not show)
+            kind = StrEnum("Choices", {**{key: key for key in choices}, **own[name].metadata.get("former", {})})
+        result[name] = kind, option(defaults.get(name, own[name].default), own[name].metadata["help"])
+    return result
+
+
+def with_options(*groups: Described) -> Callable[[type], type]:
+    """Class decorator: make a dataclass that has these fields, and those of its own body."""
+
+    def decorate(cls: type) -> type:
+        annotations = {}
+        for name, (kind, field) in (item for group in groups for item in group.items()):
+            annotations[name] = kind
+            setattr(cls, name, field)
+        cls.__annotations__ = {**annotations, **cls.__dict__.get("__annotations__", {})}
+        return dataclass(cls)
+
+    return decorate
+
+
+def make_options(kind: type, values: dict[str, Any]):
+    """An options dataclass of ``fb_fairseq.modules``; enumerations of fairseq's configurations become plain text."""
+    return kind(**{name: str(value) if isinstance(value, Enum) else value for name, value in values.items()})
+
+
+class FairseqLayer(LayerWeights):
+    """A decoder layer of fairseq. A stack uses its parameters only."""
+
+    def __init__(self, layer: TransformerDecoderLayerBase):
+        self.layer = layer
+
+    def weights(self, reach: int) -> Layer:
+        """See ``LayerWeights``. (fairseq's layers have no adaptive spans.)"""
+        return transformer_weights(self.layer, cross=cross_attention(self.layer))
+
+    def projection(self) -> Projection:
+        return attention_projection(self.layer)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.layer.parameters()
+
+    def attention_parameters(self) -> list[nn.Parameter]:
+        return [*self.layer.self_attn.parameters(), *self.layer.self_attn_layer_norm.parameters()]
+
+    def encoder_context(self, out_CBD: Tensor, padding_BC: Tensor | None) -> EncoderContext | None:
+        """Keys and values of the encoder's output; None without cross attention."""
+        return encoder_context(self.layer, out_CBD, padding_BC)
+
+
+def word_layers(cfg, dictionary: Dictionary, output_dictionary: Dictionary) -> WordLayers:
+    """Build the embeddings and the output layer of a decoder. ``cfg``: a ``LanguageModelConfig``.
+    ``output_dictionary``: that of the targets; may be ``dictionary`` itself."""
+    if output_dictionary is not dictionary:
+        for name in ("share_decoder_input_output_embed", "tie_adaptive_weights"):
+            if getattr(cfg, name):
+                raise UserError(f"{flag(name)}: inputs and labels (--labels) have different dictionaries; leave it out")
+    options = make_options(WordOptions, {f.name: getattr(cfg, f.name) for f in fields(WordOptions)})
+    return build_word_layers(options, cfg.decoder_embed_dim, len(dictionary), dictionary.pad(), len(output_dictionary))
+
+
+def vocabulary_size(state_dict: dict[str, Tensor], prefix: str) -> int:
+    """Number of symbols of a checkpoint's embeddings, plain or adaptive; 0 if there are none of this prefix."""
+    plain = state_dict.get(f"{prefix}weight")
+    if plain is not None:
+        return len(plain)
+    return sum(
+        len(value)
+        for name, value in state_dict.items()
+        if name.startswith(f"{prefix}embeddings.") and name.endswith(".0.weight")
+    )
+
+
+def check_dictionary(state_dict: dict[str, Tensor], side: str, dictionary: Dictionary, file: str = "dict.txt") -> None:
+    """Check a checkpoint's embeddings against the dictionary of the data. ``side``: ``encoder`` or ``decoder``.
+    ``file``: the dictionary's name, for the error."""
+    saved, own = vocabulary_size(state_dict, f"{side}.embed_tokens."), len(dictionary)
+    if saved and saved != own:
+        raise UserError(
+            f"{file}: the checkpoint's model was trained with a dictionary of {saved} symbols, the data's has {own}; "
+            "give data prepared with the same dictionary (fairseq-preprocess --srcdict, --tgtdict), or another "
+            "--save-dir for a new model"
+        )
+
+
+LOG_PROBS = "log_probs"  # the entry of a decoder's second output that says what the first one is
+
+Output = tuple[Tensor, dict[str, Any]]
+
+
+class DecodesLogProbs:
+    """Base of fairseq decoders: with an adaptive softmax, decoding returns log-probabilities in the place of features.
+
+    fairseq's generator divides what a decoder returns by the temperature before the softmax. Features divided by it
+    would change head and tail clusters each in its own way.
+    """
+
+    def output(self, features: Tensor, extra: dict[str, Any], incremental_state: dict | None, only: bool) -> Output:
+        """A decoder's output.
+
+        Args:
+            features: [B, T, D].
+            incremental_state: None in training and scoring, where criterions need features.
+            only: return features in any case.
+        """
+        if only:
+            return features, extra
+        if incremental_state is None or self.adaptive_softmax is None:
+            return self.output_layer(features), extra
+        return self.adaptive_softmax.get_log_prob(features, None), {**extra, LOG_PROBS: True}
+
+    def get_normalized_probs(self, net_output: Output, log_probs: bool, sample: dict | None = None) -> Tensor:
+        """Probabilities or their logarithms [B, T, V]; of log-probabilities divided by a temperature T, p^(1/T)."""
+        if net_output[1] and net_output[1].get(LOG_PROBS):
+            return (torch.log_softmax if log_probs else torch.softmax)(net_output[0].float(), -1)
+        return super().get_normalized_probs(net_output, log_probs, sample)

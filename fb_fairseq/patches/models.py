@@ -1,0 +1,238 @@
+"""Models in training and evaluation: hooks, criterions and dictionaries that fit, and what cannot be evaluated."""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fb_fairseq.checkpoint_contents import using
+from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
+from fb_fairseq.errors import UserError, flag, single_line
+from fb_fairseq.patches.wrapping import wrap_once
+
+
+def patch_train_step() -> None:
+    """Call a model's ``before_train_step(sample)``, which chooses torch's number of threads before the first one.
+
+    The choice depends on the size of the batch, and is made for the whole process. fairseq has no hook that is given a
+    batch but the model's own ``forward``, which must not change the process.
+    """
+    from fairseq.tasks import FairseqTask
+
+    wrap_once(FairseqTask, "train_step", "train_step", _train_step)
+
+
+def _train_step(original, self, sample, model, *args, **kwargs):
+    prepare = getattr(model, "before_train_step", None)
+    if prepare is not None:
+        prepare(sample)
+    return original(self, sample, model, *args, **kwargs)
+
+
+def patch_optimizer_step() -> None:
+    """Call a model's ``after_optimizer_step(optimizer)``, which brings adaptive spans back into their bounds.
+
+    Parameters that an update has moved out of their bounds would be validated, saved and trained further.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: only a task is told of an update.
+    Remove when: a supported fairseq has such a hook; none does yet.
+    """
+    from fairseq.tasks import FairseqTask
+
+    wrap_once(FairseqTask, "optimizer_step", "optimizer_step", _optimizer_step)
+
+
+def _optimizer_step(original, self, optimizer, model, update_num):
+    original(self, optimizer, model, update_num)
+    finish = getattr(model, "after_optimizer_step", None)
+    if finish is not None:
+        finish(optimizer)
+
+
+def patch_encoder_fast_path() -> None:
+    """Keep encoder layers that were loaded from a checkpoint off the fused path.
+
+    On left-padded batches it fails with ``Mask Type should be defined``.
+
+    Affects: fairseq 0.12.2. (fairseq-fixed has no fused path.)
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
+        wrap_once(TransformerEncoderLayerBase, "_load_from_state_dict", "encoder_fast_path", _load_without_fast_path)
+
+
+def _load_without_fast_path(original, self, *args, **kwargs):
+    original(self, *args, **kwargs)
+    self.load_to_BT = False  # the original sets it, which selects the fused path ("better transformer")
+
+
+def require_lm_loss(task, option_name: str) -> None:
+    """Have the task's criterion checked: only ``lm_loss`` does what this option of the task's model asks for.
+
+    fairseq builds the criterion after the model, and from the task alone.
+    """
+    task.needs_lm_loss_for = option_name
+
+
+def patch_criterion_check() -> None:
+    """Refuse ``--criterion cross_entropy`` and the like where a model has called ``require_lm_loss``.
+
+    fairseq's own criterions would train such a model, and leave out the penalty of adaptive spans or, with an adaptive
+    softmax, take its features for logits.
+    """
+    from fairseq import criterions
+
+    wrap_once(criterions, "build_criterion", "criterion_check", _build_checked_criterion)
+
+
+def _build_checked_criterion(original, cfg, task, *args, **kwargs):
+    option_name = getattr(task, "needs_lm_loss_for", None)
+    name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+    if option_name is not None and name != "lm_loss":
+        raise UserError(f"--criterion {name} ignores {option_name}; use --criterion lm_loss")
+    return original(cfg, task, *args, **kwargs)
+
+
+_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
+
+
+def patch_dictionary_check() -> None:
+    """Refuse data of other dictionaries than those of the training, with as many symbols.
+
+    fairseq compares sizes alone, which are often equal: fairseq-preprocess makes them multiples of 8, and ``--nwords``
+    fixes them. Every word then stands for another one.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    wrap_once(Trainer, "save_checkpoint", "dictionary_check", _save)
+    wrap_once(Trainer, "load_checkpoint", "dictionary_check", _load_in_training)
+    wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "dictionary_check", _read_checkpoint)
+    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "dictionary_check", _load_and_compare)
+
+
+def task_dictionaries(task: Any) -> dict[str, str]:
+    """The checksums of a task's dictionaries, by language, or as ``source`` and ``target``."""
+    found = getattr(task, "dicts", None)  # of several languages
+    if not isinstance(found, dict):
+        found = {}
+        for side in ("source", "target"):
+            try:
+                found[side] = getattr(task, f"{side}_dictionary")
+            except (AttributeError, NotImplementedError):
+                continue
+    return dictionary_checksums(found)
+
+
+def _save(original, self, filename, extra_state):
+    return original(self, filename, {**extra_state, DICTIONARIES: task_dictionaries(self.task)})
+
+
+def _load_in_training(original, self, filename, *args, **kwargs):
+    extra_state = original(self, filename, *args, **kwargs)
+    if extra_state is not None:
+        check_dictionaries(filename, extra_state.get(DICTIONARIES), task_dictionaries(self.task))
+    return extra_state
+
+
+def _read_checkpoint(original, path, *args, **kwargs):
+    state = original(path, *args, **kwargs)
+    _read[os.path.abspath(path)] = trained_dictionaries(state)
+    return state
+
+
+def _load_and_compare(original, filenames, *args, **kwargs):
+    models, cfg, task = original(filenames, *args, **kwargs)
+    for name in filenames:
+        check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))
+    return models, cfg, task
+
+
+BEST = "checkpoint_best.pt"
+STREAMS = "streaming_lm"
+
+logger = logging.getLogger(__name__)
+
+
+def patch_model_loading() -> None:
+    """Refuse a missing --path, an ensemble where one model is evaluated, and parameters that do not fit.
+
+    ``fairseq-eval-lm`` and ``fairseq-validate`` take ``a.pt:b.pt`` for one name, and a wrong --model-overrides prints
+    the shapes of all parameters. Without --task, ``fairseq-eval-lm`` takes language_modeling: a warning says so where
+    the model was trained on streams.
+    """
+    from fairseq import checkpoint_utils
+
+    wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "model_loading", _load_models)
+
+
+def patch_hub_addresses() -> None:
+    """Fetch nothing from an address that a checkpoint names.
+
+    ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
+    constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
+    given to ``from_pretrained``, are fetched as before.
+    """
+    from fairseq import hub_utils
+
+    wrap_once(hub_utils, "from_pretrained", "hub_addresses", _load_from_hub)
+
+
+def _load_from_hub(original, *args, **kwargs):
+    from fairseq.registry import REGISTRIES
+
+    loaded = original(*args, **kwargs)
+    for part in ("bpe", "tokenizer"):
+        options = loaded["args"][part] if part in loaded["args"] else None
+        options = dict(options) if isinstance(options, Mapping) else {}
+        for name, value in options.items():
+            known = getattr(REGISTRIES[part]["dataclass_registry"].get(options.get("_name")), name, None)
+            if "://" in str(value) and value not in (kwargs.get(name), known):
+                raise UserError(
+                    f"{flag(name)} {value}: an address that the checkpoint names, and that is not fetched; give a file "
+                    f"or this address to from_pretrained ({name}=…)"
+                )
+    return loaded
+
+
+def _load_models(original, filenames, *args, **kwargs):
+    from fairseq.tasks import TASK_REGISTRY
+
+    if None in filenames:
+        raise UserError("--path is missing; give a checkpoint, for example --path checkpoints/checkpoint_best.pt")
+    for name in filenames:
+        if os.path.isdir(name):
+            raise UserError(f"--path {name}: is a folder; give a file, for example {os.path.join(name, BEST)}")
+        missing = not os.path.exists(name) and "://" not in name and not kwargs.get("suffix")
+        if missing and os.pathsep in name:
+            raise UserError(
+                f"--path {name}: this command evaluates one model; give one checkpoint, or the average of several "
+                "(python -m fb_fairseq average-checkpoints)"
+            )
+        if missing and kwargs.get("num_shards", 1) == 1:
+            raise UserError(f"--path {name}: no such file; give a checkpoint")
+    paths = os.pathsep.join(filenames)
+    with using(f"--path {paths}", builds_model=True):
+        try:
+            models, cfg, task = original(filenames, *args, **kwargs)
+        except RuntimeError as error:
+            problems = [line.strip() for line in str(error).splitlines()[1:] if line.strip()]
+            if "Error(s) in loading state_dict" not in str(error) or not problems:
+                raise
+            more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise UserError(
+                f"--path {paths}: the parameters do not fit the model; check --model-overrides: "
+                f"{single_line(problems[0])}{more}"
+            ) from None
+        except Exception as error:
+            if type(error) is not Exception:  # fairseq raises these with a message for users
+                raise
+            raise UserError(f"--path {paths}: {single_line(str(error))}") from None
+    trained = cfg.task._name if cfg is not None and cfg.task is not None else None
+    if trained == STREAMS and not isinstance(task, TASK_REGISTRY[STREAMS]):
+        logger.warning(
+            f"the model was trained with --task {STREAMS}; without this option, each sample starts with an empty memory"
+        )
+    return models, cfg, task

@@ -1,0 +1,129 @@
+"""Libraries and processes under fairseq: warnings, configurations, numpy 2, log files, torchrun."""
+
+import logging
+import os
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import omegaconf
+import torch
+from omegaconf import DictConfig, ListConfig
+from omegaconf.nodes import ValueNode
+
+from fb_fairseq.patches.wrapping import wrap_once
+
+MESSAGES = (
+    r".*pin_memory.*",  # data loaders on a machine without a GPU
+    r".*torch\.cuda\.amp\..*is deprecated.*",
+    r".*mismatched key_padding_mask.*",  # boolean padding mask with a float attention mask
+    r".*torch\.jit\.script.* is deprecated.*",
+    r"(?s).*is validated against ConfigStore schema.*",  # hydra, for each of fairseq's configurations
+    r"hydra\.experimental\..* is no longer experimental",  # and from here on, hydra 1.3 with fairseq-fixed
+    r"\s*The version_base parameter is not specified",
+    r".*Usage of deprecated keyword in package header",
+    r"\s*The strict flag in the compose API is deprecated",
+    r".*nested tensors is in prototype stage.*",
+)
+
+
+def patch_warning_filters() -> None:
+    """Ignore warnings about deprecated calls in fairseq, and a log line that asks for tensorboardX."""
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    for message in MESSAGES:
+        warnings.filterwarnings("ignore", message=message)
+
+
+def patch_config_copies() -> None:
+    """Do not copy the whole configuration with each of its parts (OmegaConf 2.0 does, 300 times).
+
+    OmegaConf 2.0 copies a node's parent along with it, and so all of the configuration, for each of the 300 options
+    that fairseq sets. OmegaConf gives the copy its new parent afterwards.
+
+    Affects: fairseq 0.12.2, which needs OmegaConf 2.0. (fairseq-fixed has a later one, which copies no parents.)
+    Remove when: fairseq 0.12.2 is no longer supported.
+    """
+    if not omegaconf.__version__.startswith("2.0."):
+        return
+    for owner, method in ((ValueNode, "_deepcopy_impl"), (DictConfig, "__deepcopy__"), (ListConfig, "__deepcopy__")):
+        wrap_once(owner, method, "config_copies", _copy_without_parent)
+
+
+def _copy_without_parent(original, self, *args):
+    parent = self.__dict__["_parent"]
+    if parent is not None and args:
+        memo = args[-1]  # by identity: what counts as copied already
+        memo.setdefault(id(parent), parent)
+    return original(self, *args)
+
+
+def patch_numpy_long() -> None:
+    """Define ``np.compat.long``, which fairseq uses for ``--sample-break-mode eos`` and ``--num-batch-buckets``.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, both with numpy 2.
+    Remove when: a supported fairseq no longer uses it; both do.
+    """
+    if not hasattr(np, "compat"):
+        np.compat = SimpleNamespace()
+    if not hasattr(np.compat, "long"):
+        np.compat.long = int
+
+
+def patch_log_file() -> None:
+    """Open ``--log-file`` once: fairseq adds a handler in every epoch, and each of them writes every line."""
+    from fairseq.logging import progress_bar
+
+    wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)
+
+
+def _progress_bar_with_one_log_file(original, *args, log_file=None, **kwargs):
+    from fairseq.logging import progress_bar
+
+    handlers = progress_bar.logger.handlers
+    opened = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    if log_file is not None and os.path.abspath(log_file) in opened:
+        log_file = None
+    return original(*args, log_file=log_file, **kwargs)
+
+
+# Environment variables that torchrun sets in each process.
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def patch_torchrun() -> None:
+    """Let the processes that torchrun has started form one group, on machines without GPUs too.
+
+    fairseq-fixed returns early because its world size is 1 by default: each process trains alone and overwrites the
+    others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
+
+    Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
+    Remove when: a supported fairseq-fixed fixes both; none does yet.
+    """
+    from fairseq.distributed import utils
+
+    wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)
+
+
+def _infer_init_method(original, cfg, *args, **kwargs):
+    under_torchrun = all(name in os.environ for name in TORCHRUN_VARIABLES)
+    if under_torchrun and cfg.distributed_init_method is None:
+        cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
+        if torch.cuda.device_count() == 0:
+            cfg.distributed_init_method = "env://"
+            cfg.distributed_rank = int(os.environ["RANK"])
+            cfg.distributed_no_spawn = True
+            return
+    original(cfg, *args, **kwargs)
+
+
+def patch_ddp_on_cpu() -> None:
+    """Let ``--ddp-backend pytorch_ddp``, the default, run on CPUs: fairseq names a GPU to PyTorch."""
+    from fairseq.models import distributed_fairseq_model
+
+    wrap_once(distributed_fairseq_model, "DistributedDataParallel", "ddp_on_cpu", _distribute)
+
+
+def _distribute(original, module, device_ids=None, output_device=None, **kwargs):
+    if all(parameter.device.type == "cpu" for parameter in module.parameters()):
+        device_ids = output_device = None
+    return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)

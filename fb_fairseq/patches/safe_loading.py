@@ -1,0 +1,211 @@
+"""Values that a checkpoint may contain: plain ones, and the few classes that fairseq saves, never code."""
+
+import argparse
+import collections
+import math
+import re
+import sys
+import typing
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import omegaconf
+import torch
+
+from fb_fairseq.literals import parse_literal
+from fb_fairseq.patches.wrapping import wrap_once
+
+PACKAGES = ("fairseq", "fairseq_cli")
+
+
+def patch_literal_values() -> None:
+    """Let fairseq's ``eval`` read plain values only.
+
+    Options such as ``adaptive_softmax_cutoff`` also come out of checkpoints, so that a checkpoint could run code even
+    if its tensors are loaded as weights only. In each of fairseq's modules the name ``eval`` is bound to
+    ``parse_literal``, which Python finds before its own.
+    """
+    import fairseq.models  # noqa: F401  all modules that a checkpoint's configuration can reach
+    import fairseq.tasks  # noqa: F401
+
+    for name, module in list(sys.modules.items()):
+        name = getattr(getattr(module, "__spec__", None), "name", name) if name == "__main__" else name
+        if name.partition(".")[0] in PACKAGES and not hasattr(module, "eval"):
+            module.eval = parse_literal
+            if name.startswith("fairseq_cli.") and hasattr(module, "ast"):  # ast.literal_eval: errors in one line
+                module.ast = SimpleNamespace(literal_eval=parse_literal)
+
+
+MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
+PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
+
+
+def named(module: str, name: str) -> Callable:
+    """A decorator that makes ``torch.load`` find a function or class under another name."""
+
+    def rename(target):
+        target.__module__, target.__name__, target.__qualname__ = module, name, name
+        return target
+
+    return rename
+
+
+@named("numpy", "dtype")
+class PlainType:
+    """In place of ``numpy.dtype``.
+
+    Attributes:
+        dtype: the type that it stands for.
+
+    Raises:
+        ValueError: it is not one of ``PLAIN_TYPES``.
+    """
+
+    def __init__(self, code: Any, *unused):
+        if not isinstance(code, str) or not PLAIN_TYPES.fullmatch(code):
+            raise ValueError("not a plain type")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, *inner = state[:5]
+        if order not in ("<", ">", "|", "=") or inner != [None] * 3:
+            raise ValueError("not a plain type")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+@named("numpy", "ndarray")
+class PlainArray(np.ndarray):
+    """In place of ``numpy.ndarray``. It is saved as an ordinary array."""
+
+    def __new__(cls, *unused):
+        raise ValueError("an array without its values")
+
+    def __setstate__(self, state: Any) -> None:
+        version, shape, kind, is_fortran, data = state
+        check_data(kind, shape, data)
+        super().__setstate__((version, shape, kind.dtype, bool(is_fortran), data))
+
+    def __reduce_ex__(self, protocol):
+        return np.asarray(self).__reduce_ex__(protocol)
+
+
+def check_data(kind: Any, shape: Any, data: Any) -> None:
+    """Check that bytes are the values of an array of some shape.
+
+    Raises:
+        ValueError: they are not.
+    """
+    is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
+    if not (isinstance(kind, PlainType) and is_shape and isinstance(data, bytes)):
+        raise ValueError("not an array of plain values")
+    if len(data) != math.prod(shape) * kind.dtype.itemsize:
+        raise ValueError("an array of another size")
+
+
+def build_array(kind: Any, shape: Any, code: Any) -> PlainArray:
+    """In place of ``numpy.core.multiarray._reconstruct``, which makes an array that is filled afterwards."""
+    return np.ndarray.__new__(PlainArray, (0,), "i1")
+
+
+def build_scalar(kind: PlainType, data: Any = b"") -> Any:
+    """In place of ``numpy.core.multiarray.scalar``."""
+    check_data(kind, (), data)
+    return np.frombuffer(data, kind.dtype)[0] if data else kind.dtype.type()
+
+
+def stand_ins() -> list[Any]:
+    """Functions that ``torch.load`` may call in place of numpy's."""
+    functions = {"_reconstruct": build_array, "scalar": build_scalar}
+    found: list[Any] = [PlainType, PlainArray]
+    for module in MULTIARRAY:
+        for name, function in functions.items():
+            found.append(named(module, name)(lambda *args, function=function: function(*args)))
+    return found
+
+
+STAND_INS = stand_ins()
+
+
+WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+
+# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
+ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
+
+
+def patch_safe_globals() -> None:
+    """Allow the plain classes that fairseq pickles beside tensors; other classes stay refused.
+
+    Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
+    (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
+    OmegaConf containers are broadcast when several processes resume.
+    """
+    from fairseq.distributed.utils import _TensorPlaceholder
+
+    torch.serialization.add_safe_globals(
+        [
+            argparse.Namespace,
+            *STAND_INS,
+            omegaconf.DictConfig,
+            omegaconf.ListConfig,
+            omegaconf.AnyNode,
+            omegaconf.base.ContainerMetadata,
+            omegaconf.base.Metadata,
+            _TensorPlaceholder,
+            *ANY,
+            collections.defaultdict,
+            dict,
+            list,
+            int,
+        ]
+    )
+
+
+def patch_foreign_numpy() -> None:
+    """Let a program that allows numpy's own functions, such as transformers' ``Trainer``, read its own files with them.
+
+    torch knows each name once: with some functions of numpy's and some of ours, neither's files could be read.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, because of what ``patch_safe_globals`` does.
+    Remove when: numpy builds no types from a pickle that end the process.
+    """
+    wrap_once(torch, "load", "foreign_numpy", _load_beside_numpy)
+
+
+def _load_beside_numpy(original, *args, **kwargs):
+    allowed = list(torch.serialization.get_safe_globals())
+    own = {id(stand_in) for stand_in in STAND_INS}
+    names = {full_name(stand_in) for stand_in in STAND_INS}
+    others = [entry for entry in allowed if id(entry) not in own]
+    if not names & set(map(full_name, others)):
+        return original(*args, **kwargs)
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(others)
+    try:
+        return original(*args, **kwargs)
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(allowed)
+
+
+def full_name(entry: Any) -> str:
+    """The name under which torch finds what it may call, which is given as itself, or with its name."""
+    if isinstance(entry, tuple):
+        return entry[1]
+    return f"{entry.__module__}.{getattr(entry, '__qualname__', entry)}"
+
+
+def patch_weights_only() -> None:
+    """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
+
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
+    Remove when: torch 2.6 is required.
+    """
+    if not WEIGHTS_ONLY_BY_DEFAULT:
+        wrap_once(torch, "load", "weights_only", load_weights_only)
+
+
+def load_weights_only(original, *args, weights_only=None, **kwargs):
+    """``torch.load`` as from torch 2.6 on."""
+    return original(*args, weights_only=True if weights_only is None else weights_only, **kwargs)
