@@ -67,12 +67,8 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
 @contextmanager
 def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = False) -> Iterator[str]:
     """Write the files of a folder as ``atomic_folder`` does, with their checksums. A file that is there already is
-    replaced only if it is as an earlier call left it.
-
-    Args:
-        overwrite: replace any file.
-        clean: remove what earlier calls wrote and this one does not.
-    """
+    replaced only if it is as an earlier call left it. ``overwrite``: replace any file. ``clean``: remove what earlier
+    calls wrote and this one does not."""
     with atomic_folder(path) as temporary:
         yield temporary
         known = read_checksums(path)

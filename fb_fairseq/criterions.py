@@ -73,12 +73,8 @@ class LanguageModelLoss(FairseqCriterion):
         self.eos = task.target_dictionary.eos()
 
     def forward(self, model, sample, reduce=True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Compute the loss of a batch.
-
-        Returns:
-            The loss in nats (with ``reduce=False``, one per position [B * T]), the number of targets, by which fairseq
-            divides the gradients, and the logging output.
-        """
+        """Compute the loss of a batch. Returns the loss in nats (with ``reduce=False``, one per position [B * T]), the
+        number of targets, by which fairseq divides the gradients, and the logging output."""
         net_output = model(**sample["net_input"])
         extra = net_output[1]
         target_BT = model.get_targets(sample, net_output)

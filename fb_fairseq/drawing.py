@@ -134,11 +134,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
 
 
 def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> list[float]:
-    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel.
-
-    Returns:
-        The inches that they take above the figure, and above each panel.
-    """
+    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel. Returns
+    the inches that they take above the figure, and above each panel."""
     entries = [axes.get_legend_handles_labels() for axes in all_axes]
     labels = [names for _, names in entries]
     if len(all_axes) > 1 and labels[0] and all(names == labels[0] for names in labels):
@@ -317,12 +314,9 @@ def write_cells(axes, rows: list[list[float]], top: float) -> None:
 
 
 def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[float]]]:
-    """Means of groups of values, and error bars that reach from the lowest to the highest value of each group.
-
-    Returns:
-        The mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and
-        those up to the highest.
-    """
+    """Means of groups of values, and error bars that reach from the lowest to the highest value of each group. Returns
+    the mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and those
+    up to the highest."""
     means = list(map(mean, values))
     down = [m - min(group) for m, group in zip(means, values)]
     up = [max(group) - m for m, group in zip(means, values)]

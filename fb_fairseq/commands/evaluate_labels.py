@@ -91,12 +91,9 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
 def judged_blocks(
     model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: int | None = None
 ) -> Iterator[Judged]:
-    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
-
-    Args:
-        streams, context, sequences: see ``cut_into_streams``; fewer streams if there are fewer sequences.
-        block: number of steps that are computed together.
-    """
+    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block. ``streams``,
+    ``context``, ``sequences``: see ``cut_into_streams``; fewer streams if there are fewer sequences. ``block``: number
+    of steps that are computed together."""
     decoder, state = model.decoder, None
     number = len(corpus.inputs.ends[:sequences])
     data = cut_into_streams(corpus, pad, min(streams, number), context, sequences)

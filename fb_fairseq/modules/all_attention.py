@@ -188,23 +188,17 @@ class AllAttention(RelativeTransformer):
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
 
     def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention each persistent vector gets in a block, averaged over steps and streams.
-
-        Returns:
-            Weights [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they
-            are parts of one softmax over vectors and context, and sum to the vectors' share of it.
-        """
+        """How much attention each persistent vector gets in a block, averaged over steps and streams. Returns weights
+        [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
+        one softmax over vectors and context, and sum to the vectors' share of it."""
         if not self.options.persistent_memory_size:
             raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
         layers, state = self._watch_block(x_TBD, state)
         return torch.stack([seen.persistent_UN for seen in layers]), state
 
     def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention the persistent vectors take in a block, averaged over steps and streams.
-
-        Returns:
-            Shares [L, H], and the state after the block.
-        """
+        """How much attention the persistent vectors take in a block, averaged over steps and streams. Returns shares
+        [L, H], and the state after the block."""
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
             raise UserError(

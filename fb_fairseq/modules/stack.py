@@ -25,11 +25,8 @@ from fb_fairseq.ops.threads import is_tracing
 
 class TransformerStack(Stack, StepModel):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
-
-    Args:
-        own_keys: whether each layer has key and value projections of its own.
-        layers: layers that belong to another module; None: new ones of ``layer_class``.
-    """
+    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: layers that belong to another
+    module; None: new ones of ``layer_class``."""
 
     layer_class = TransformerLayer
 

@@ -74,12 +74,9 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
 
 
 def keep_threads_for_loops(largest_product: int) -> None:
-    """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop
-    keeps as many as torch had. Logged.
-
-    Args:
-        largest_product: multiplications and additions of the largest product outside of the loops.
-    """
+    """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop keeps
+    as many as torch had. Logged. ``largest_product``: multiplications and additions of the largest product outside of
+    the loops."""
     global _kept
     threads = torch.get_num_threads()
     if threads == 1 or largest_product >= LARGE_OUTSIDE_PRODUCT:

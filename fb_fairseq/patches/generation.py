@@ -87,7 +87,7 @@ def _build_generator_with_alignment(original, self, models, args, *rest, **kwarg
 
 
 def patch_empty_texts() -> None:
-    """Score hypotheses and references without words: fairseq's C++ for BLEU reads beyond an empty tensor and crashes."""
+    """Score texts without words: fairseq's C++ for BLEU reads beyond an empty tensor and crashes."""
     from fairseq.scoring.bleu import Scorer
 
     wrap_once(Scorer, "add", "empty_texts", _add_to_bleu)

@@ -70,7 +70,7 @@ def patch_numpy_long() -> None:
 
 
 def patch_log_file() -> None:
-    """Open ``--log-file`` once. fairseq adds another handler for it in every epoch, and each handler writes every line."""
+    """Open ``--log-file`` once. fairseq adds a handler for it in every epoch, and each writes every line."""
     from fairseq.logging import progress_bar
 
     wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)

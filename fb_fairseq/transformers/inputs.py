@@ -164,11 +164,8 @@ class Padding:
 
 def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | None:
     """The positions [T, B] of tokens of several texts in each row; None where each row is one text, or where these are
-    no positions, which ``check_positions`` finds.
-
-    Args:
-        position_ids: [B, T] or [1, T]: 0 where a text begins, and one more at each token after it.
-    """
+    no positions, which ``check_positions`` finds. ``position_ids``: [B, T] or [1, T]: 0 where a text begins, and one
+    more at each token after it."""
     if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
         return None
     steps_BT = position_ids[:, 1:] - position_ids[:, :-1]

@@ -198,13 +198,9 @@ class StreamCollator:
 
 
 class StreamMemoryCallback(TrainerCallback):
-    """Saves the memory with each checkpoint, and restores it when training resumes.
-
-    Args:
-        collator: that of the ``Trainer``.
-        resume_from: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint`` of the
-            training arguments, or the checkpoint in the output folder.
-    """
+    """Saves the memory with each checkpoint, and restores it when training resumes. ``collator``: that of the
+    ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint``
+    of the training arguments, or the checkpoint in the output folder."""
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from

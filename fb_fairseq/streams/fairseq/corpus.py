@@ -228,12 +228,9 @@ class LineScores:
             yield {**batch, "lines": self}
 
     def replace(self, sample: dict, hypotheses: list[list[dict]]) -> Iterable[list[dict]]:
-        """Keep the scores of a block. After the last block, all lines with their scores, before it none.
-
-        Args:
-            sample: the batch; in the last one, ``id`` becomes the numbers of the lines.
-            hypotheses: what fairseq's ``SequenceScorer`` returns for it.
-        """
+        """Keep the scores of a block. After the last block, all lines with their scores, before it none. ``sample``:
+        the batch; in the last one, ``id`` becomes the numbers of the lines. ``hypotheses``: what fairseq's
+        ``SequenceScorer`` returns for it."""
         steps = sample["net_input"]["src_tokens"].shape[1]
         for stream, (hypothesis,) in zip(sample["id"].tolist(), hypotheses):
             first, last = self.layout.targets(stream, sample["block"]["offset"], steps)

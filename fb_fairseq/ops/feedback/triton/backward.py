@@ -211,12 +211,9 @@ class BackwardKernels:
         query: Affine | None,
         d_normed: Tensor,
     ) -> None:
-        """The gradients of queries and, through their projection, of what they are projected from.
-
-        Args:
-            left: where the gradients of scores and the weights after dropout are left [G, n].
-            query: the projection; None: its gradient follows for all steps at once.
-        """
+        """The gradients of queries and, through their projection, of what they are projected from. ``left``: where the
+        gradients of scores and the weights after dropout are left [G, n]. ``query``: the projection; None: its gradient
+        follows for all steps at once."""
         parts = self.kernels.steps.parts
         after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
         self.kernels.steps.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), after)
