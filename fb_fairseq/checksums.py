@@ -2,8 +2,7 @@
 
 Data: a file ``checksums.json`` in their folder. Weights of exported models: an entry in the header of the
 ``.safetensors`` file itself, which disappears when another program writes the file anew. (torch's files have checksums
-of their own.)
-"""
+of their own.)"""
 
 import json
 import os
@@ -54,8 +53,7 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     Args:
         path: the checkpoint, and perhaps its option.
         trained: see ``trained_dictionaries``.
-        own: those of the data.
-    """
+        own: those of the data."""
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
             raise UserError(

@@ -20,8 +20,7 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
 class CommandParser(argparse.ArgumentParser):
     """Parses the options of ``python -m fb_fairseq <command>``; without a command, those of a script.
 
-    The help text shows the description as it is. A mistake on the command line prints one line, without the usage.
-    """
+    The help text shows the description as it is. A mistake on the command line prints one line, without the usage."""
 
     def __init__(self, command: str | None = None, **kwargs):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)

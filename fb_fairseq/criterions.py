@@ -62,8 +62,7 @@ class LanguageModelLoss(FairseqCriterion):
     - ``total_bits`` and ``total_tokens``: unrounded totals;
     - ``bpb`` and ``total_bytes``, for byte data: bits per byte, where ``</s>`` adds to the bits, but not to the bytes;
     - what the model reports: average and maximum of adaptive spans in steps; in validation the weights of the layers in
-      the feedback memory.
-    """
+      the feedback memory."""
 
     def __init__(self, task, sentence_avg=False):
         super().__init__(task)

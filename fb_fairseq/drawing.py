@@ -3,8 +3,7 @@
     draw_figure("accuracy.png", [Panel(partial(draw_accuracy, runs=runs))])
 
 A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
-no colour of text is legible on both light and dark pages. Legends stand outside of the data.
-"""
+no colour of text is legible on both light and dark pages. Legends stand outside of the data."""
 
 import io
 import os
@@ -200,8 +199,7 @@ def colors(names: Iterable[str]) -> dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
     Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
-    dashed or dotted. Other names get the colours that are left.
-    """
+    dashed or dotted. Other names get the colours that are left."""
     bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
@@ -241,8 +239,7 @@ def draw_band(axes, xs: list[float], values: list[list[float]], label: str, colo
         xs: positions on the x axis.
         values: for each x, the values of all runs.
         label: name of the line in the legend.
-        color: of line and band.
-    """
+        color: of line and band."""
     axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 

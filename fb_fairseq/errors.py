@@ -88,8 +88,7 @@ def without_fairseq() -> str:
 def missing_package(error: ImportError) -> str | None:
     """The line for a missing package; None if it is there, so that something else is wrong with it.
 
-    Some of fairseq's errors have no package's name: they say to install it, but not always how.
-    """
+    Some of fairseq's errors have no package's name: they say to install it, but not always how."""
     if error.name is None:
         text = " ".join(str(error).split())
         named = re.search(r"install (?:the )?([\w-]+)", text)

@@ -50,8 +50,7 @@ def check_layers_fit(sizes: Mapping[str, int | None]) -> None:
 
     Args:
         sizes: the number of layers, their width and the units of the feed-forward sublayer, by the names of their
-            options.
-    """
+            options."""
     layers, width, units = (size or 0 for size in sizes.values())
     needed, memory = layers * (LAYER + 2 * NUMBER * width * units), machine_memory()
     if needed > memory:

@@ -16,8 +16,7 @@ def option(
         choices: the allowed values, or a table of them, which may grow. Kept in the field's metadata for the code that
             validates the option; None: any value of its type. (fairseq's command line does not look at them: it
             restricts only options whose type is a ``ChoiceEnum``.)
-        former: names that values had in earlier versions, and their names of today. Checkpoints may have them.
-    """
+        former: names that values had in earlier versions, and their names of today. Checkpoints may have them."""
     metadata = {"help": help}
     if choices is not None:
         metadata["choices"] = choices if isinstance(choices, Mapping) else tuple(choices)

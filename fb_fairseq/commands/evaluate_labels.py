@@ -61,8 +61,7 @@ def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: in
         pad: padding symbol of inputs and labels.
         streams: number of streams B, at most that of sequences.
         context: number of sequences that a stream reads before its own; their labels are padding.
-        sequences: how many of the corpus's sequences, from its beginning; None: all.
-    """
+        sequences: how many of the corpus's sequences, from its beginning; None: all."""
     ends = np.concatenate([[0], corpus.inputs.ends[:sequences]])
     number = len(ends) - 1
     bounds = [b * number // streams for b in range(streams + 1)]

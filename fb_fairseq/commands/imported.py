@@ -88,8 +88,7 @@ def build_checkpoint(
         source: the dictionary.
         target: that of a translation model's target language.
         remedy: what to give, if the parameters contradict each other.
-        training: task and criterion, as arguments of fairseq-train.
-    """
+        training: task and criterion, as arguments of fairseq-train."""
     from fairseq import options
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -89,8 +89,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
         absolute_positions: add sinusoidal positions to the embeddings, or learned ones.
         learned_positions: the number of learned positions; 0: none.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``.
-    """
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``."""
 
     def __init__(
         self,
@@ -133,8 +132,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a
-            dict.
-        """
+            dict."""
         if incremental_state is not None:
             features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
         else:
@@ -244,8 +242,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
         Args:
-            optimizer: fairseq's.
-        """
+            optimizer: fairseq's."""
         self.decoder.stack.clamp()
         clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
 
@@ -254,8 +251,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         """fairseq's hub interface, with ``sample`` and ``score``. Byte models read and write plain text::
 
         model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
-        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
-        """
+        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)"""
         # Register the checkpoint's task, as --user-dir does in fairseq's commands.
         import_tasks(os.path.join(os.path.dirname(fb_fairseq.__file__), "tasks"), "fb_fairseq.tasks")
         hub = super().from_pretrained(*args, **kwargs)

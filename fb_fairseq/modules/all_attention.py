@@ -43,8 +43,7 @@ class PersistentMemory(nn.Module):
 
     The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
     (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
-    the whole model width (``ff-attn``).
-    """
+    the whole model width (``ff-attn``)."""
 
     def __init__(self, options: TransformerOptions):
         super().__init__()
@@ -65,8 +64,7 @@ class PersistentMemory(nn.Module):
 class AllAttentionLayer(AttentionLayer):
     """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
 
-    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers.
-    """
+    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
         super().__init__(options, own_keys, bias=False)
@@ -93,8 +91,7 @@ class AllAttentionLayer(AttentionLayer):
 class AllAttention(RelativeTransformer):
     """All-attention layers (§4.2).
 
-    Like the baseline they carry their inputs at the last S steps, and no step attends to itself.
-    """
+    Like the baseline they carry their inputs at the last S steps, and no step attends to itself."""
 
     layer_class = AllAttentionLayer
 
@@ -181,8 +178,7 @@ class AllAttention(RelativeTransformer):
     def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
 
-        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
-        """
+        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave."""
         layers, state = self._watch_block(x_TBD, state)
         S = self.options.attention_span
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state

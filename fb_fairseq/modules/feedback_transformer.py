@@ -83,8 +83,7 @@ class FeedbackTransformer(TransformerStack):
 
         Returns:
             Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see
-            ``fb_fairseq.ops.feedback.reference.feedback_block``.
-        """
+            ``fb_fairseq.ops.feedback.reference.feedback_block``."""
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None

@@ -88,8 +88,7 @@ class TransformerStack(Stack, StepModel):
         """Add zero-valued terms, so that DDP finds a gradient for every parameter.
 
         A block of a single step does not use the parameters of the memory that it leaves, nor, without a past, those of
-        attention.
-        """
+        attention."""
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())
@@ -229,8 +228,7 @@ class StackHolder(nn.Module):
     ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
     itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
     vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
-    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
-    """
+    Its modules must not be replaced on the decoder alone: the stack would keep the old ones."""
 
     stack: Stack
 

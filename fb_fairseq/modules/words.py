@@ -117,8 +117,7 @@ def build_word_layers(
         width: the model's width D.
         inputs: number of input symbols.
         padding_idx: the input symbol whose embedding is zero.
-        outputs: number of output symbols; None: those of the input.
-    """
+        outputs: number of output symbols; None: those of the input."""
     outputs = inputs if outputs is None else outputs
     options.check_sizes(width, inputs, padding_idx, outputs)
     tied = options.share_decoder_input_output_embed

@@ -37,8 +37,7 @@ def disagreement(
         exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
 
     Raises:
-        NotFinite: those of ``plain`` are not finite.
-    """
+        NotFinite: those of ``plain`` are not finite."""
     try:
         found = cloned_groups(run())
     except Exception as error:  # whatever it is, torch's operations run
@@ -96,8 +95,7 @@ class Checks:
     instead. A graph has an attribute ``checked``: whether its results are known to be right.
 
     Attributes:
-        problems: by setting, why its kernels are not used; None: they are right.
-    """
+        problems: by setting, why its kernels are not used; None: they are right."""
 
     def __init__(self):
         self.problems: dict[Hashable, str | None] = {}

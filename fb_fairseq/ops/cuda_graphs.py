@@ -72,8 +72,7 @@ class CudaGraph:
         CaptureError: capturing failed. No graph should be captured after that (``disable_capturing``).
 
     Attributes:
-        result: what the function returned; each replay overwrites it.
-    """
+        result: what the function returned; each replay overwrites it."""
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
         self.graph = torch.cuda.CUDAGraph()
@@ -178,8 +177,7 @@ class GraphCache(Generic[Graph]):
         drop: called for each graph that goes.
 
     Attributes:
-        graphs: by key.
-    """
+        graphs: by key."""
 
     def __init__(
         self,

@@ -3,8 +3,7 @@
 fairseq has none, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
 calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
 own too, but act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
-not import fairseq, so that the patches can import it first.)
-"""
+not import fairseq, so that the patches can import it first.)"""
 
 import logging
 import os
@@ -23,8 +22,7 @@ class ResumeInfo:
 
     Attributes:
         restored_from: the path that fairseq's trainer was asked to load last (on a first start the file does not
-            exist); None if it was not asked, as in evaluation.
-    """
+            exist); None if it was not asked, as in evaluation."""
 
     def __init__(self):
         self.restored_from: str | None = None
@@ -38,8 +36,7 @@ class ResumeInfo:
 class ResumableTask:
     """Base class of tasks that need to know which checkpoint the run resumes from.
 
-    Subclasses set ``resume`` in ``__init__``.
-    """
+    Subclasses set ``resume`` in ``__init__``."""
 
     resume: ResumeInfo
 
@@ -99,8 +96,7 @@ def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
     Args:
         cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
         trainer: fairseq's ``Trainer``.
-        epoch_itr: the iterator over training batches.
-    """
+        epoch_itr: the iterator over training batches."""
     if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
         return
     several = trainer.data_parallel_world_size > 1

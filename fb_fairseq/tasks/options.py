@@ -106,8 +106,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
 
     Args:
         args: the parsed command line; changed in place.
-        given: whether an option stands on the command line.
-    """
+        given: whether an option stands on the command line."""
     generation, training = hasattr(args, "beam"), hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
         if given(name):

@@ -86,8 +86,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
 
     Attributes:
         endless_streams: tells models that positions are unlimited.
-        byte_data: whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``).
-    """
+        byte_data: whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``)."""
 
     endless_streams = True
 

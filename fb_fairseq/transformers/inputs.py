@@ -2,10 +2,7 @@
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
-arguments are errors, and whatever says where the tokens stand is compared with the memory.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+arguments are errors, and whatever says where the tokens stand is compared with the memory."""
 
 import functools
 import sys
@@ -88,8 +85,7 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
         name: the argument.
         mask_BT: of the new tokens, or of the past and the new tokens.
         tokens: number of new tokens, T.
-        past: number of tokens in the memory.
-    """
+        past: number of tokens in the memory."""
     if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
         shape = "x".join(map(str, mask_BT.shape))
         raise UserError(
@@ -108,8 +104,7 @@ def check_positions(
         position_ids: what the call says, [B, T], [1, T] or [T].
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
-        kept_BT: 0 where a token is padding, whose position does not matter.
-    """
+        kept_BT: 0 where a token is padding, whose position does not matter."""
     if position_ids is None:
         return
     same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
@@ -140,8 +135,7 @@ class Padding:
 
     Attributes:
         left_B: number of padding tokens at the beginning.
-        right: whether there is padding at an end.
-    """
+        right: whether there is padding at an end."""
 
     def __init__(self, mask_BT: Tensor, age_B: Tensor | None, begun: bool):
         kept_BT = mask_BT.bool()
@@ -192,8 +186,7 @@ def count_predicted_labels(kind: type) -> None:
     depend on how the texts of an update are spread over batches.
 
     Args:
-        kind: class of the models whose padding neither predicts nor is predicted.
-    """
+        kind: class of the models whose padding neither predicts nor is predicted."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if trainer is None or hasattr(trainer._get_num_items_in_batch, "__wrapped__"):
         return

@@ -18,8 +18,7 @@ The owner of the streams' memory in training: one object of one process. Batches
 
 Batches may be made in other processes (``dataloader_num_workers``), ahead of time, or for training and evaluation in
 turns. So a batch has a ``StreamHandle``, which says where it belongs, and the model finds the memory when it reads the
-batch. A block that does not follow the one before it is an error.
-"""
+batch. A block that does not follow the one before it is an error."""
 
 import itertools
 import os
@@ -50,8 +49,7 @@ class StreamMemory:
 
     Attributes:
         key: process and number.
-        caches: by text, and whether the model is training.
-    """
+        caches: by text, and whether the model is training."""
 
     def __init__(self):
         self.key = os.getpid(), next(_owners)
@@ -134,8 +132,7 @@ class StreamBlocks(IterableDataset):
     Args:
         tokens: the text [N], without ``</s>`` before it.
         streams: number of streams, B.
-        steps: length of a block, T.
-    """
+        steps: length of a block, T."""
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
         whole = len(tokens) - len(tokens) % streams  # the rest would make some streams longer than others
@@ -166,8 +163,7 @@ class StreamCollator:
     """Makes a batch of each block, and owns the streams' memory. It may be used for training and evaluation.
 
     Attributes:
-        memory: the memory, in the process that has made the collator; None in others, where only batches are made.
-    """
+        memory: the memory, in the process that has made the collator; None in others, where only batches are made."""
 
     def __init__(self):
         self.memory: StreamMemory | None = StreamMemory()

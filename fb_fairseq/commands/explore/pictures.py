@@ -242,8 +242,7 @@ def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: i
 
     Args:
         each_head: a row for each head, instead of one for each layer.
-        memory: which layer's memory is shown, where each has its own; from 1 on.
-    """
+        memory: which layer's memory is shown, where each has its own; from 1 on."""
     vocabulary, columns, rows = reading.model.vocabulary, columns_of(reading, step), rows_of(reading, step, each_head)
     written = ["</s>", *vocabulary.labels(reading.tokens[1:])]
     labels = [written[t] for t in columns.steps]

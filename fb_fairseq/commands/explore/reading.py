@@ -5,10 +5,7 @@ before it, predicts the next token, and adds itself to the memory.
 
 A language model behind one interface, whether a checkpoint of fairseq holds it or the folder of an export.
 
-fairseq and transformers are imported only inside functions, so that either does without the other.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+fairseq and transformers are imported only inside functions, so that either does without the other."""
 
 import copy
 import math
@@ -40,8 +37,7 @@ class Vocabulary:
 
     Attributes:
         of_bytes: whether a symbol is a byte.
-        unit: what a symbol is called.
-    """
+        unit: what a symbol is called."""
 
     def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
         self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
@@ -156,8 +152,7 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel
     Args:
         path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
         data: folder with a checkpoint's dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU.
-    """
+        cpu: use the CPU even if there is a GPU."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
     model = load_exported(path, data, cpu) if os.path.isdir(path) else load_checkpoint(path, data, cpu)
@@ -222,8 +217,7 @@ class Reading:
     Attributes:
         model: the model.
         tokens: those read, ``</s>`` first: a token for each step.
-        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
-    """
+        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0."""
 
     def __init__(self, model: ExploredModel):
         self.model = model
@@ -318,8 +312,7 @@ class Reading:
     def attention(self, step: int) -> "Tensor":
         """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
-        A head's weights sum to 1, but where persistent vectors take a part of its attention.
-        """
+        A head's weights sum to 1, but where persistent vectors take a part of its attention."""
         return self._attention[step][..., : len(self.seen(step))].flip(-1)
 
     def persistent(self, step: int) -> Optional["Tensor"]:

@@ -85,8 +85,7 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     Args:
         corpus: a ``Corpus``. Predicted are the tokens from ``longest`` on.
         tokens: how many tokens are predicted for each bin; at least, half of ``longest``.
-        longest: see ``longest_context``.
-    """
+        longest: see ``longest_context``."""
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)

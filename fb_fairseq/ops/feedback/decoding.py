@@ -3,8 +3,7 @@
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences.
-"""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences."""
 
 import math
 from abc import ABC, abstractmethod
@@ -48,8 +47,7 @@ class DecoderState:
 
     Attributes:
         encoder: each layer's keys and values of the encoder's output; empty without an encoder.
-        hypotheses: number of consecutive rows per sentence.
-    """
+        hypotheses: number of consecutive rows per sentence."""
 
     def __init__(
         self,
@@ -73,8 +71,7 @@ class DecoderState:
         """Take the rows in another order; some may be taken more than once, others not at all.
 
         In beam search rows move within their sentence, and the keys and values of the encoder's output stay as they
-        are, until sentences are finished and leave the batch.
-        """
+        are, until sentences are finished and leave the batch."""
         self.ring.reorder(order)
         if not self.encoder:
             return
@@ -103,8 +100,7 @@ class StepModel(ABC):
     """A model whose decoding steps are run.
 
     Attributes:
-        plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
-    """
+        plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this."""
 
     plain_layers = True
 

@@ -1,7 +1,4 @@
-"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,8 +46,7 @@ class Loop(ABC):
             them in the tile's workspace, which then lies in memory head by head.
         own_threads: whether it divides streams among threads itself; torch then uses one thread in the loop.
         as_graphs: whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are
-            compared with the torch loop's (``cuda_graphs/``).
-    """
+            compared with the torch loop's (``cuda_graphs/``)."""
 
     name: str
     summary: str
@@ -74,8 +70,7 @@ class Loop(ABC):
         The loop may keep anything in ``block.own``.
 
         Args:
-            results: None: activations are computed again, for the record alone; memories and slots are there.
-        """
+            results: None: activations are computed again, for the record alone; memories and slots are there."""
 
     @abstractmethod
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
@@ -86,8 +81,7 @@ class Loop(ABC):
         ``tile.sums.slots``.
 
         Args:
-            d_out_TBD: the gradient of the block's outputs.
-        """
+            d_out_TBD: the gradient of the block's outputs."""
 
     def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
         """Run a decoding step, and write what it leaves to the ring. None: torch's operations do. ``kept``: what the

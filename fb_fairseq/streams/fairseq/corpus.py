@@ -28,8 +28,7 @@ class Corpus:
         omit_eos: leave out the last token of each item.
 
     Attributes:
-        ends: where each item ends in the concatenation (exclusive), int64.
-    """
+        ends: where each item ends in the concatenation (exclusive), int64."""
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
@@ -88,8 +87,7 @@ class Documents:
     """A corpus as a sequence of its documents, as tensors of their tokens.
 
     Attributes:
-        sizes: their lengths.
-    """
+        sizes: their lengths."""
 
     def __init__(self, corpus: Corpus):
         self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
@@ -120,8 +118,7 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     Args:
         path: the files of the split without ``.bin`` and ``.idx``.
         impl: ``--dataset-impl``; None to infer it from the files.
-        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
-    """
+        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split."""
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     if not os.path.basename(path):
         raise UserError("--train-subset, --valid-subset, --gen-subset: the name of a split is empty; give all names")
@@ -151,8 +148,7 @@ class StreamDataset(FairseqDataset):
         split: the name of the split.
         corpus: a ``Corpus`` or ``LabelledCorpus``.
         pad: the index of padding.
-        layout: None until ``arrange``.
-    """
+        layout: None until ``arrange``."""
 
     def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
         self.split = split

@@ -1,7 +1,4 @@
-"""Weights in the layout of the C++ loop.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""Weights in the layout of the C++ loop."""
 
 from collections.abc import Callable, Sequence
 

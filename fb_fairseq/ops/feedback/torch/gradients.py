@@ -1,7 +1,6 @@
 """Sums of the weights' gradients in the torch loop's backward pass, over tiles of steps.
 
-All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+All sums are at least fp32."""
 
 from functools import partial
 from typing import NamedTuple
@@ -250,8 +249,7 @@ class BlockGradients:
     def _span_mask(self, l: int, own_HS: Tensor | None) -> Tensor | None:
         """The gradient of a layer's span mask.
 
-        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``.
-        """
+        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``."""
         if own_HS is None:
             return None
         d_mask_HS, summed_HS = torch.zeros_like(own_HS), self.span_masks[l]

@@ -1,7 +1,4 @@
-"""The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -254,8 +251,7 @@ class BlockKernels:
     Attributes:
         active: the layers that run.
         mix: how much of each running layer's input, and of the last one's output, is in the memories [K, layers + 1]:
-            layers that do not run pass their inputs on.
-    """
+            layers that do not run pass their inputs on."""
 
     def __init__(self, block: Block):
         inputs, self.slots = block.inputs, BlockSlots(block)
