@@ -18,8 +18,7 @@ The folders, of which ``docs/development.md`` says more:
 Modules beside them:
 
     errors.py         errors that the user can fix
-    command_line.py   help texts and mistakes of ``python -m fb_fairseq``, which __main__.py runs
-    option_fields.py  how options are declared
+    command_line.py   how options are declared; help texts and mistakes of ``python -m fb_fairseq`` (__main__.py)
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     tensor_files.py   files of tensors, read as data only

@@ -12,17 +12,10 @@ DEBUG_VARIABLE = "FB_FAIRSEQ_DEBUG"  # set it to 1 to see tracebacks
 
 # Optional packages, and the extra of setup.py that installs them.
 EXTRAS = {
-    "matplotlib": "plot",
-    "tensorboard": "plot",
-    "gymnasium": "rl",
-    "PIL": "rl",
-    "sacremoses": "translation",
-    "subword_nmt": "translation",
-    "rouge_score": "translation",
-    "sacrebleu": "translation",
-    "transformers": "transformers",
-    "safetensors": "transformers",
-    "tokenizers": "transformers",
+    **dict.fromkeys(("matplotlib", "tensorboard"), "plot"),
+    **dict.fromkeys(("gymnasium", "PIL"), "rl"),
+    **dict.fromkeys(("sacremoses", "subword_nmt", "rouge_score", "sacrebleu"), "translation"),
+    **dict.fromkeys(("transformers", "safetensors", "tokenizers"), "transformers"),
     "gradio": "explore",
 }
 

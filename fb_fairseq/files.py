@@ -233,9 +233,7 @@ def check_own_folder(option: str, path: str, mark: str, more: str = "") -> None:
 
     Hidden files do not count.
 
-    Args:
-        mark: the file's name.
-        more: the end of the error's message."""
+    ``mark``: the file's name. ``more``: the end of the error's message."""
     check_output_folder(option, path)
     names = os.listdir(path) if os.path.isdir(path) else []
     if mark not in names and any(not name.startswith(".") for name in names):

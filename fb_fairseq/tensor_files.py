@@ -45,8 +45,7 @@ def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
 
-    Args:
-        mapped: see ``load_file``."""
+    ``mapped``: see ``load_file``."""
     content = load_file(path, mapped)
     check_checkpoint(path, content)
     return content

@@ -34,7 +34,6 @@ BASE = {
     "files",
     "hardware",
     "literals",
-    "option_fields",
     "tensor_files",
 }  # may import each other, and no fairseq
 MATHEMATICS = {"modules", "ops"}
@@ -45,14 +44,13 @@ MAY_IMPORT = {
     "checkpoint_contents": {"errors"},
     "checksums": {"errors", "files"},
     "byte_codec": {"errors"},
-    "option_fields": {"errors"},
     "drawing": {"errors", "files"},
     "literals": {"errors"},
     "command_line": {"errors"},
     "tensor_files": {"checkpoint_contents", "errors", "files"},
     "papers": set(),
     "ops": set(),
-    "modules": {"errors", "option_fields", "ops"},
+    "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,
     "streams.fairseq": BASE | MATHEMATICS | {"streams"},
     "patches": {

@@ -47,13 +47,11 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
     fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
-    rest. A step attends to all steps before it.
-
-    Attributes:
-        align_in_training: return the attention to the encoder in training too, with gradients, for a loss on
-            alignments. The reference loop then runs, because the others have no gradient for it."""
+    rest. A step attends to all steps before it."""
 
     stack: FeedbackTransformer
+    # return the attention to the encoder in training too, with gradients, for a loss on alignments. The reference loop
+    # then runs, because the others have no gradient for it.
     align_in_training = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.checkpoints import (
     NO_PARAMETERS,
@@ -31,7 +32,6 @@ from fb_fairseq.models.checkpoints import (
     read_checkpoint,
     update_names,
 )
-from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +81,7 @@ def initialise_if_asked(model, cfg) -> None:
     with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load``
     refuses to train if no checkpoint was loaded.
 
-    Args:
-        model: an ``InitialisedModel``.
-        cfg: the model's configuration, with ``InitialisationOptions``."""
+    ``model``: an ``InitialisedModel``. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
         raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")

@@ -16,6 +16,7 @@ from omegaconf import II
 from torch import Tensor
 
 import fb_fairseq
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import kept_layers, prune
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
@@ -36,7 +37,6 @@ from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
-from fb_fairseq.option_fields import option
 from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.streams.resume import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
@@ -241,8 +241,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
-        Args:
-            optimizer: fairseq's."""
+        ``optimizer``: fairseq's."""
         self.decoder.stack.clamp()
         clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
 

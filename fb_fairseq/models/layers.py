@@ -13,6 +13,7 @@ from fairseq.dataclass.constants import StrEnum
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.layer import (
     LayerWeights,
@@ -24,7 +25,6 @@ from fb_fairseq.modules.layer import (
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Layer, Projection
-from fb_fairseq.option_fields import option
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 
@@ -33,7 +33,7 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
     """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
 
     Args:
-        source: an options dataclass, whose fields are made with ``fb_fairseq.option_fields.option``.
+        source: an options dataclass, whose fields are made with ``fb_fairseq.command_line.option``.
         names: which of its fields.
         defaults: further fields, with other defaults than in ``source``."""
     own, result = {f.name: f for f in fields(source)}, {}

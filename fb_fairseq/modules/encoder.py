@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.layer import TransformerLayer
@@ -24,7 +25,6 @@ from fb_fairseq.ops.layers import (
     project_memory,
     project_query,
 )
-from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,7 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
 
     They are at least fp32, because each position's gradient is a sum over steps.
 
-    Args:
-        padding_BC: True where the source is padded."""
+    ``padding_BC``: True where the source is padded."""
     attention = layer.encoder_attn
     if attention is None:
         return None

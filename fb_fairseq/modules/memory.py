@@ -16,18 +16,11 @@ class Composition:
 
     Each memory is a sum of these L + 1 representations, with the weights that ``mix`` returns (v3 §3.3, Eq. 1).
 
-    Args:
-        layers: L.
-        argument: behind the name and a colon, as in ``layer:2``; else empty.
+    ``layers``: L. ``argument``: behind the name and a colon, as in ``layer:2``; else empty."""
 
-    Attributes:
-        summary: what it is, for help and docs.
-        per_layer: whether each layer has a memory of its own; else there is one for all.
-        takes: what the argument stands for, as in ``layer:<l>``; empty: there is none."""
-
-    summary: str
-    per_layer = False
-    takes = ""
+    summary: str  # what it is, for help and docs
+    per_layer = False  # whether each layer has a memory of its own; else there is one for all
+    takes = ""  # what the argument stands for, as in ``layer:<l>``; empty: there is none
 
     def __init__(self, layers: int, argument: str = ""):
         self.layers, self.argument = layers, argument

@@ -6,10 +6,10 @@ from typing import NamedTuple, Optional
 
 import torch.nn as nn
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, band_widths
 from fb_fairseq.modules.options import CheckedOptions
-from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)

@@ -92,13 +92,10 @@ class Checks:
     """The settings whose kernels were compared.
 
     Kernels that fail or compute something else are named once in the log and not used; torch's operations are captured
-    instead. A graph has an attribute ``checked``: whether its results are known to be right.
-
-    Attributes:
-        problems: by setting, why its kernels are not used; None: they are right."""
+    instead. A graph has an attribute ``checked``: whether its results are known to be right."""
 
     def __init__(self):
-        self.problems: dict[Hashable, str | None] = {}
+        self.problems: dict[Hashable, str | None] = {}  # by setting, why its kernels are not used; None: they are right
 
     def refuse(self, key: Hashable, who: str, problem: str) -> None:
         """Do not use the kernels of a setting; log it once, under the name ``who``."""

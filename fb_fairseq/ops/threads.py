@@ -152,14 +152,10 @@ _returned: deque[list[Tensor]] = deque()
 class Buffers:
     """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
-    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
+    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers."""
 
-    Attributes:
-        poison: for tests: fill new buffers with NaN.
-        in_use: total bytes of the buffers of all objects that exist."""
-
-    poison = False
-    in_use = 0
+    poison = False  # for tests: fill new buffers with NaN
+    in_use = 0  # total bytes of the buffers of all objects that exist
 
     def __init__(self, device: torch.device):
         self.device = device

@@ -55,16 +55,13 @@ def named(module: str, name: str) -> Callable:
 class PlainType:
     """In place of ``numpy.dtype``.
 
-    Attributes:
-        dtype: the type that it stands for.
-
     Raises:
         ValueError: it is not one of ``PLAIN_TYPES``."""
 
     def __init__(self, code: Any, *unused):
         if not isinstance(code, str) or not PLAIN_TYPES.fullmatch(code):
             raise ValueError("not a plain type")
-        self.dtype = np.dtype(code)
+        self.dtype = np.dtype(code)  # the type that it stands for
 
     def __setstate__(self, state: Any) -> None:
         _, order, *inner = state[:5]
@@ -139,23 +136,10 @@ def patch_safe_globals() -> None:
     OmegaConf containers are broadcast when several processes resume."""
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    torch.serialization.add_safe_globals(
-        [
-            argparse.Namespace,
-            *STAND_INS,
-            omegaconf.DictConfig,
-            omegaconf.ListConfig,
-            omegaconf.AnyNode,
-            omegaconf.base.ContainerMetadata,
-            omegaconf.base.Metadata,
-            _TensorPlaceholder,
-            *ANY,
-            collections.defaultdict,
-            dict,
-            list,
-            int,
-        ]
-    )
+    omegaconfs = omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.AnyNode
+    metadata = omegaconf.base.ContainerMetadata, omegaconf.base.Metadata
+    plain = argparse.Namespace, collections.defaultdict, dict, list, int
+    torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder, *ANY])
 
 
 def patch_foreign_numpy() -> None:

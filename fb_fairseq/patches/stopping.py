@@ -21,15 +21,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class Interruption:
     """Remembers a signal until the update is finished, and the validation that is due after it: a resumed run would not
-    make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once.
-
-    Attributes:
-        requested: the signal that asked for the end; 0: none did.
-        at_once: whether it raises KeyboardInterrupt."""
+    make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once."""
 
     def __init__(self):
-        self.requested = 0
-        self.at_once = False
+        self.requested = 0  # the signal that asked for the end; 0: none did
+        self.at_once = False  # whether it raises KeyboardInterrupt
 
     def handle(self, number: int, frame) -> None:
         """Handle the signal."""

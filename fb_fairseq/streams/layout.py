@@ -202,9 +202,7 @@ class StreamPosition(NamedTuple):
 
         Batch size, processes and ``--update-freq`` may differ from the saved run as long as their product is the same.
 
-        Args:
-            split: the name of the split, for the error message.
-            fingerprint: the checksum of the split."""
+        ``split``: the name of the split, for the error message. ``fingerprint``: the checksum of the split."""
         if self.streams != layout.streams:
             raise UserError(
                 f"--batch-size x processes x --update-freq{layout.warmup_factor} is {layout.streams} streams; the "

@@ -18,13 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class ResumeInfo:
-    """The checkpoint that a run resumes from, as its task knows it.
-
-    Attributes:
-        restored_from: the path that fairseq's trainer was asked to load last (on a first start the file does not
-            exist); None if it was not asked, as in evaluation."""
+    """The checkpoint that a run resumes from, as its task knows it."""
 
     def __init__(self):
+        # the path that fairseq's trainer was asked to load last (on a first start without the file); None in evaluation
         self.restored_from: str | None = None
 
     @property

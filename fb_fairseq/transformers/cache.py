@@ -84,15 +84,12 @@ class MemoryCache(Cache):
 
 class TextHash:
     """A hash of the tokens that were read, of each of B texts. Its size is constant, and adding tokens takes no time on
-    a GPU until it is asked for.
-
-    Attributes:
-        known: whether all tokens are known."""
+    a GPU until it is asked for."""
 
     PENDING = 256  # pieces of text that are added up together
 
     def __init__(self) -> None:
-        self.known = True
+        self.known = True  # whether all tokens are known
         self._sum_B: Tensor | None = None
         self._tokens = 0
         self._pending: list[Tensor] = []

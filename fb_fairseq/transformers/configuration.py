@@ -123,9 +123,8 @@ class LanguageModelConfig(OptionsConfig):
     Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are further keyword
     arguments.
 
-    Args:
-        vocab_size: number of symbols, fairseq's special ones included.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
+    ``vocab_size``: number of symbols, fairseq's special ones included. ``memory_storage``: what generation stores for
+    each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
 
     options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
     stack_class: ClassVar[type[Stack]]

@@ -70,10 +70,7 @@ class OutputLayer(StackHolder):
 
 
 class WatchedAttention:
-    """The attention of one call; see ``LanguageModel.forward``.
-
-    Attributes:
-        found: each layer's weights [B, H, T, C + T]."""
+    """The attention of one call; see ``LanguageModel.forward``."""
 
     def __init__(self, stack: Stack, cache: StreamCache | None):
         if not hasattr(stack, "memory_attention"):
@@ -82,7 +79,7 @@ class WatchedAttention:
             raise UserError("output_attentions: not token by token; call the model on the whole text")
         self._stack = stack
         self._state = None if cache is None else cache.state
-        self.found: tuple[Tensor, ...] = ()
+        self.found: tuple[Tensor, ...] = ()  # each layer's weights [B, H, T, C + T]
 
     def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
         """Compute the attention of a block of embeddings."""

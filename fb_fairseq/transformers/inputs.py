@@ -129,25 +129,19 @@ IGNORED = -100  # label of a token that does not count, as everywhere in transfo
 class Padding:
     """Which tokens of a batch are padding.
 
-    Args:
-        mask_BT: 0 where the T new tokens are padding.
-        age_B: see ``StreamCache``; None: the streams begin here.
-
-    Attributes:
-        left_B: number of padding tokens at the beginning.
-        right: whether there is padding at an end."""
+    ``mask_BT``: 0 where the T new tokens are padding. ``age_B``: see ``StreamCache``; None: the streams begin here."""
 
     def __init__(self, mask_BT: Tensor, age_B: Tensor | None, begun: bool):
         kept_BT = mask_BT.bool()
         tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
-        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
+        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
         steps_T = torch.arange(T, device=mask_BT.device)
         between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
         if not kept_BT.equal(between):
             raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
         if begun and bool((self.left_B > 0).any()):
             raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
-        self.right = bool((self.left_B + tokens_B < T).any())
+        self.right = bool((self.left_B + tokens_B < T).any())  # whether there is padding at an end
         self.steps_T, self._age_B = steps_T, age_B
 
     def positions_TB(self) -> Tensor:
@@ -185,8 +179,7 @@ def count_predicted_labels(kind: type) -> None:
     It counts the first label behind padding, too, which nothing predicts, and its own losses would use it: these would
     depend on how the texts of an update are spread over batches.
 
-    Args:
-        kind: class of the models whose padding neither predicts nor is predicted."""
+    ``kind``: class of the models whose padding neither predicts nor is predicted."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if trainer is None or hasattr(trainer._get_num_items_in_batch, "__wrapped__"):
         return

@@ -210,19 +210,9 @@ class LanguageModel(MemoryModel):
         shift_labels = others.pop("shift_labels", None)
         check_arguments(others)
         check_loaded(self.decoder)
-        seen = self.decoder(
-            input_ids,
-            attention_mask,
-            past_key_values,
-            use_cache,
-            position_ids,
-            cache_position,
-            cache,
-            output_hidden_states,
-            output_attentions,
-            inputs_embeds,
-            penalty_counts=labels is not None or shift_labels is not None,
-        )
+        given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache_position, cache
+        counts = labels is not None or shift_labels is not None
+        seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
         features_BTD = seen.last_hidden_state
         loss, targets_BT = None, shift_labels
         if targets_BT is None and labels is not None:
@@ -234,13 +224,8 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        output = LanguageModelOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=seen.hidden_states,
-            attentions=seen.attentions,
-            **{CACHE_FIELD: seen.cache},
-        )
+        shown = {"hidden_states": seen.hidden_states, "attentions": seen.attentions, CACHE_FIELD: seen.cache}
+        output = LanguageModelOutput(loss=loss, logits=logits, **shown)
         return output if return_dict in (None, True) else output.to_tuple()
 
 

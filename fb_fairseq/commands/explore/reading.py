@@ -31,18 +31,13 @@ SIZES = (2, 3, 4)  # of characters with several bytes
 class Vocabulary:
     """The symbols of a model's dictionary, in the order of their indices.
 
-    Args:
-        tokenizer: that of an exported model, which may split words into pieces; None: words are symbols.
-        line_ends: whether the model of words was trained with ``</s>`` at line ends.
-
-    Attributes:
-        of_bytes: whether a symbol is a byte.
-        unit: what a symbol is called."""
+    ``tokenizer``: that of an exported model, which may split words into pieces; None: words are symbols. ``line_ends``:
+    whether the model of words was trained with ``</s>`` at line ends."""
 
     def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
         self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
-        self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS
-        self.unit = "byte" if self.of_bytes else "token"
+        self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS  # whether a symbol is a byte
+        self.unit = "byte" if self.of_bytes else "token"  # what a symbol is called
         self._indices = {symbol: index for index, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
@@ -212,16 +207,12 @@ class Candidate(NamedTuple):
 
 
 class Reading:
-    """A text that a model has read so far.
-
-    Attributes:
-        model: the model.
-        tokens: those read, ``</s>`` first: a token for each step.
-        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0."""
+    """A text that a model has read so far."""
 
     def __init__(self, model: ExploredModel):
         self.model = model
-        self.tokens: list[int] = []
+        self.tokens: list[int] = []  # those read, ``</s>`` first: a token for each step
+        # the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0
         self.bits: list[float] = []
         self._state = None
         self._features: list[Tensor] = []  # of each step, [D]

@@ -43,11 +43,7 @@ class DecoderState:
         ring: the decoder's memory, empty.
         out_CBD: the encoder's output; None without an encoder.
         padding_BC: True where the source is padded; None: nowhere.
-        contexts: computes each layer's keys and values from an encoder's output and its padding.
-
-    Attributes:
-        encoder: each layer's keys and values of the encoder's output; empty without an encoder.
-        hypotheses: number of consecutive rows per sentence."""
+        contexts: computes each layer's keys and values from an encoder's output and its padding."""
 
     def __init__(
         self,
@@ -57,8 +53,9 @@ class DecoderState:
         contexts: Callable[[Tensor, Tensor | None], list[EncoderContext]],
     ):
         self.ring = ring
+        # each layer's keys and values of the encoder's output; empty without an encoder
         self.encoder: list[EncoderContext] = []
-        self.hypotheses = 1
+        self.hypotheses = 1  # number of consecutive rows per sentence
         if out_CBD is not None:
             rows = first_rows(out_CBD, padding_BC)
             self.hypotheses = out_CBD.shape[1] // max(len(rows), 1)
@@ -97,12 +94,9 @@ def adjacent_slots(x_CBHE: Tensor) -> Tensor:
 
 
 class StepModel(ABC):
-    """A model whose decoding steps are run.
+    """A model whose decoding steps are run."""
 
-    Attributes:
-        plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this."""
-
-    plain_layers = True
+    plain_layers = True  # whether its steps are ``feedback_step``; what has its own arithmetic for that checks this
 
     @abstractmethod
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:

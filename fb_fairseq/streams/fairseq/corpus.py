@@ -25,10 +25,7 @@ class Corpus:
     Args:
         dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
         eos: the index of ``</s>``, the input before the first token.
-        omit_eos: leave out the last token of each item.
-
-    Attributes:
-        ends: where each item ends in the concatenation (exclusive), int64."""
+        omit_eos: leave out the last token of each item."""
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
@@ -36,7 +33,7 @@ class Corpus:
         sizes = dataset.sizes - omit_eos
         if omit_eos:
             sizes[self._inner_pieces] += 1  # they do not end in </s>
-        self.ends = np.cumsum(sizes, dtype=np.int64)
+        self.ends = np.cumsum(sizes, dtype=np.int64)  # where each item ends in the concatenation (exclusive), int64
 
     @functools.cached_property
     def _inner_pieces(self) -> list[int]:

@@ -163,15 +163,11 @@ class CppSlots(SlotHolder):
 
     Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
 
-    Args:
-        weights: the packed weights that the ring's last step was run with.
-
-    Attributes:
-        origin_BC: the stream (int32) whose slot a stream looks at; None: its own."""
+    ``weights``: the packed weights that the ring's last step was run with."""
 
     def __init__(self, weights: CppStep):
         self.weights = weights
-        self.origin_BC: Tensor | None = None
+        self.origin_BC: Tensor | None = None  # the stream (int32) whose slot a stream looks at; None: its own
 
     def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
         streams = ring.buffer.shape[1]

@@ -101,11 +101,7 @@ class CapturedPasses:
 class BlockGraphs(Checks):
     """The graphs of blocks, by the shapes they are for.
 
-    Args:
-        torch_loop: what runs where kernels do not.
-
-    Attributes:
-        cache: the graphs."""
+    ``torch_loop``: what runs where kernels do not."""
 
     def __init__(self, torch_loop: Loop):
         super().__init__()

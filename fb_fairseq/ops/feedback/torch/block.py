@@ -262,9 +262,7 @@ class Record:
         lse, cross_lse: instead of weights, logarithms of the softmax's sums [T, L, G].
         statistics: beside these, of each kind of norm: mean and 1 / standard deviation of its inputs [2, L, T, B].
 
-    Args:
-        weights: whether attention weights are recorded; see ``Loop.records_weights``.
-        ragged: see ``Block``."""
+    ``weights``: whether attention weights are recorded; see ``Loop.records_weights``. ``ragged``: see ``Block``."""
 
     def __init__(self, room: Room, steps: int, weights: bool, ragged: bool = False):
         s, self.steps = room.sizes, steps

@@ -63,11 +63,7 @@ class LayerGradients(NamedTuple):
 
 
 class BlockGradients:
-    """All sums of a block.
-
-    Attributes:
-        slots: gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'.
-    """
+    """All sums of a block."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -83,6 +79,7 @@ class BlockGradients:
         self.key_values = [AffineGradient(affine) for affine in weights.key_values]
         self.memory_norms = [p.norm and AffineGradient(p.norm) for p in weights.projections]
         self.mix_KA = torch.zeros_like(at_least_fp32(weights.mix_KA))
+        # gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'
         self.slots = block.buffers.zeros(2, s.I, s.G, s.C + s.T, s.E, dtype=block.wide)
         self.positions = [None if x is None else torch.zeros(s.S, s.E, **wide) for x in block.inputs.weights.positions]
         self.span_masks = [None if x is None else torch.zeros(x.log_mask_HS.shape, **wide) for x in weights.spans]

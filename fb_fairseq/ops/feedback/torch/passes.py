@@ -50,14 +50,11 @@ class Differentiable(NamedTuple):
 class Passes:
     """The two passes over a block. A loop runs the steps.
 
-    Args:
-        needs_backward: whether there will be a backward pass.
-
-    Attributes:
-        owner: returns the autograd context that they belong to, or None."""
+    ``needs_backward``: whether there will be a backward pass."""
 
     def __init__(self, loop: Loop, needs_backward: bool):
         self.loop, self.needs_backward = loop, needs_backward
+        # returns the autograd context that they belong to, or None
         self.owner: Callable[[], object | None] = lambda: None
 
     def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -150,8 +147,7 @@ def run_block_with(
 
     The memories and the attention to the encoder come out as constants.
 
-    Args:
-        passes_for: the passes for a block, and for whether there will be a backward pass."""
+    ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
     active = [True] * len(weights.layers) if active is None else list(active)
     learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
     device = x_TBD.device.type
