@@ -17,8 +17,7 @@ The folders, of which ``docs/development.md`` says more:
 Modules beside them:
 
     errors.py         errors that the user can fix
-    command_line.py   help texts and mistakes of ``python -m fb_fairseq``, which __main__.py runs
-    option_fields.py  how options are declared
+    command_line.py   how options are declared; help texts and mistakes of ``python -m fb_fairseq`` (__main__.py)
     literals.py       values that are written as Python expressions
     files.py          files that appear whole or not at all
     tensor_files.py   files of tensors, read as data only
@@ -40,8 +39,7 @@ class _UserDir(list):
 
     fairseq imports the folder's tasks and models, unless the package itself is imported already, as after ``import
     fb_fairseq`` in a notebook. Then it asks only whether ``user_dir in fb_fairseq.__path__``, and takes a yes to mean
-    that they are registered. This question is the one sign that they are wanted: so answering it imports them.
-    """
+    that they are registered. This question is the one sign that they are wanted: so answering it imports them."""
 
     def __contains__(self, folder: object) -> bool:
         # fairseq names an installed plugin "…/site-packages/fairseq/../fb_fairseq".

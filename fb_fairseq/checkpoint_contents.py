@@ -14,8 +14,7 @@ from torch.nn.modules import module as torch_module
 from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 
 MAX_DEPTH, MAX_VALUES, MAX_OPTIONS = 50, 10**7, 20_000  # lists that are repeated in others count each time
-# A model that is built for a file's parameters may have some more: shared ones count twice, and layers may be left out.
-FACTOR, MORE = 4, {"tensors": 1000, "numbers": 10**6}
+FACTOR, MORE = 4, {"tensors": 1000, "numbers": 10**6}  # a model may have more than a file: shared ones, layers left out
 _largest_read: Counter = Counter()  # how many tensors, and how many numbers in them
 
 
@@ -32,8 +31,8 @@ def check_plain(path: str, content: Any, limit: int = MAX_VALUES) -> None:
         if id(value) not in counted and depth <= MAX_DEPTH:
             parts = vars(value) if isinstance(value, argparse.Namespace) else value
             parts = parts.values() if isinstance(parts, Mapping) else parts
-            is_list = isinstance(value, (argparse.Namespace, Mapping, list, tuple, set))
-            counted[id(value)] = 1 + (sum(count(part, depth + 1) for part in parts) if is_list else 0)
+            parts = parts if isinstance(value, (argparse.Namespace, Mapping, list, tuple, set)) else ()
+            counted[id(value)] = 1 + sum(count(part, depth + 1) for part in parts)
         return counted.get(id(value), limit + 1)
 
     if count(content, 0) > limit:
@@ -70,18 +69,18 @@ def check_checkpoint(path: str, content: Any) -> None:
     check_plain(path, [content.get("cfg"), content.get("args")], MAX_OPTIONS)
     with using(path):
         state, last = content.get("extra_state") or {}, (content.get("optimizer_history") or [{}])[-1]
-        found = {name: state.get(name, 0) for name in ("best", "val_loss", "previous_training_time")}
-        found["lr"] = last.get("lr_scheduler_state", {}).get("lr", 0)
-    for name, value in found.items():
+        found = [state.get(name, 0) for name in ("best", "val_loss", "previous_training_time")]
+        found.append(last.get("lr_scheduler_state", {}).get("lr", 0))
+    for value in found:
         if not (value is None or isinstance(value, Number) or isinstance(value, torch.Tensor) and value.numel() == 1):
-            raise unusable(path, f"{name} is {str(value)[:60]!r}, not a number")
+            raise unusable(path, f"its content has {str(value)[:60]!r} in the place of a number")
 
 
 def check_complete(path: str, content: dict[str, Any]) -> None:
     """Check that a checkpoint has what fairseq's commands need beside parameters."""
     options = content.get("cfg") if isinstance(content.get("cfg"), Mapping) else {}
     found = [isinstance(options.get(name), (Mapping, argparse.Namespace)) for name in ("model", "task")]
-    if not content.get("args") and not all(found):
+    if not (content.get("args") or all(found)):
         raise unusable(path, "has no options (cfg) of a model and a task")
     for name, former in (("optimizer_history", "best_loss"), ("extra_state", "epoch")):
         if not content.get(name) and former not in content:
@@ -118,7 +117,7 @@ def _no_larger_than_read(path: str) -> Iterator[None]:
 def check_like(path: str, value: Any, template: Any, name: Any) -> None:
     """Check that a part of a file has the keys, types and shapes of a template; None there stands for anything."""
     fits = template is None or isinstance(value, type(template))
-    if isinstance(template, torch.Tensor):
+    if fits and isinstance(template, torch.Tensor):
         fits = not fault_of_tensor(value) and (value.shape, value.dtype) == (template.shape, template.dtype)
     if not fits or isinstance(template, dict) and value.keys() != template.keys():
         raise unusable(path, f"{name} is not like that of this run")

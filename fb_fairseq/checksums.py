@@ -2,8 +2,7 @@
 
 Data: a file ``checksums.json`` in their folder. Weights of exported models: an entry in the header of the
 ``.safetensors`` file itself, which disappears when another program writes the file anew. (torch's files have checksums
-of their own.)
-"""
+of their own.)"""
 
 import json
 import os
@@ -54,8 +53,7 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
     Args:
         path: the checkpoint, and perhaps its option.
         trained: see ``trained_dictionaries``.
-        own: those of the data.
-    """
+        own: those of the data."""
     for name, value in own.items():
         if isinstance(trained, dict) and trained.get(name, value) != value:
             raise UserError(
@@ -67,12 +65,8 @@ def check_dictionaries(path: str, trained: Any, own: dict[str, str]) -> None:
 @contextmanager
 def own_folder(option: str, path: str, overwrite: bool = False, clean: bool = False) -> Iterator[str]:
     """Write the files of a folder as ``atomic_folder`` does, with their checksums. A file that is there already is
-    replaced only if it is as an earlier call left it.
-
-    Args:
-        overwrite: replace any file.
-        clean: remove what earlier calls wrote and this one does not.
-    """
+    replaced only if it is as an earlier call left it. ``overwrite``: replace any file. ``clean``: remove what earlier
+    calls wrote and this one does not."""
     with atomic_folder(path) as temporary:
         yield temporary
         known = read_checksums(path)

@@ -1,12 +1,35 @@
-"""The command lines of ``python -m fb_fairseq``: help texts, and mistakes reported in one line."""
+"""The command lines of ``python -m fb_fairseq``: options as dataclass fields, help texts, and mistakes in one line."""
 
 import argparse
+import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
+
+
+def option(
+    default: Any, help: str, choices: Collection[str] | None = None, former: Mapping[str, str] | None = None
+) -> Any:
+    """A field of a configuration dataclass, which becomes a command-line option.
+
+    Args:
+        default: the value if the option is not given.
+        help: the text that ``--help`` shows.
+        choices: the allowed values, or a table of them, which may grow. Kept in the field's metadata for the code that
+            validates the option; None: any value of its type. (fairseq's command line does not look at them: it
+            restricts only options whose type is a ``ChoiceEnum``.)
+        former: names that values had in earlier versions, and their names of today. Checkpoints may have them."""
+    metadata = {"help": help}
+    if choices is not None:
+        metadata["choices"] = choices if isinstance(choices, Mapping) else tuple(choices)
+    if former is not None:
+        metadata["former"] = former
+    return dataclasses.field(default=default, metadata=metadata)
+
 
 INTERRUPTED_STATUS = 130  # as shells report Ctrl-C
 LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
@@ -20,8 +43,7 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
 class CommandParser(argparse.ArgumentParser):
     """Parses the options of ``python -m fb_fairseq <command>``; without a command, those of a script.
 
-    The help text shows the description as it is. A mistake on the command line prints one line, without the usage.
-    """
+    The help text shows the description as it is. A mistake on the command line prints one line, without the usage."""
 
     def __init__(self, command: str | None = None, **kwargs):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)

@@ -3,8 +3,7 @@
     draw_figure("accuracy.png", [Panel(partial(draw_accuracy, runs=runs))])
 
 A figure is as wide as a README on GitHub, with two pixels in the file for each on the page. Its background is white, as
-no colour of text is legible on both light and dark pages. Legends stand outside of the data.
-"""
+no colour of text is legible on both light and dark pages. Legends stand outside of the data."""
 
 import io
 import os
@@ -134,11 +133,8 @@ def build_figure(panels: Sequence[Panel], title: str = ""):
 
 
 def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> list[float]:
-    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel.
-
-    Returns:
-        The inches that they take above the figure, and above each panel.
-    """
+    """Place the legends: one for the figure if all panels have the same, else one beside or above each panel. Returns
+    the inches that they take above the figure, and above each panel."""
     entries = [axes.get_legend_handles_labels() for axes in all_axes]
     labels = [names for _, names in entries]
     if len(all_axes) > 1 and labels[0] and all(names == labels[0] for names in labels):
@@ -203,8 +199,7 @@ def colors(names: Iterable[str]) -> dict[str, Shade]:
     """The colours of lines by name, which begins with the model's: each model has its own in all figures.
 
     Of several lines of the same model, the later ones are lighter, and ``draw_band`` and ``draw_points`` draw them
-    dashed or dotted. Other names get the colours that are left.
-    """
+    dashed or dotted. Other names get the colours that are left."""
     bases: dict[str, str] = {name: model_color(name) for name in dict.fromkeys(names)}
     free = [color for color in CYCLE if color not in bases.values()] or list(CYCLE)
     others = [name for name, color in bases.items() if not color]
@@ -244,8 +239,7 @@ def draw_band(axes, xs: list[float], values: list[list[float]], label: str, colo
         xs: positions on the x axis.
         values: for each x, the values of all runs.
         label: name of the line in the legend.
-        color: of line and band.
-    """
+        color: of line and band."""
     axes.plot(xs, list(map(mean, values)), label=label, color=color, linestyle=_line(color))
     axes.fill_between(xs, list(map(min, values)), list(map(max, values)), color=color, alpha=0.2, linewidth=0)
 
@@ -317,12 +311,9 @@ def write_cells(axes, rows: list[list[float]], top: float) -> None:
 
 
 def mean_and_range(values: list[list[float]]) -> tuple[list[float], list[list[float]]]:
-    """Means of groups of values, and error bars that reach from the lowest to the highest value of each group.
-
-    Returns:
-        The mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and
-        those up to the highest.
-    """
+    """Means of groups of values, and error bars that reach from the lowest to the highest value of each group. Returns
+    the mean of each group; and matplotlib's ``yerr``: the distances from the means down to the lowest values, and those
+    up to the highest."""
     means = list(map(mean, values))
     down = [m - min(group) for m, group in zip(means, values)]
     up = [max(group) - m for m, group in zip(means, values)]

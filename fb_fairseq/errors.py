@@ -12,17 +12,10 @@ DEBUG_VARIABLE = "FB_FAIRSEQ_DEBUG"  # set it to 1 to see tracebacks
 
 # Optional packages, and the extra of setup.py that installs them.
 EXTRAS = {
-    "matplotlib": "plot",
-    "tensorboard": "plot",
-    "gymnasium": "rl",
-    "PIL": "rl",
-    "sacremoses": "translation",
-    "subword_nmt": "translation",
-    "rouge_score": "translation",
-    "sacrebleu": "translation",
-    "transformers": "transformers",
-    "safetensors": "transformers",
-    "tokenizers": "transformers",
+    **dict.fromkeys(("matplotlib", "tensorboard"), "plot"),
+    **dict.fromkeys(("gymnasium", "PIL"), "rl"),
+    **dict.fromkeys(("sacremoses", "subword_nmt", "rouge_score", "sacrebleu"), "translation"),
+    **dict.fromkeys(("transformers", "safetensors", "tokenizers"), "transformers"),
     "gradio": "explore",
 }
 
@@ -88,8 +81,7 @@ def without_fairseq() -> str:
 def missing_package(error: ImportError) -> str | None:
     """The line for a missing package; None if it is there, so that something else is wrong with it.
 
-    Some of fairseq's errors have no package's name: they say to install it, but not always how.
-    """
+    Some of fairseq's errors have no package's name: they say to install it, but not always how."""
     if error.name is None:
         text = " ".join(str(error).split())
         named = re.search(r"install (?:the )?([\w-]+)", text)

@@ -59,8 +59,7 @@ def atomic_write(path: str) -> Iterator[str]:
     Use::
 
         with atomic_write("results.txt") as temporary, open(temporary, "w") as file:
-            file.write(results)
-    """
+            file.write(results)"""
     check_regular(path)
     folder, name = os.path.split(path)
     start = os.path.join(folder, f".incomplete-{zlib.crc32(os.fsencode(name)):08x}-")
@@ -121,8 +120,7 @@ def _remove_abandoned(start: str) -> None:
 def atomic_folder(path: str) -> Iterator[str]:
     """Write the files of a folder all together: yield a temporary folder in ``path``, and move its files up at the end.
 
-    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay.
-    """
+    ``path`` is created if it does not exist, and so are folders that the temporary one has. Other files stay."""
     os.makedirs(path, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".incomplete-", dir=path)
     try:
@@ -153,8 +151,7 @@ def lock_folder(option: str, path: str) -> None:
     """Lock a folder, created if missing, until this process ends, because two runs would overwrite each other's files.
 
     The lock is the operating system's, on a file ``.lock``: it goes with the process, however that ends. Where the file
-    system has no locks, or on Windows, nothing is locked. A file of this name that is no lock is left as it is.
-    """
+    system has no locks, or on Windows, nothing is locked. A file of this name that is no lock is left as it is."""
     check_output_folder(option, path)
     os.makedirs(path, exist_ok=True)
     name = os.path.join(os.path.realpath(path), LOCK)
@@ -236,10 +233,7 @@ def check_own_folder(option: str, path: str, mark: str, more: str = "") -> None:
 
     Hidden files do not count.
 
-    Args:
-        mark: the file's name.
-        more: the end of the error's message.
-    """
+    ``mark``: the file's name. ``more``: the end of the error's message."""
     check_output_folder(option, path)
     names = os.listdir(path) if os.path.isdir(path) else []
     if mark not in names and any(not name.startswith(".") for name in names):

@@ -48,10 +48,8 @@ def check_layers_fit(sizes: Mapping[str, int | None]) -> None:
     Otherwise the kernel ends the process when the memory is full, which may take minutes and hit other processes.
     (PyTorch itself refuses a single tensor that is larger than the memory.)
 
-    Args:
-        sizes: the number of layers, their width and the units of the feed-forward sublayer, by the names of their
-            options.
-    """
+    ``sizes``: the number of layers, their width and the units of the feed-forward sublayer, by the names of their
+    options."""
     layers, width, units = (size or 0 for size in sizes.values())
     needed, memory = layers * (LAYER + 2 * NUMBER * width * units), machine_memory()
     if needed > memory:

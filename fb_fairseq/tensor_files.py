@@ -1,8 +1,7 @@
 """Files of tensors (``torch.save``): read as data only, checked for damage, and written whole or not at all.
 
 Reading a pickle can run any code that its author put there, so every file is read with ``weights_only=True``: tensors,
-plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names.
-"""
+plain data, and the few classes that ``fb_fairseq.patches.safe_loading`` names."""
 
 import os
 import re
@@ -46,9 +45,7 @@ def load_checkpoint(path: str, mapped: bool = False) -> dict[str, Any]:
 
     Import ``fb_fairseq.patches`` first: its safe globals are what fairseq's checkpoints contain beside tensors.
 
-    Args:
-        mapped: see ``load_file``.
-    """
+    ``mapped``: see ``load_file``."""
     content = load_file(path, mapped)
     check_checkpoint(path, content)
     return content
@@ -60,8 +57,7 @@ def check_intact(path: str) -> bool:
     Files from before torch 1.6 have no checksums, and pass.
 
     Returns:
-        Whether the file is an archive, as torch writes it since 1.6.
-    """
+        Whether the file is an archive, as torch writes it since 1.6."""
     check_regular(path)
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"

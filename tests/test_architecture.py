@@ -37,7 +37,6 @@ BASE = {
     "files",
     "hardware",
     "literals",
-    "option_fields",
     "tensor_files",
 }  # may import each other, and no fairseq
 MATHEMATICS = {"modules", "ops"}
@@ -48,13 +47,12 @@ MAY_IMPORT = {
     "checkpoint_contents": {"errors"},
     "checksums": {"errors", "files"},
     "byte_codec": {"errors"},
-    "option_fields": {"errors"},
     "drawing": {"errors", "files"},
     "literals": {"errors"},
     "command_line": {"errors"},
     "tensor_files": {"checkpoint_contents", "errors", "files"},
     "ops": set(),
-    "modules": {"errors", "option_fields", "ops"},
+    "modules": {"command_line", "errors", "ops"},
     "streams": BASE | MATHEMATICS,
     "streams.fairseq": BASE | MATHEMATICS | {"streams"},
     "patches": {

@@ -102,8 +102,7 @@ def main(argv: list[str] | None = None) -> int | None:
 
     Raises:
         SystemExit: from the command itself, on ``--help`` and on bad input.
-        Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line.
-    """
+        Exception: from one of fairseq's commands; ``sys.excepthook`` tells it in one line."""
     argv = sys.argv[1:] if argv is None else argv
     name = argv[0].replace("_", "-") if argv else ""
     if name in FAIRSEQ_COMMANDS or name in map("fairseq-{}".format, FAIRSEQ_COMMANDS):

@@ -61,8 +61,7 @@ def cut_into_streams(corpus, pad: int, streams: int, context: int, sequences: in
         pad: padding symbol of inputs and labels.
         streams: number of streams B, at most that of sequences.
         context: number of sequences that a stream reads before its own; their labels are padding.
-        sequences: how many of the corpus's sequences, from its beginning; None: all.
-    """
+        sequences: how many of the corpus's sequences, from its beginning; None: all."""
     ends = np.concatenate([[0], corpus.inputs.ends[:sequences]])
     number = len(ends) - 1
     bounds = [b * number // streams for b in range(streams + 1)]
@@ -91,12 +90,9 @@ def best_guesses(decoder, features_BTD: Tensor) -> Tensor:
 def judged_blocks(
     model, corpus, pad: int, streams: int, context: int, block: int, device, sequences: int | None = None
 ) -> Iterator[Judged]:
-    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block.
-
-    Args:
-        streams, context, sequences: see ``cut_into_streams``; fewer streams if there are fewer sequences.
-        block: number of steps that are computed together.
-    """
+    """Guess the labels of a ``LabelledCorpus`` with a language model of this package, block by block. ``streams``,
+    ``context``, ``sequences``: see ``cut_into_streams``; fewer streams if there are fewer sequences. ``block``: number
+    of steps that are computed together."""
     decoder, state = model.decoder, None
     number = len(corpus.inputs.ends[:sequences])
     data = cut_into_streams(corpus, pad, min(streams, number), context, sequences)

@@ -112,8 +112,7 @@ def choices(lprobs, never: list[int], temperature: float, topk: int):
         temperature, topk: see ``sample``.
 
     Returns:
-        Probabilities and the symbols that have them, the likeliest first.
-    """
+        Probabilities and the symbols that have them, the likeliest first."""
     import torch
 
     lprobs = lprobs.index_fill(0, torch.tensor(never, device=lprobs.device), -float("inf"))
@@ -128,8 +127,7 @@ def sample(model, dictionary, prompt: list[int], length: int, temperature: float
     Args:
         prompt: the symbols to continue.
         temperature: the logits are divided by it; 0, or too small to divide by: the likeliest symbol.
-        topk: the number of symbols to choose from; 0: all.
-    """
+        topk: the number of symbols to choose from; 0: all."""
     import torch
 
     device = next(model.parameters()).device

@@ -57,12 +57,9 @@ def command_line(options: dict[str, object]) -> list[str]:
 
 
 def build_model(path: str, imported: Imported, cfg, source, target, remedy: str) -> torch.nn.Module:
-    """Build the fairseq model that ``cfg`` describes, with the imported parameters.
-
-    Args:
-        source, target: the dictionaries; those of a language model are the same.
-        remedy: what to give, if the parameters are not those of this model.
-    """
+    """Build the fairseq model that ``cfg`` describes, with the imported parameters. ``source``, ``target``: the
+    dictionaries; those of a language model are the same. ``remedy``: what to give, if the parameters are not those of
+    this model."""
     from fairseq import models
 
     from fb_fairseq.models.checkpoints import NO_PARAMETERS
@@ -91,8 +88,7 @@ def build_checkpoint(
         source: the dictionary.
         target: that of a translation model's target language.
         remedy: what to give, if the parameters contradict each other.
-        training: task and criterion, as arguments of fairseq-train.
-    """
+        training: task and criterion, as arguments of fairseq-train."""
     from fairseq import options
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

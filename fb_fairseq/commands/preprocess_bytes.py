@@ -41,8 +41,7 @@ def write_split(prefix: str, documents: Sequence[bytes], dictionary, append_eos:
         append_eos: whether to write ``</s>`` after each document.
 
     Returns:
-        The number of tokens.
-    """
+        The number of tokens."""
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
     first = dictionary.index(SYMBOLS[0])
@@ -68,8 +67,7 @@ def binarise(
         splits: documents by name of the split; ``train`` must be among them, for the counts in ``dict.txt``.
         destdir: folder, created if it does not exist.
         append_eos: whether to write ``</s>`` after each document.
-        overwrite: replace files that ``binarise`` has not written.
-    """
+        overwrite: replace files that ``binarise`` has not written."""
     counts = np.zeros(len(SYMBOLS), dtype=np.int64)
     for document in splits["train"]:
         counts += np.bincount(np.frombuffer(document, dtype=np.uint8), minlength=len(SYMBOLS))

@@ -166,8 +166,7 @@ def score(texts: Texts, metrics: Sequence[str] = ("sacrebleu",), language: str =
         language: of the hypotheses: the detokeniser, sacreBLEU's tokeniser and ROUGE's words depend on it.
 
     Returns:
-        The number of sentences and the scores by name, as in the JSON line.
-    """
+        The number of sentences and the scores by name, as in the JSON line."""
     check_texts(texts)
     language = re.split("[-_]", language.lower())[0]  # zh of zh_CN and zh-Hans
     hypotheses, references, raw_references = texts

@@ -1,6 +1,5 @@
 """Layers of checkpoints: of the one that ``--init-from-transformer`` names (fairseq 0.6 and later), and those that
-``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` name (LayerDrop, Fan et al. 2020).
-"""
+``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` name (LayerDrop, Fan et al. 2020)."""
 
 import re
 from collections.abc import Mapping
@@ -65,9 +64,7 @@ def prune(state_dict: dict[str, Tensor], cfg: Any) -> None:
     (Its own pruning leaves the number as it was, and drops the whole encoder if only the decoder is to be pruned.) A
     checkpoint with as many layers as are to be kept has been pruned before: the same command resumes a run.
 
-    Args:
-        cfg: the model's configuration; or None.
-    """
+    ``cfg``: the model's configuration; or None."""
     for side in SIDES:
         kept = kept_layers(cfg, side)
         if not kept:

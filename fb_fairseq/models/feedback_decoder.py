@@ -1,7 +1,6 @@
 """``--arch feedback_decoder``: fairseq's Transformer encoder, and a decoder with feedback memory.
 
-Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names.
-"""
+Fan et al., arXiv 2002.09402, v3 §4.2.1: "only the decoder is modified". Parameters carry fairseq's names."""
 
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
@@ -48,14 +47,11 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
     """Layers that attend to the feedback memory, then to the encoder, then feed forward.
 
     fairseq's decoder makes the layers, embeddings and output layer; a ``FeedbackTransformer`` on these layers does the
-    rest. A step attends to all steps before it.
-
-    Attributes:
-        align_in_training: return the attention to the encoder in training too, with gradients, for a loss on
-            alignments. The reference loop then runs, because the others have no gradient for it.
-    """
+    rest. A step attends to all steps before it."""
 
     stack: FeedbackTransformer
+    # return the attention to the encoder in training too, with gradients, for a loss on alignments. The reference loop
+    # then runs, because the others have no gradient for it.
     align_in_training = False
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False, output_projection=None):
@@ -94,8 +90,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and
-            the dictionary of ``extract_features``.
-        """
+            the dictionary of ``extract_features``."""
         features, extra = self.extract_features(
             prev_output_tokens,
             encoder_out,
@@ -123,8 +118,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             Features [B, T, D], and a dictionary: ``attn``, a list with the attention to the encoder [B, T, C] of
             ``alignment_layer``, by default the last (in training None, unless that layer is given, or alignments are
             learned); ``inner_states``, with ``return_all_hiddens`` the embeddings and each layer's outputs, L + 1 times
-            [T, B, D], otherwise None. In training both have gradients.
-        """
+            [T, B, D], otherwise None. In training both have gradients."""
         if full_context_alignment:
             raise UserError("--full-context-alignment: a feedback decoder cannot see future steps; leave it out")
         if prev_output_tokens.size(1) > 1 and prev_output_tokens[:, 0].eq(self.padding_idx).any():
@@ -212,8 +206,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
     """Encoder-decoder for translation and summarization, with the options of fairseq's ``transformer``.
 
     ``torch.compile`` compiles what is before and after the step loop. ``torch.jit.script`` cannot compile the model: it
-    supports neither ``autograd.Function``, which the loop uses, nor Python classes such as the decoding state.
-    """
+    supports neither ``autograd.Function``, which the loop uses, nor Python classes such as the decoding state."""
 
     @classmethod
     def add_args(cls, parser):
@@ -267,8 +260,7 @@ class FeedbackDecoderModel(TransformerModelBase, InitialisedModel):
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D]; and the dictionary of
-            ``FeedbackDecoder.extract_features``.
-        """
+            ``FeedbackDecoder.extract_features``."""
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens is not False)
         return self.decoder(
             prev_output_tokens,

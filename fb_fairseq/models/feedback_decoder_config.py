@@ -1,8 +1,7 @@
 """Options of ``feedback_decoder``: fairseq's ``TransformerConfig``, and its own; from a command line, or from YAML.
 
 fairseq's options are nested in YAML (``decoder: {layers: 2}``) and flat everywhere else (``decoder_layers``). A
-checkpoint has them flat, wherever they came from.
-"""
+checkpoint has them flat, wherever they came from."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -54,8 +53,7 @@ class FeedbackDecoderConfig(FeedbackConfig):
 def set_defaults(args: Namespace) -> None:
     """Give the options that fairseq's Transformer does not have their defaults, where they are missing.
 
-    Layers to keep become text (``0,2``), as fairseq's models expect them; its command line makes lists.
-    """
+    Layers to keep become text (``0,2``), as fairseq's models expect them; its command line makes lists."""
     defaults = FeedbackDecoderConfig()
     for name in (*FEEDBACK_OPTIONS, *DECODING_OPTIONS, *INITIALISATION_OPTIONS):
         if getattr(args, name, None) is None:
@@ -78,8 +76,7 @@ def resolves_yaml(architecture: Callable[[Any], None]) -> Callable[[Any], None]:
     """Decorator: an architecture, which sets options that are missing from a ``Namespace``, does so in the
     configuration of ``fairseq-hydra-train`` too; its nested options become flat.
 
-    (On that, fairseq's own architectures find None for everything that is missing, and set nothing.)
-    """
+    (On that, fairseq's own architectures find None for everything that is missing, and set nothing.)"""
 
     def resolve(args) -> None:
         if not OmegaConf.is_config(args):
@@ -147,8 +144,7 @@ def check_options(cfg: FeedbackConfig) -> None:
     """Check that the options have an effect.
 
     All others act as in fairseq's Transformer, with one exception: ``--min-params-to-wrap`` wraps layers of
-    the encoder only.
-    """
+    the encoder only."""
     defaults = FeedbackConfig()
 
     def given(name: str) -> bool:

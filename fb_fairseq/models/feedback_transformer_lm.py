@@ -27,8 +27,7 @@ class FeedbackTransformerLanguageModel(TransformerLanguageModel):
     """Feedback Transformer language model (v3 §3.3).
 
     ``torch.compile`` compiles what is before and after the step loop; ``torch.jit.script`` cannot compile the model,
-    because it does not support ``autograd.Function``, which the loop uses.
-    """
+    because it does not support ``autograd.Function``, which the loop uses."""
 
     config_class = FeedbackTransformerLMConfig
     stack_class = FeedbackTransformer

@@ -7,8 +7,7 @@ Fan et al., arXiv 2002.09402, v1 §3.2. Each parameter of the new model is
   of the two models multiplies by sqrt(D);
 - new, if a vanilla Transformer does not have it (``MAY_BE_NEW``): it keeps its random initialisation.
 
-Anything else that the model needs, or that the file has and the model does not use, is an error.
-"""
+Anything else that the model needs, or that the file has and the model does not use, is an error."""
 
 import logging
 import math
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.models.checkpoints import (
     NO_PARAMETERS,
@@ -32,7 +32,6 @@ from fb_fairseq.models.checkpoints import (
     read_checkpoint,
     update_names,
 )
-from fb_fairseq.option_fields import option
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +81,7 @@ def initialise_if_asked(model, cfg) -> None:
     with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load``
     refuses to train if no checkpoint was loaded.
 
-    Args:
-        model: an ``InitialisedModel``.
-        cfg: the model's configuration, with ``InitialisationOptions``.
-    """
+    ``model``: an ``InitialisedModel``. ``cfg``: the model's configuration, with ``InitialisationOptions``."""
     path, layers, rule = cfg.init_from_transformer, cfg.init_layers, str(cfg.init_shared_projections)
     if rule not in RULES:
         raise UserError(f"{flag('init_shared_projections')} {rule}: unknown; choose from {', '.join(RULES)}")
@@ -108,8 +104,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     Args:
         model: a language model with a ``TransformerStack``, or a ``feedback_decoder``.
         layers: which of the file's decoder layers to take, as ``0,2,5``; empty: all.
-        rule: which of these layers the shared projections are derived from: one of ``RULES``.
-    """
+        rule: which of these layers the shared projections are derived from: one of ``RULES``."""
     source = read_checkpoint(path)
     own = {name: value for name, value in model.state_dict().items() if not NO_PARAMETERS.match(name)}
     sides = {"source": getattr(model, "encoder", model.decoder), "target": model.decoder}
@@ -224,8 +219,7 @@ def shared_projections(parameters: dict[str, Tensor], layers: list[int], normali
         normalised: pre-norm: the memory has a layer norm, which becomes neutral; see ``projection_of_normalised``.
 
     Returns:
-        Values by the names in the new model; empty if a layer lacks its projections (``check_fit`` reports that).
-    """
+        Values by the names in the new model; empty if a layer lacks its projections (``check_fit`` reports that)."""
     derived = {}
     for kind in ("k_proj", "v_proj"):
         try:
@@ -251,8 +245,7 @@ def projection(parameters: dict[str, Tensor], l: int, kind: str, normalised: boo
         kind: ``k_proj`` or ``v_proj``.
 
     Raises:
-        KeyError: the layer does not have such a parameter.
-    """
+        KeyError: the layer does not have such a parameter."""
     layer = f"decoder.layers.{l}"
     weight, bias = (parameters[f"{layer}.self_attn.{kind}.{part}"] for part in ("weight", "bias"))
     if not normalised:
@@ -268,8 +261,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], mod
     adaptive ones (``fb_fairseq.modules.words.build_word_layers``).
 
     Returns:
-        The embeddings by their name; empty if both models multiply them, or neither.
-    """
+        The embeddings by their name; empty if both models multiply them, or neither."""
     decoder = model.decoder
     if source.option("relative_positions") is None:  # one of fairseq's own models
         scaled = not source.option("no_scale_embedding")

@@ -16,6 +16,7 @@ from omegaconf import II
 from torch import Tensor
 
 import fb_fairseq
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.checkpoints import kept_layers, prune
 from fb_fairseq.models.initialisation import InitialisationOptions, initialise_if_asked
@@ -36,7 +37,6 @@ from fb_fairseq.ops.feedback.ring import STORAGES
 from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
-from fb_fairseq.option_fields import option
 from fb_fairseq.patches.models import require_lm_loss
 from fb_fairseq.streams.resume import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
@@ -89,8 +89,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         output_dictionary: the dictionary of the targets, if it is another one than that of the inputs.
         absolute_positions: add sinusoidal positions to the embeddings, or learned ones.
         learned_positions: the number of learned positions; 0: none.
-        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``.
-    """
+        memory_storage: what decoding keeps of each step; see ``fb_fairseq.ops.feedback.ring.MemoryRing``."""
 
     def __init__(
         self,
@@ -133,8 +132,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
 
         Returns:
             Logits [B, T, V], or with ``features_only`` features [B, T, D] (in decoding, of the new tokens only); and a
-            dict.
-        """
+            dict."""
         if incremental_state is not None:
             features, extra = self.extract_features_step_by_step(prev_output_tokens, incremental_state)
         else:
@@ -243,9 +241,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         there: the next step, validation, checkpoints and runs that resume from these. With ``--fp16`` and ``--bf16``
         the next update starts from the optimizer's fp32 copies, so these are clamped too.
 
-        Args:
-            optimizer: fairseq's.
-        """
+        ``optimizer``: fairseq's."""
         self.decoder.stack.clamp()
         clamp_master_copies(optimizer, [span.z for span in adaptive_spans(self)])
 
@@ -254,8 +250,7 @@ class StreamingLanguageModel(CarriesMemory, FairseqLanguageModel):
         """fairseq's hub interface, with ``sample`` and ``score``. Byte models read and write plain text::
 
         model = FeedbackTransformerLanguageModel.from_pretrained("checkpoints", "checkpoint_best.pt", "data-bin")
-        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)
-        """
+        model.sample("def main(", sampling=True, sampling_topk=10, max_len_b=200)"""
         # Register the checkpoint's task, as --user-dir does in fairseq's commands.
         import_tasks(os.path.join(os.path.dirname(fb_fairseq.__file__), "tasks"), "fb_fairseq.tasks")
         hub = super().from_pretrained(*args, **kwargs)

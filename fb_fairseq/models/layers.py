@@ -1,6 +1,5 @@
 """Layers of the models: fairseq's decoder layers as layers of a stack, input and output layers of language models, and
-decoders whose adaptive softmax obeys ``--temperature``.
-"""
+decoders whose adaptive softmax obeys ``--temperature``."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from fairseq.dataclass.constants import StrEnum
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.layer import (
     LayerWeights,
@@ -25,7 +25,6 @@ from fb_fairseq.modules.layer import (
 from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Layer, Projection
-from fb_fairseq.option_fields import option
 
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 
@@ -34,10 +33,9 @@ def described(source: type, *names: str, **defaults: Any) -> Described:
     """Options as fields of a fairseq configuration, with the help texts and choices of ``source``.
 
     Args:
-        source: an options dataclass, whose fields are made with ``fb_fairseq.option_fields.option``.
+        source: an options dataclass, whose fields are made with ``fb_fairseq.command_line.option``.
         names: which of its fields.
-        defaults: further fields, with other defaults than in ``source``.
-    """
+        defaults: further fields, with other defaults than in ``source``."""
     own, result = {f.name: f for f in fields(source)}, {}
     for name in [*names, *defaults]:
         choices = own[name].metadata.get("choices")
@@ -135,8 +133,7 @@ class DecodesLogProbs:
     """Base of fairseq decoders: with an adaptive softmax, decoding returns log-probabilities in the place of features.
 
     fairseq's generator divides what a decoder returns by the temperature before the softmax. Features divided by it
-    would change head and tail clusters each in its own way.
-    """
+    would change head and tail clusters each in its own way."""
 
     def output(self, features: Tensor, extra: dict[str, Any], incremental_state: dict | None, only: bool) -> Output:
         """A decoder's output.
@@ -144,8 +141,7 @@ class DecodesLogProbs:
         Args:
             features: [B, T, D].
             incremental_state: None in training and scoring, where criterions need features.
-            only: return features in any case.
-        """
+            only: return features in any case."""
         if only:
             return features, extra
         if incremental_state is None or self.adaptive_softmax is None:

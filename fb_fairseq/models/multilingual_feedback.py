@@ -1,8 +1,7 @@
 """``--arch multilingual_feedback_decoder``: fairseq's ``multilingual_transformer`` with feedback decoders.
 
 For ``--task multilingual_translation``: an encoder for each source language and a decoder for each target language, or
-shared ones.
-"""
+shared ones."""
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
@@ -18,8 +17,7 @@ from fb_fairseq.models.layers import check_dictionary
 class MultilingualFeedbackDecoderModel(MultilingualTransformerModel):
     """Encoder-decoders of several pairs of languages, each with the options of ``feedback_decoder``.
 
-    They cannot start from a vanilla Transformer, nor keep some of a checkpoint's layers (fairseq's cannot either).
-    """
+    They cannot start from a vanilla Transformer, nor keep some of a checkpoint's layers (fairseq's cannot either)."""
 
     @staticmethod
     def add_args(parser):

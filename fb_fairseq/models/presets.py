@@ -5,8 +5,7 @@ layer has its own key and value projections, except in those whose name has ``_s
 training (learning rate, BPTT length, batch size, clipping) are in the recipes of ``examples/``.
 
 ``tests/models/test_presets.py`` compares them with ``fb_fairseq/papers/values/hyperparameters.json``, and checks the
-parameter counts in the comments.
-"""
+parameter counts in the comments."""
 
 from typing import Any
 
@@ -59,8 +58,7 @@ def all_attention(*, layers: int, vectors: int, span: int, span_loss: float, dro
         vectors: persistent vectors per head, N.
         span_loss: weight of the adaptive spans' penalty.
         dropout: rate for the attention weights.
-        more: further options.
-    """
+        more: further options."""
     return dict(
         decoder_embed_dim=512,
         decoder_attention_heads=8,

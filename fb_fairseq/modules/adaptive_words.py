@@ -21,8 +21,7 @@ compute logits, ``cutoff[0]`` is the size of the shortlist, and cluster i consis
 to, not including, ``cutoff[i + 1]``.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``; M for any number of words or feature vectors, V for the vocabulary,
-and for a band n words with vectors of width e.
-"""
+and for a band n words with vectors of width e."""
 
 from collections.abc import Sequence
 
@@ -50,8 +49,7 @@ def adaptive_losses(
 
     Returns:
         The losses [B * T], zero for padding, and whether each target is the most probable word [B, T] (None in
-        training).
-    """
+        training)."""
     kept = counted_BT.flatten().nonzero().squeeze(1)
     logits, targets = softmax(features_BTD.flatten(0, 1)[kept], target_BT.flatten()[kept])
     kept_losses = F.cross_entropy(logits[0].float(), targets[0], reduction="none")
@@ -71,8 +69,7 @@ def adaptive_guess(softmax: nn.Module, features_MD: Tensor) -> Tensor:
     """The most probable word [M] for each feature vector.
 
     A tail is computed only where its cluster is more probable than the best word so far, because no word is more
-    probable than its cluster.
-    """
+    probable than its cluster."""
     shortlist = softmax.cutoff[0]
     head = F.log_softmax(softmax.head(features_MD).float(), -1)
     best, guess = head[:, :shortlist].max(-1)
@@ -111,8 +108,7 @@ class AdaptiveEmbedding(nn.Module):
         padding_idx: the word whose vector is zero and is not trained; in the first band.
         width: the model's width D.
         factor: by which the width shrinks from one band to the next.
-        cutoffs: the first word of each band except the first one.
-    """
+        cutoffs: the first word of each band except the first one."""
 
     def __init__(self, vocabulary: int, padding_idx: int, width: int, factor: float, cutoffs: Sequence[int]):
         super().__init__()
@@ -143,8 +139,7 @@ class AdaptiveEmbedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Embeddings [..., D] of tokens [...], in the parameters' type.
 
-        Under autocast only the projections run in half precision. Bands without tokens get no gradients.
-        """
+        Under autocast only the projections run in half precision. Bands without tokens get no gradients."""
         if is_tracing():
             raise UserError(
                 "--adaptive-input: which bands run depends on the words, which torch.jit.trace and torch.export cannot "
@@ -220,8 +215,7 @@ class AdaptiveSoftmax(nn.Module):
 
     Attributes:
         cutoff: the first word after each band; ``cutoff[0]`` is the size of the shortlist.
-        head, tail: modules for the logits of the head, and for those of each cluster.
-    """
+        head, tail: modules for the logits of the head, and for those of each cluster."""
 
     def __init__(
         self,
@@ -284,8 +278,7 @@ class AdaptiveSoftmax(nn.Module):
 
         Returns:
             The logits of the head [M, shortlist + clusters], and of each tail for the targets of its cluster; and the
-            targets among these logits. Both are None for a cluster without targets.
-        """
+            targets among these logits. Both are None for a cluster without targets."""
         x_MD = self.dropout_module(input.reshape(-1, input.shape[-1]))
         target_M = target.flatten()
         head_target_M = target_M.clone()
@@ -302,8 +295,7 @@ class AdaptiveSoftmax(nn.Module):
         Args:
             input: features [B, T, D].
             target: [B, T]; compute a tail only where the target is in its cluster. The other words of that tail then
-                get -inf.
-        """
+                get -inf."""
         x_MD = input.reshape(-1, input.shape[-1])
         head = log_softmax(self.head(x_MD))
         log_probs_MV = head.new_full((len(x_MD), self.vocab_size), -torch.inf)

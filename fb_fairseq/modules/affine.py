@@ -2,8 +2,7 @@
 
 The loops read matrices instead of calling modules. So a module that is not just an ``nn.Linear`` (an adapter, a
 quantised layer, one with hooks) is asked for its matrix, by what it makes of the unit vectors. Where it has none,
-because it rounds its input or drops some of it, or somebody watches its calls, the reference loop calls it.
-"""
+because it rounds its input or drops some of it, or somebody watches its calls, the reference loop calls it."""
 
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -92,8 +91,7 @@ def matrix(module: nn.Module) -> Affine:
     """The matrix and bias of a module; whether it has one is checked at its first use in training and in evaluation.
 
     Raises:
-        NotAffineError: it is no affine map.
-    """
+        NotAffineError: it is no affine map."""
     known = _problems.setdefault(module, {})
     if known.get(module.training):
         raise NotAffineError(known[module.training])
@@ -113,8 +111,7 @@ def probed(module: nn.Module, check: bool) -> Affine:
         check: compare its results for other vectors with these.
 
     Raises:
-        NotAffineError: it is no affine map, or has no ``in_features``.
-    """
+        NotAffineError: it is no affine map, or has no ``in_features``."""
     name = type(module).__name__
     parts = list(module.modules())
     if any(has_hooks(part) for part in parts):

@@ -43,8 +43,7 @@ class PersistentMemory(nn.Module):
 
     The vectors themselves are ``sqrt(E) k'`` and ``sqrt(N) v'``. A group is, by variant of the ablation (§5.3): a head
     (``all-attn``, ``attn-split``); a head of the second half (``head-split``); all heads together (``single-head``), or
-    the whole model width (``ff-attn``).
-    """
+    the whole model width (``ff-attn``)."""
 
     def __init__(self, options: TransformerOptions):
         super().__init__()
@@ -65,8 +64,7 @@ class PersistentMemory(nn.Module):
 class AllAttentionLayer(AttentionLayer):
     """Attention over context and persistent vectors; no feed-forward sublayer, and no biases (Eq. 1, 2).
 
-    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers.
-    """
+    Matrices are initialised U(-1/sqrt(D), 1/sqrt(D)), torch's default for linear layers."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
         super().__init__(options, own_keys, bias=False)
@@ -93,8 +91,7 @@ class AllAttentionLayer(AttentionLayer):
 class AllAttention(RelativeTransformer):
     """All-attention layers (§4.2).
 
-    Like the baseline they carry their inputs at the last S steps, and no step attends to itself.
-    """
+    Like the baseline they carry their inputs at the last S steps, and no step attends to itself."""
 
     layer_class = AllAttentionLayer
 
@@ -181,30 +178,23 @@ class AllAttention(RelativeTransformer):
     def memory_attention(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """See ``TransformerStack.memory_attention``; H counts the heads that attend to the context.
 
-        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave.
-        """
+        With persistent vectors in the same softmax (``all-attn``), a head's weights sum to what these leave."""
         layers, state = self._watch_block(x_TBD, state)
         S = self.options.attention_span
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
 
     def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention each persistent vector gets in a block, averaged over steps and streams.
-
-        Returns:
-            Weights [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they
-            are parts of one softmax over vectors and context, and sum to the vectors' share of it.
-        """
+        """How much attention each persistent vector gets in a block, averaged over steps and streams. Returns weights
+        [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
+        one softmax over vectors and context, and sum to the vectors' share of it."""
         if not self.options.persistent_memory_size:
             raise UserError("--persistent-memory-size 0: the model has no persistent vectors; give another one")
         layers, state = self._watch_block(x_TBD, state)
         return torch.stack([seen.persistent_UN for seen in layers]), state
 
     def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention the persistent vectors take in a block, averaged over steps and streams.
-
-        Returns:
-            Shares [L, H], and the state after the block.
-        """
+        """How much attention the persistent vectors take in a block, averaged over steps and streams. Returns shares
+        [L, H], and the state after the block."""
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":
             raise UserError(

@@ -1,7 +1,6 @@
 """A Transformer encoder (Vaswani et al. 2017) in torch, with the options and parameter names of fairseq's.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions.
-"""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the source's positions."""
 
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.affine import norm
 from fb_fairseq.modules.layer import TransformerLayer
@@ -25,7 +25,6 @@ from fb_fairseq.ops.layers import (
     project_memory,
     project_query,
 )
-from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ class TokenPositions(nn.Module):
         option: the option that limits positions, for the error message.
 
     Attributes:
-        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``.
-    """
+        weight: the learned ones, [positions + 2, D]: fairseq's table, which begins at ``padding_idx + 1``."""
 
     def __init__(self, learned: bool, positions: int, width: int, padding_idx: int, option: str):
         super().__init__()
@@ -97,8 +95,7 @@ class Embedder(nn.Module):
         Args:
             embed_tokens: the embeddings.
             learned: whether positions are learned, or sinusoidal.
-            positions: number of learned positions, which ``option`` sets.
-        """
+            positions: number of learned positions, which ``option`` sets."""
         width, padding_idx = embed_tokens.embedding_dim, embed_tokens.padding_idx
         self.embed_tokens, self.embed_positions = embed_tokens, None
         if not options.no_token_positional_embeddings:
@@ -141,8 +138,7 @@ class TransformerEncoder(Embedder):
             kept_BC: False where a token is padding, which may be anywhere.
 
         Returns:
-            The top layer's output [C, B, D].
-        """
+            The top layer's output [C, B, D]."""
         x = self.embed(tokens_BC, kept_BC.cumsum(1) * kept_BC).transpose(0, 1)
         recompute = self.options.checkpoint_activations and self.training and torch.is_grad_enabled()
         for layer in self.layers:

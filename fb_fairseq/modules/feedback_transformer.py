@@ -83,8 +83,7 @@ class FeedbackTransformer(TransformerStack):
 
         Returns:
             Outputs [T, B, D], memories [K, T, B, D] and attention to the encoder; see
-            ``fb_fairseq.ops.feedback.reference.feedback_block``.
-        """
+            ``fb_fairseq.ops.feedback.reference.feedback_block``."""
         weights, active = self.loop_weights(x_TBD.device, reaches or self.reaches()), self.active_layers()
         loop = REFERENCE if is_tracing() else self.loop_name
         matrices = with_matrices(weights) if loop != REFERENCE else None
@@ -114,12 +113,8 @@ class FeedbackTransformer(TransformerStack):
         reach_TB: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
         """Run the reference loop over a block, whatever ``--step-loop`` is, for results that other loops return without
-        gradients or not at all.
-
-        Returns:
-            Outputs, memories and attention to the encoder as ``run_loop``; the embeddings and each layer's outputs,
-            L + 1 times [T, B, D]. All are differentiable.
-        """
+        gradients or not at all. Returns outputs, memories and attention to the encoder as ``run_loop``; the embeddings
+        and each layer's outputs, L + 1 times [T, B, D]. All are differentiable."""
         weights = self.loop_weights(x_TBD.device, self.reaches())
         steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, self.active_layers(), encoder, reach_TB)
         representations = [torch.stack(x) for x in zip(*(step.representations for step in steps))]

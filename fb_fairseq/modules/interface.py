@@ -1,10 +1,6 @@
 """The interface of all stacks of layers, the LSTM included: run a block of steps at once, or one step after the other.
 
-Models, agents and the benchmark use stacks through this interface only.
-
-Shape suffixes: see
-``fb_fairseq/ops/__init__.py``.
-"""
+Models, agents and the benchmark use stacks through this interface only."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,8 +32,7 @@ class StreamState:
 
         Args:
             state: what the block before has left; None at the start of streams. Steps beyond the span are dropped.
-            memories: K of the model.
-        """
+            memories: K of the model."""
         K, (B, D) = memories, x_TBD.shape[1:]
         if state is None:
             return StreamState(x_TBD.new_zeros(K, 0, B, D))
@@ -78,8 +73,7 @@ class Stack(nn.Module, ABC):
     Attributes:
         options: a frozen dataclass with at least ``decoder_layers``, ``decoder_embed_dim``, ``embedding_dropout`` and
             ``output_dropout``.
-        sequential: whether the steps of a block run one after the other, in small operations.
-    """
+        sequential: whether the steps of a block run one after the other, in small operations."""
 
     sequential = False
 
@@ -96,8 +90,7 @@ class Stack(nn.Module, ABC):
                 an episode, 1 at the next one, …; None: as far as its memory goes.
 
         Returns:
-            Features [T, B, D], after the final norm, and the state after the block.
-        """
+            Features [T, B, D], after the final norm, and the state after the block."""
 
     @abstractmethod
     def run_step(self, x_BD: Tensor, memory: StepMemory) -> Tensor:
@@ -118,8 +111,7 @@ class Stack(nn.Module, ABC):
 
     def watching(self) -> AbstractContextManager[list[list[Tensor]]]:
         """Context in which each block and step leaves a list: its embeddings and the layers' outputs, [T, B, D] each;
-        the last one are the features. They run by plain operations, and are differentiable.
-        """
+        the last one are the features. They run by plain operations, and are differentiable."""
         raise UserError(f"{type(self).__name__}: does not show what its layers return")
 
     def clamp(self) -> None:

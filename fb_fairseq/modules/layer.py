@@ -1,7 +1,6 @@
 """A layer's parameters, under fairseq's names. ``fb_fairseq.ops`` does the arithmetic.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions.
-"""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``; C counts the encoder's positions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -80,8 +79,7 @@ class TransformerLayer(AttentionLayer):
     """Self-attention and feed-forward sublayer.
 
     Initialised as published: torch's defaults; with pre-norm, the matrices that feed the residual connections are
-    divided by sqrt(2 L).
-    """
+    divided by sqrt(2 L)."""
 
     def __init__(self, options: TransformerOptions, own_keys: bool):
         super().__init__(options, own_keys)
@@ -161,9 +159,7 @@ def encoder_context(layer: nn.Module, out_CBD: Tensor, padding_BC: Tensor | None
 
     They are at least fp32, because each position's gradient is a sum over steps.
 
-    Args:
-        padding_BC: True where the source is padded.
-    """
+    ``padding_BC``: True where the source is padded."""
     attention = layer.encoder_attn
     if attention is None:
         return None

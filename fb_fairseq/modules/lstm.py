@@ -6,10 +6,10 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from fb_fairseq.command_line import option
 from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.modules.options import CheckedOptions
 from fb_fairseq.ops.layers import dropout
-from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class LSTMOptions(CheckedOptions):
 class LSTM(Stack):
     """Layers of LSTM, each as wide as the model, with dropout between them.
 
-    A stream's state has 2 L vectors: each layer's hidden state, then each layer's cell state.
-    """
+    A stream's state has 2 L vectors: each layer's hidden state, then each layer's cell state."""
 
     def __init__(self, options: LSTMOptions):
         super().__init__()

@@ -1,8 +1,5 @@
 """The feedback memory's compositions, and its own parameters: the weights that merge the layers, and shared key and
-value projections.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+value projections."""
 
 from typing import Any
 
@@ -19,19 +16,11 @@ class Composition:
 
     Each memory is a sum of these L + 1 representations, with the weights that ``mix`` returns (v3 §3.3, Eq. 1).
 
-    Args:
-        layers: L.
-        argument: behind the name and a colon, as in ``layer:2``; else empty.
+    ``layers``: L. ``argument``: behind the name and a colon, as in ``layer:2``; else empty."""
 
-    Attributes:
-        summary: what it is, for help and docs.
-        per_layer: whether each layer has a memory of its own; else there is one for all.
-        takes: what the argument stands for, as in ``layer:<l>``; empty: there is none.
-    """
-
-    summary: str
-    per_layer = False
-    takes = ""
+    summary: str  # what it is, for help and docs
+    per_layer = False  # whether each layer has a memory of its own; else there is one for all
+    takes = ""  # what the argument stands for, as in ``layer:<l>``; empty: there is none
 
     def __init__(self, layers: int, argument: str = ""):
         self.layers, self.argument = layers, argument
@@ -146,8 +135,7 @@ def composition(text: str, layers: int) -> Composition:
     """The composition of a value of ``--memory-composition``.
 
     Raises:
-        ValueError: there is none; the message says why.
-    """
+        ValueError: there is none; the message says why."""
     name, colon, argument = text.partition(":")
     kind = COMPOSITIONS.get(name)
     if kind is None or (bool(colon) and not kind.takes):
@@ -170,8 +158,7 @@ class FeedbackMemory(nn.Module):
         layer_weights: the logits w of Eq. 1, [L + 1]: the embedding's, then the layers'. For ``same-and-lower``
             [L, L + 1]: row l belongs to the memory of layer l + 1. None for compositions that learn none.
         k_proj, v_proj: the key and value projections of all layers, with ``--memory-projections shared``.
-        layer_norm: the norm before them; None with post-norm.
-    """
+        layer_norm: the norm before them; None with post-norm."""
 
     def __init__(self, options: Any):
         super().__init__()

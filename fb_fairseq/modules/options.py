@@ -3,11 +3,11 @@
 import os
 from dataclasses import dataclass, fields
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.memory import COMPOSITIONS, composition, written
 from fb_fairseq.ops.feedback.loops import AUTO, CHOICES, OLD_NAMES
 from fb_fairseq.ops.layers import ACTIVATIONS
-from fb_fairseq.option_fields import option
 
 STEP_LOOP_VARIABLE = "FB_FAIRSEQ_STEP_LOOP"
 PERSISTENT_MEMORY_VARIANTS = ("all-attn", "attn-split", "head-split", "single-head", "ff-attn")
@@ -88,9 +88,7 @@ class TransformerOptions(CheckedOptions):
     parallel_tolerance: float = option(
         1e-4, "with --step-loop parallel: passes have converged when no step's memory changes by more than this share"
     )
-    step_loop_recompute: bool = option(
-        False, "recompute a block's activations in the backward pass instead of storing them: less memory, more time"
-    )
+    step_loop_recompute: bool = option(False, "another name of --checkpoint-activations")
     persistent_memory_size: int = option(0, "number of persistent key and value vectors of each head and layer")
     persistent_memory_variant: str = option(
         "all-attn",
@@ -99,9 +97,7 @@ class TransformerOptions(CheckedOptions):
         "in a sublayer of its own",
         PERSISTENT_MEMORY_VARIANTS,
     )
-    checkpoint_activations: bool = option(
-        False, "recompute the activations of layers (Feedback Transformer: of steps) in the backward pass"
-    )
+    checkpoint_activations: bool = option(False, "recompute activations in the backward pass: less memory, more time")
     adaptive_span: bool = option(False, "let each head learn how far back it reaches, up to --attention-span")
     adaptive_span_loss: float = option(
         0.0, "weight of the span penalty: nats per token for each step of a layer's mean span"

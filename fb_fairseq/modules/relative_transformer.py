@@ -16,8 +16,7 @@ from fb_fairseq.ops.layers import attention_residual, feed_forward, project_memo
 class RelativeTransformer(TransformerStack):
     """The baseline's layers (v3 §3.1, §7.6).
 
-    It carries the inputs of its layers at the last S steps, and no step attends to itself.
-    """
+    It carries the inputs of its layers at the last S steps, and no step attends to itself."""
 
     def loop_weights(self, device: torch.device, reaches: list[int]) -> FeedbackWeights:
         """See ``TransformerStack.loop_weights``: step by step, the baseline is the Feedback Transformer of ``previous``

@@ -25,11 +25,8 @@ from fb_fairseq.ops.threads import is_tracing
 
 class TransformerStack(Stack, StepModel):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
-
-    Args:
-        own_keys: whether each layer has key and value projections of its own.
-        layers: layers that belong to another module; None: new ones of ``layer_class``.
-    """
+    ``own_keys``: whether each layer has key and value projections of its own. ``layers``: layers that belong to another
+    module; None: new ones of ``layer_class``."""
 
     layer_class = TransformerLayer
 
@@ -91,8 +88,7 @@ class TransformerStack(Stack, StepModel):
         """Add zero-valued terms, so that DDP finds a gradient for every parameter.
 
         A block of a single step does not use the parameters of the memory that it leaves, nor, without a past, those of
-        attention.
-        """
+        attention."""
         if len(out_TBD) > 1 or not torch.is_grad_enabled():
             return out_TBD
         unused = sum(parameter.float().sum() for parameter in self.attention_parameters())
@@ -232,8 +228,7 @@ class StackHolder(nn.Module):
     ``self.stack`` computes everything between embeddings and output layer. Its modules are registered on the decoder
     itself, so that parameters carry fairseq's names (``decoder.layers.0.…``, not ``decoder.stack.layers.0.…``) and a
     vanilla Transformer's checkpoint loads by name. The stack itself is therefore no child module, only an attribute.
-    Its modules must not be replaced on the decoder alone: the stack would keep the old ones.
-    """
+    Its modules must not be replaced on the decoder alone: the stack would keep the old ones."""
 
     stack: Stack
 

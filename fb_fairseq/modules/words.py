@@ -6,10 +6,10 @@ from typing import NamedTuple, Optional
 
 import torch.nn as nn
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.adaptive_words import AdaptiveEmbedding, AdaptiveSoftmax, band_widths
 from fb_fairseq.modules.options import CheckedOptions
-from fb_fairseq.option_fields import option
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,7 @@ def build_word_layers(
         width: the model's width D.
         inputs: number of input symbols.
         padding_idx: the input symbol whose embedding is zero.
-        outputs: number of output symbols; None: those of the input.
-    """
+        outputs: number of output symbols; None: those of the input."""
     outputs = inputs if outputs is None else outputs
     options.check_sizes(width, inputs, padding_idx, outputs)
     tied = options.share_decoder_input_output_embed

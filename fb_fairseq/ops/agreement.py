@@ -37,8 +37,7 @@ def disagreement(
         exact: the same in fp32, for types of half precision; None, or if it fails: the two are compared directly.
 
     Raises:
-        NotFinite: those of ``plain`` are not finite.
-    """
+        NotFinite: those of ``plain`` are not finite."""
     try:
         found = cloned_groups(run())
     except Exception as error:  # whatever it is, torch's operations run
@@ -93,14 +92,10 @@ class Checks:
     """The settings whose kernels were compared.
 
     Kernels that fail or compute something else are named once in the log and not used; torch's operations are captured
-    instead. A graph has an attribute ``checked``: whether its results are known to be right.
-
-    Attributes:
-        problems: by setting, why its kernels are not used; None: they are right.
-    """
+    instead. A graph has an attribute ``checked``: whether its results are known to be right."""
 
     def __init__(self):
-        self.problems: dict[Hashable, str | None] = {}
+        self.problems: dict[Hashable, str | None] = {}  # by setting, why its kernels are not used; None: they are right
 
     def refuse(self, key: Hashable, who: str, problem: str) -> None:
         """Do not use the kernels of a setting; log it once, under the name ``who``."""

@@ -1,7 +1,4 @@
-"""The all-attention layer slot by slot, to be read beside the paper (arXiv 1907.01470, §4.2, Eq. 10–14; §5.3).
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The all-attention layer slot by slot, to be read beside the paper (arXiv 1907.01470, §4.2, Eq. 10–14; §5.3)."""
 
 import math
 from typing import NamedTuple
@@ -34,8 +31,7 @@ def all_attention_layer_reference(
         normalize_before: pre-norm; else post-norm.
 
     Returns:
-        The layer's outputs [T, B, D].
-    """
+        The layer's outputs [T, B, D]."""
     streams = []
     for b in range(x_TBD.shape[1]):
         past = [layer_norm(x_D, projection.norm) for x_D in torch.cat([carried_CBD[:, b], x_TBD[:, b]])]

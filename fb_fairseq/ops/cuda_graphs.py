@@ -72,8 +72,7 @@ class CudaGraph:
         CaptureError: capturing failed. No graph should be captured after that (``disable_capturing``).
 
     Attributes:
-        result: what the function returned; each replay overwrites it.
-    """
+        result: what the function returned; each replay overwrites it."""
 
     def __init__(self, function: Callable[[], Any], before: Optional["CudaGraph"] = None):
         self.graph = torch.cuda.CUDAGraph()
@@ -175,11 +174,7 @@ class GraphCache(Generic[Graph]):
     Args:
         limits: returns the limits.
         is_held: whether something still needs what is in a graph's memory.
-        drop: called for each graph that goes.
-
-    Attributes:
-        graphs: by key.
-    """
+        drop: called for each graph that goes."""
 
     def __init__(
         self,
@@ -187,7 +182,7 @@ class GraphCache(Generic[Graph]):
         is_held: Callable[[Graph], bool],
         drop: Callable[[Graph], None] = lambda graph: None,
     ):
-        self.graphs: dict[tuple, Graph] = {}
+        self.graphs: dict[tuple, Graph] = {}  # by key
         self._limits, self._is_held, self._drop = limits, is_held, drop
         self._uses, self._seen, self._last_used = 0, Counter(), {}
 

@@ -1,7 +1,4 @@
-"""The parts of a layer that act on each step alone: the same for a step [B, D] and a block [T, B, D].
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The parts of a layer that act on each step alone: the same for a step [B, D] and a block [T, B, D]."""
 
 from typing import Any, NamedTuple
 
@@ -37,8 +34,7 @@ class Called(NamedTuple):
     """A module to call instead of multiplying by a matrix: an adapter, a quantised layer, one with hooks.
 
     Only ``linear`` and ``layer_norm`` know it. ``fb_fairseq.modules.affine.with_matrices`` comes before loops that read
-    matrices.
-    """
+    matrices."""
 
     module: nn.Module
 
@@ -98,8 +94,7 @@ class Dropout(NamedTuple):
 def draw_dropout(p: float, shape, like: Tensor) -> Dropout | None:
     """A mask of that shape on ``like``'s device, each entry kept with probability 1 - p; None where p is 0.
 
-    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``.
-    """
+    The random numbers, which take four times the memory of the mask, are drawn in pieces of ``DRAWN_AT_ONCE``."""
     if p == 0:
         return None
     keep = torch.empty(shape, dtype=torch.bool, device=like.device)

@@ -12,8 +12,7 @@ On a CPU, memory that is new from the operating system costs more time than many
 one. On a GPU torch's allocator does that already, and buffers are plain tensors.
 
 Keeps the step loops out of ``torch.compile``, ``torch.jit.trace`` and ``torch.export``, which cannot follow their
-reused buffers and native calls.
-"""
+reused buffers and native calls."""
 
 import functools
 import logging
@@ -54,8 +53,7 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
         largest_product: multiplications and additions of the loop's largest product.
 
     Yields:
-        How many threads torch has outside of the loop.
-    """
+        How many threads torch has outside of the loop."""
     outside = getattr(_loop, "threads", None)
     if outside is not None:  # a loop within a loop
         yield outside
@@ -74,12 +72,9 @@ def loop_threads(device: torch.device, largest_product: int) -> Iterator[int]:
 
 
 def keep_threads_for_loops(largest_product: int) -> None:
-    """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop
-    keeps as many as torch had. Logged.
-
-    Args:
-        largest_product: multiplications and additions of the largest product outside of the loops.
-    """
+    """If everything that a training process computes is small, run torch on one thread from now on; the C++ loop keeps
+    as many as torch had. Logged. ``largest_product``: multiplications and additions of the largest product outside of
+    the loops."""
     global _kept
     threads = torch.get_num_threads()
     if threads == 1 or largest_product >= LARGE_OUTSIDE_PRODUCT:
@@ -92,8 +87,7 @@ def keep_threads_for_loops(largest_product: int) -> None:
 def each_range(function: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call ``function(first, last)`` for ranges of ``range(count)`` on several threads, and wait for them.
 
-    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them.
-    """
+    There are more ranges than threads if they are long enough, so that a thread on a busy core does fewer of them."""
     if threads <= 1:
         return function(0, count)
     ranges = min(count, max(threads, min(RANGES_PER_THREAD * threads, count // LONG_RANGE)))
@@ -158,15 +152,10 @@ _returned: deque[list[Tensor]] = deque()
 class Buffers:
     """The buffers of one block, in chunks of memory that the next block takes over when this object is gone.
 
-    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers.
+    After that a buffer's memory is overwritten: keep a reference to this object while using its buffers."""
 
-    Attributes:
-        poison: for tests: fill new buffers with NaN.
-        in_use: total bytes of the buffers of all objects that exist.
-    """
-
-    poison = False
-    in_use = 0
+    poison = False  # for tests: fill new buffers with NaN
+    in_use = 0  # total bytes of the buffers of all objects that exist
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -238,8 +227,7 @@ def outside_compiler(function: Callable) -> Callable:
 
     ``torch.compiler.disable`` does that, but takes seconds to import. So it is applied at the first call in a process
     that has imported the compiler already, as ``torch.compile`` and torch's optimizers do; then a call takes two
-    microseconds more.
-    """
+    microseconds more."""
 
     disabled: list[Callable] = []
 

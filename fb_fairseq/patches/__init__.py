@@ -18,118 +18,45 @@ inside their functions, so that the warning filters are in place before fairseq'
     wrapping.py        wraps a function of fairseq once
 """
 
-from fb_fairseq.patches.checkpoints import (
-    patch_checkpoint_copy,
-    patch_checkpoint_reading,
-    patch_checkpoint_writing,
-    patch_load_errors,
-    patch_resume_hooks,
-    patch_stream_memory_saving,
+from fb_fairseq.patches import (
+    checkpoints,
+    command_line,
+    data_files,
+    error_lines,
+    fairseq_fixed,
+    generation,
+    models,
+    runtime,
+    safe_loading,
+    stopping,
 )
-from fb_fairseq.patches.command_line import (
-    patch_command_line,
-    patch_hydra_values,
-    patch_restore_file,
-    patch_save_dir_lock,
-)
-from fb_fairseq.patches.data_files import patch_dictionary_errors, patch_indexed_data
-from fb_fairseq.patches.error_lines import patch_empty_splits, patch_error_lines
-from fb_fairseq.patches.fairseq_fixed import (
-    patch_batches_of_a_resumed_run,
-    patch_diverse_beam,
-    patch_fused_copies,
-    patch_last_batch,
-    patch_root_logger,
-    patch_source_lengths,
-)
-from fb_fairseq.patches.generation import (
-    patch_align_dict_default,
-    patch_alignment_format,
-    patch_alignment_request,
-    patch_empty_texts,
-    patch_line_scores,
-    patch_ngram_blocking,
-    patch_search_values,
-)
-from fb_fairseq.patches.models import (
-    patch_criterion_check,
-    patch_dictionary_check,
-    patch_encoder_fast_path,
-    patch_hub_addresses,
-    patch_model_loading,
-    patch_optimizer_step,
-    patch_train_step,
-)
-from fb_fairseq.patches.runtime import (
-    patch_config_copies,
-    patch_ddp_on_cpu,
-    patch_log_file,
-    patch_numpy_long,
-    patch_torchrun,
-    patch_warning_filters,
-)
-from fb_fairseq.patches.safe_loading import (
-    patch_foreign_numpy,
-    patch_literal_values,
-    patch_safe_globals,
-    patch_weights_only,
-)
-from fb_fairseq.patches.stopping import patch_finished_run, patch_interruption
 
 # Without one of these, what is right runs all the same: they find mistakes sooner and report them in one line, hide
 # warnings, save time, or keep what Ctrl-C would lose.
 COMFORT = (
-    patch_warning_filters,  # first: before fairseq's modules are imported
-    patch_root_logger,  # imports them
-    patch_error_lines,
-    patch_empty_splits,
-    patch_config_copies,  # before fairseq's models are imported, which copy most
-    patch_hydra_values,
-    patch_indexed_data,
-    patch_dictionary_errors,
-    patch_search_values,
-    patch_model_loading,
-    patch_load_errors,
-    patch_checkpoint_writing,
-    patch_restore_file,
-    patch_save_dir_lock,
-    patch_interruption,
-    patch_train_step,
+    runtime.patch_warning_filters,  # first: before fairseq's modules are imported
+    fairseq_fixed.patch_root_logger,  # imports them
+    *(error_lines.patch_error_lines, error_lines.patch_empty_splits),
+    runtime.patch_config_copies,  # before fairseq's models are imported, which copy most
+    *(command_line.patch_hydra_values, data_files.patch_indexed_data, data_files.patch_dictionary_errors),
+    *(generation.patch_search_values, models.patch_model_loading, checkpoints.patch_load_errors),
+    *(checkpoints.patch_checkpoint_writing, command_line.patch_restore_file, command_line.patch_save_dir_lock),
+    *(stopping.patch_interruption, models.patch_train_step),
 )
 
 # Without one of these, a command that is right fails, computes something else, loses data, or runs code or
 # fetches files that a checkpoint names.
 NEEDED = (
-    patch_command_line,
-    patch_criterion_check,
-    patch_safe_globals,
-    patch_foreign_numpy,
-    patch_weights_only,
-    patch_literal_values,
-    patch_hub_addresses,
-    patch_encoder_fast_path,
-    patch_numpy_long,
-    patch_ngram_blocking,
-    patch_align_dict_default,
-    patch_alignment_format,
-    patch_alignment_request,
-    patch_empty_texts,
-    patch_line_scores,
-    patch_log_file,
-    patch_torchrun,
-    patch_ddp_on_cpu,
-    patch_finished_run,
-    patch_optimizer_step,
-    patch_checkpoint_copy,
-    patch_checkpoint_reading,
-    patch_stream_memory_saving,
-    patch_resume_hooks,
-    patch_dictionary_check,
-    patch_last_batch,
-    patch_batches_of_a_resumed_run,
-    patch_diverse_beam,
-    patch_source_lengths,
-    patch_fused_copies,
+    *(command_line.patch_command_line, models.patch_criterion_check, safe_loading.patch_safe_globals),
+    *(safe_loading.patch_foreign_numpy, safe_loading.patch_weights_only, safe_loading.patch_literal_values),
+    *(models.patch_hub_addresses, models.patch_encoder_fast_path, runtime.patch_numpy_long),
+    *(generation.patch_ngram_blocking, generation.patch_align_dict_default, generation.patch_alignment_format),
+    *(generation.patch_alignment_request, generation.patch_empty_texts, generation.patch_line_scores),
+    *(runtime.patch_log_file, runtime.patch_torchrun, runtime.patch_ddp_on_cpu, stopping.patch_finished_run),
+    *(models.patch_optimizer_step, checkpoints.patch_checkpoint_copy, checkpoints.patch_checkpoint_reading),
+    *(checkpoints.patch_stream_memory_saving, checkpoints.patch_resume_hooks, models.patch_dictionary_check),
+    *(fairseq_fixed.patch_last_batch, fairseq_fixed.patch_batches_of_a_resumed_run, fairseq_fixed.patch_diverse_beam),
+    *(fairseq_fixed.patch_source_lengths, fairseq_fixed.patch_fused_copies),
 )
 
 # In the order in which they are applied: of two that wrap the same function, the second is outermost.

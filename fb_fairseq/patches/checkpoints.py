@@ -21,8 +21,7 @@ from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint, save_fi
 def patch_checkpoint_copy() -> None:
     """Copy checkpoints atomically, so that a run killed at any moment leaves a complete ``checkpoint_last.pt``.
 
-    fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved.
-    """
+    fairseq writes ``checkpoint_last.pt`` as a plain copy of the checkpoint it has just saved."""
     from fairseq.file_io import PathManager
 
     wrap_once(PathManager, "copy", "checkpoint_copy", _copy_atomically)
@@ -39,8 +38,7 @@ def _copy_atomically(original, src_path, dst_path, overwrite=False):
 def patch_checkpoint_writing() -> None:
     """Remove the temporary file if a checkpoint cannot be written, and say why in one line.
 
-    fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``).
-    """
+    fairseq leaves it on the full disk, and reports an error of torch's (``unexpected pos``)."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "torch_persistent_save", "checkpoint_writing", _save_or_remove)
@@ -70,8 +68,7 @@ def patch_checkpoint_reading() -> None:
     """Load checkpoints as data only, and refuse damaged ones in one line that names an earlier, intact one.
 
     fairseq shows the unpickler's errors, ``torch.load`` does not verify checksums (it loads flipped bits silently), and
-    below 2.6 it runs whatever code a checkpoint contains.
-    """
+    below 2.6 it runs whatever code a checkpoint contains."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint_to_cpu", "checkpoint_reading", _load_intact_checkpoint)
@@ -134,8 +131,7 @@ def patch_resume_hooks() -> None:
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task, model or iterator is given the file name.
-    Remove when: a supported fairseq has such hooks; none does yet.
-    """
+    Remove when: a supported fairseq has such hooks; none does yet."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)
@@ -151,8 +147,7 @@ def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
 def patch_load_errors() -> None:
     """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
-    Whatever goes wrong, fairseq only says "please ensure that the architectures match".
-    """
+    Whatever goes wrong, fairseq only says "please ensure that the architectures match"."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "load_errors", _load_with_clear_errors)

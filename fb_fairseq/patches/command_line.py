@@ -41,8 +41,7 @@ def patch_command_line() -> None:
     line, which fairseq adds after it has printed its help.
 
     ``--bf16`` and ``--fp16`` train on a CPU too. A task can adapt and check further options with a static method
-    ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line.
-    """
+    ``prepare_arguments(args, given)``: ``given`` tells whether an option stands on the command line."""
     from fairseq import options
     from fairseq.dataclass import utils
 
@@ -189,8 +188,7 @@ def _load_existing_checkpoint(original, cfg, trainer, **kwargs):
 def patch_save_dir_lock() -> None:
     """Let one run at a time write to a --save-dir. Two would overwrite each other's checkpoints.
 
-    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there.
-    """
+    Say what is wrong with one that cannot be written to. fairseq also removes a file ``dummy`` there."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_checkpoint", "save_dir_lock", _load_and_lock)

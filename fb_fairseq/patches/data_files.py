@@ -21,8 +21,7 @@ def patch_indexed_data() -> None:
 
     fairseq reports a truncated file as ``buffer is smaller than requested size`` in the middle of an epoch, and tokens
     that the dictionary does not have as ``index out of range in self``. Items that overlap, and flipped bits, it takes
-    as they are.
-    """
+    as they are."""
     from fairseq.data import indexed_dataset
 
     wrap_once(indexed_dataset, "infer_dataset_impl", "indexed_data", _infer_from_files)
@@ -60,8 +59,7 @@ def _make_checked_dataset(original, path, impl, fix_lua_indexing=False, dictiona
 
 def check_index(path: str) -> None:
     """Check that the memory-mapped files ``path``.idx and ``path``.bin are complete, and that their items follow each
-    other. Other formats, and missing files, pass.
-    """
+    other. Other formats, and missing files, pass."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
     for name in (f"{path}.idx", f"{path}.bin"):

@@ -55,8 +55,7 @@ def patch_empty_splits() -> None:
     """Name the split of which no sample is left, and the option that leaves them out.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which only say that the dataset is empty.
-    Remove when: a supported fairseq names the split; none does yet.
-    """
+    Remove when: a supported fairseq names the split; none does yet."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "filter_indices_by_size", "empty_splits", _filter)
@@ -89,8 +88,7 @@ def patch_error_lines() -> None:
     3.10, unless it is told to pass errors on.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: never; fairseq has no errors that are meant for users.
-    """
+    Remove when: never; fairseq has no errors that are meant for users."""
     is_installed = isinstance(sys.excepthook, partial) and sys.excepthook.func is report
     if not is_installed and any(name.startswith("fairseq_cli.") for name in sys.modules):
         sys.excepthook = partial(report, sys.excepthook)

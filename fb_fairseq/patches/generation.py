@@ -17,8 +17,7 @@ def patch_ngram_blocking() -> None:
     blocks nothing (facebookresearch/fairseq#5206). A size of 1 is not handled at all.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1.
-    Remove when: a release of fairseq fixes #5206; none does yet.
-    """
+    Remove when: a release of fairseq fixes #5206; none does yet."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
     wrap_once(NGramRepeatBlock, "_no_repeat_ngram", "ngram_blocking", _block_generated_ngrams)
@@ -106,8 +105,7 @@ def patch_line_scores() -> None:
     scores of the wrong steps after a padding symbol within a stream, which is refused.)
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: no hook of a task lies between scoring and counting.
-    Remove when: a supported fairseq has one; none does yet.
-    """
+    Remove when: a supported fairseq has one; none does yet."""
     from fairseq.sequence_scorer import SequenceScorer
 
     wrap_once(SequenceScorer, "generate", "line_scores", _score)

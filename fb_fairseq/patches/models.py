@@ -15,8 +15,7 @@ def patch_train_step() -> None:
     """Call a model's ``before_train_step(sample)``, which chooses torch's number of threads before the first one.
 
     The choice depends on the size of the batch, and is made for the whole process. fairseq has no hook that is given a
-    batch but the model's own ``forward``, which must not change the process.
-    """
+    batch but the model's own ``forward``, which must not change the process."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "train_step", "train_step", _train_step)
@@ -35,8 +34,7 @@ def patch_optimizer_step() -> None:
     Parameters that an update has moved out of their bounds would be validated, saved and trained further.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: only a task is told of an update.
-    Remove when: a supported fairseq has such a hook; none does yet.
-    """
+    Remove when: a supported fairseq has such a hook; none does yet."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "optimizer_step", "optimizer_step", _optimizer_step)
@@ -55,8 +53,7 @@ def patch_encoder_fast_path() -> None:
     On left-padded batches it fails with ``Mask Type should be defined``.
 
     Affects: fairseq 0.12.2. (fairseq-fixed has no fused path.)
-    Remove when: fairseq 0.12.2 is no longer supported.
-    """
+    Remove when: fairseq 0.12.2 is no longer supported."""
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
     if "_load_from_state_dict" in vars(TransformerEncoderLayerBase):
@@ -71,8 +68,7 @@ def _load_without_fast_path(original, self, *args, **kwargs):
 def require_lm_loss(task, option_name: str) -> None:
     """Have the task's criterion checked: only ``lm_loss`` does what this option of the task's model asks for.
 
-    fairseq builds the criterion after the model, and from the task alone.
-    """
+    fairseq builds the criterion after the model, and from the task alone."""
     task.needs_lm_loss_for = option_name
 
 
@@ -80,8 +76,7 @@ def patch_criterion_check() -> None:
     """Refuse ``--criterion cross_entropy`` and the like where a model has called ``require_lm_loss``.
 
     fairseq's own criterions would train such a model, and leave out the penalty of adaptive spans or, with an adaptive
-    softmax, take its features for logits.
-    """
+    softmax, take its features for logits."""
     from fairseq import criterions
 
     wrap_once(criterions, "build_criterion", "criterion_check", _build_checked_criterion)
@@ -102,8 +97,7 @@ def patch_dictionary_check() -> None:
     """Refuse data of other dictionaries than those of the training, with as many symbols.
 
     fairseq compares sizes alone, which are often equal: fairseq-preprocess makes them multiples of 8, and ``--nwords``
-    fixes them. Every word then stands for another one.
-    """
+    fixes them. Every word then stands for another one."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -161,8 +155,7 @@ def patch_model_loading() -> None:
 
     ``fairseq-eval-lm`` and ``fairseq-validate`` take ``a.pt:b.pt`` for one name, and a wrong --model-overrides prints
     the shapes of all parameters. Without --task, ``fairseq-eval-lm`` takes language_modeling: a warning says so where
-    the model was trained on streams.
-    """
+    the model was trained on streams."""
     from fairseq import checkpoint_utils
 
     wrap_once(checkpoint_utils, "load_model_ensemble_and_task", "model_loading", _load_models)
@@ -173,8 +166,7 @@ def patch_hub_addresses() -> None:
 
     ``from_pretrained`` builds the BPE and the tokenizer that a checkpoint's configuration describes, within the
     constructor of fairseq's hub interface, and downloads their files. Addresses that are fairseq's own defaults, or
-    given to ``from_pretrained``, are fetched as before.
-    """
+    given to ``from_pretrained``, are fetched as before."""
     from fairseq import hub_utils
 
     wrap_once(hub_utils, "from_pretrained", "hub_addresses", _load_from_hub)

@@ -41,8 +41,7 @@ def patch_config_copies() -> None:
     that fairseq sets. OmegaConf gives the copy its new parent afterwards.
 
     Affects: fairseq 0.12.2, which needs OmegaConf 2.0. (fairseq-fixed has a later one, which copies no parents.)
-    Remove when: fairseq 0.12.2 is no longer supported.
-    """
+    Remove when: fairseq 0.12.2 is no longer supported."""
     if not omegaconf.__version__.startswith("2.0."):
         return
     for owner, method in ((ValueNode, "_deepcopy_impl"), (DictConfig, "__deepcopy__"), (ListConfig, "__deepcopy__")):
@@ -61,8 +60,7 @@ def patch_numpy_long() -> None:
     """Define ``np.compat.long``, which fairseq uses for ``--sample-break-mode eos`` and ``--num-batch-buckets``.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, both with numpy 2.
-    Remove when: a supported fairseq no longer uses it; both do.
-    """
+    Remove when: a supported fairseq no longer uses it; both do."""
     if not hasattr(np, "compat"):
         np.compat = SimpleNamespace()
     if not hasattr(np.compat, "long"):
@@ -70,7 +68,7 @@ def patch_numpy_long() -> None:
 
 
 def patch_log_file() -> None:
-    """Open ``--log-file`` once: fairseq adds a handler in every epoch, and each of them writes every line."""
+    """Open ``--log-file`` once. fairseq adds a handler for it in every epoch, and each writes every line."""
     from fairseq.logging import progress_bar
 
     wrap_once(progress_bar, "progress_bar", "log_file", _progress_bar_with_one_log_file)
@@ -97,8 +95,7 @@ def patch_torchrun() -> None:
     others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
 
     Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
-    Remove when: a supported fairseq-fixed fixes both; none does yet.
-    """
+    Remove when: a supported fairseq-fixed fixes both; none does yet."""
     from fairseq.distributed import utils
 
     wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)

@@ -25,8 +25,7 @@ def patch_literal_values() -> None:
 
     Options such as ``adaptive_softmax_cutoff`` also come out of checkpoints, so that a checkpoint could run code even
     if its tensors are loaded as weights only. In each of fairseq's modules the name ``eval`` is bound to
-    ``parse_literal``, which Python finds before its own.
-    """
+    ``parse_literal``, which Python finds before its own."""
     import fairseq.models  # noqa: F401  all modules that a checkpoint's configuration can reach
     import fairseq.tasks  # noqa: F401
 
@@ -56,17 +55,13 @@ def named(module: str, name: str) -> Callable:
 class PlainType:
     """In place of ``numpy.dtype``.
 
-    Attributes:
-        dtype: the type that it stands for.
-
     Raises:
-        ValueError: it is not one of ``PLAIN_TYPES``.
-    """
+        ValueError: it is not one of ``PLAIN_TYPES``."""
 
     def __init__(self, code: Any, *unused):
         if not isinstance(code, str) or not PLAIN_TYPES.fullmatch(code):
             raise ValueError("not a plain type")
-        self.dtype = np.dtype(code)
+        self.dtype = np.dtype(code)  # the type that it stands for
 
     def __setstate__(self, state: Any) -> None:
         _, order, *inner = state[:5]
@@ -95,8 +90,7 @@ def check_data(kind: Any, shape: Any, data: Any) -> None:
     """Check that bytes are the values of an array of some shape.
 
     Raises:
-        ValueError: they are not.
-    """
+        ValueError: they are not."""
     is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
     if not (isinstance(kind, PlainType) and is_shape and isinstance(data, bytes)):
         raise ValueError("not an array of plain values")
@@ -139,27 +133,13 @@ def patch_safe_globals() -> None:
 
     Checkpoints are loaded as weights only (see ``patch_weights_only``). fairseq's own also hold an argparse.Namespace
     (named architectures) and numpy's scalars and arrays (``--eval-bleu``), which are checked before they are built, and
-    OmegaConf containers are broadcast when several processes resume.
-    """
+    OmegaConf containers are broadcast when several processes resume."""
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    torch.serialization.add_safe_globals(
-        [
-            argparse.Namespace,
-            *STAND_INS,
-            omegaconf.DictConfig,
-            omegaconf.ListConfig,
-            omegaconf.AnyNode,
-            omegaconf.base.ContainerMetadata,
-            omegaconf.base.Metadata,
-            _TensorPlaceholder,
-            *ANY,
-            collections.defaultdict,
-            dict,
-            list,
-            int,
-        ]
-    )
+    omegaconfs = omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.AnyNode
+    metadata = omegaconf.base.ContainerMetadata, omegaconf.base.Metadata
+    plain = argparse.Namespace, collections.defaultdict, dict, list, int
+    torch.serialization.add_safe_globals([*plain, *STAND_INS, *omegaconfs, *metadata, _TensorPlaceholder, *ANY])
 
 
 def patch_foreign_numpy() -> None:
@@ -168,8 +148,7 @@ def patch_foreign_numpy() -> None:
     torch knows each name once: with some functions of numpy's and some of ours, neither's files could be read.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, because of what ``patch_safe_globals`` does.
-    Remove when: numpy builds no types from a pickle that end the process.
-    """
+    Remove when: numpy builds no types from a pickle that end the process."""
     wrap_once(torch, "load", "foreign_numpy", _load_beside_numpy)
 
 
@@ -200,8 +179,7 @@ def patch_weights_only() -> None:
     """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
 
     Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
-    Remove when: torch 2.6 is required.
-    """
+    Remove when: torch 2.6 is required."""
     if not WEIGHTS_ONLY_BY_DEFAULT:
         wrap_once(torch, "load", "weights_only", load_weights_only)
 

@@ -21,16 +21,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class Interruption:
     """Remembers a signal until the update is finished, and the validation that is due after it: a resumed run would not
-    make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once.
-
-    Attributes:
-        requested: the signal that asked for the end; 0: none did.
-        at_once: whether it raises KeyboardInterrupt.
-    """
+    make up for it, and choose another best checkpoint. During validation, and the second time, it acts at once."""
 
     def __init__(self):
-        self.requested = 0
-        self.at_once = False
+        self.requested = 0  # the signal that asked for the end; 0: none did
+        self.at_once = False  # whether it raises KeyboardInterrupt
 
     def handle(self, number: int, frame) -> None:
         """Handle the signal."""
@@ -74,8 +69,7 @@ def _train_interruptibly(original, cfg, trainer, task, epoch_itr):
 def end_with_parent() -> None:
     """End a process of fairseq's, of which each GPU has one, with the process that has spawned it.
 
-    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind.
-    """
+    torch asks for SIGINT then, which a job in the background ignores: killed, it would leave its processes behind."""
     if multiprocessing.parent_process() is not None and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)
 
@@ -127,8 +121,7 @@ def patch_finished_run() -> None:
     fairseq looks at the number of updates and the time after an update, not before: the same command twice trains a
     finished model one update further, and overwrites its checkpoints. Checkpoints do not say for how many validations
     the loss has not improved, and what the last one did to the learning rate of ``reduce_lr_on_plateau``. A run that
-    starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time.
-    """
+    starts from another one's checkpoint (``--finetune-from-model``, ``--reset-meters``) has its own time."""
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -223,8 +216,7 @@ def limit_reached(cfg, updates: int, next_epoch: int, hours: float, worse: int, 
         next_epoch: the epoch that would go on or begin, counted from 1.
         hours: the time that training has taken so far.
         worse: the number of validations since the best one.
-        lr: the learning rate.
-    """
+        lr: the learning rate."""
     limits, patience = cfg.optimization, cfg.checkpoint.patience
     if limits.max_update and updates >= limits.max_update:
         return f"update {updates} of {flag('max_update')} {limits.max_update}"

@@ -7,5 +7,4 @@
     resume.py        what happens beside the saving and loading of checkpoints
     fairseq/         corpora, batches and the epoch iterator, for fairseq's trainer
 
-Only ``fairseq/`` needs fairseq.
-"""
+Only ``fairseq/`` needs fairseq."""

@@ -1,8 +1,7 @@
 """BPTT warm-up (Fan et al. 2020, arXiv 2002.09402v1, §3.2): start with many short blocks, end with few long ones.
 
 The schedule is static: what an iteration serves depends only on the options and the data, so processes agree without
-communication, and a resumed run continues the schedule.
-"""
+communication, and a resumed run continues the schedule."""
 
 from typing import Any, NamedTuple
 
@@ -16,8 +15,7 @@ class BlockLengths(NamedTuple):
     iterations until it reaches ``full``.
 
     Iterations are counted from 0 over all epochs. One iteration is the work of one update: ``--update-freq`` batches
-    on each process.
-    """
+    on each process."""
 
     full: int
     initial: int = 0

@@ -62,8 +62,7 @@ class StreamLayout:
         groups: the number of batches in a turn.
         lengths: the lengths of blocks.
         start: the number of training iterations before this pass.
-        ends: where each sequence of the corpus ends, if streams must consist of whole sequences.
-    """
+        ends: where each sequence of the corpus ends, if streams must consist of whole sequences."""
 
     def __init__(
         self,
@@ -159,8 +158,7 @@ class StreamLayout:
         """The batch sampler for fairseq: one item (see ``StreamDataset``) per batch.
 
         If there are fewer streams than groups, groups without a stream get empty batches, in whose place fairseq runs a
-        dummy batch.
-        """
+        dummy batch."""
         return [
             [turn * self.groups + group] if self.cohort(group) else []
             for turn in range(len(self.turns))
@@ -174,8 +172,7 @@ START_ANEW = "or start the epoch anew with --reset-dataloader"
 class StreamPosition(NamedTuple):
     """A point in mid-epoch, and what identifies the run's data and streams there (terms: see ``StreamLayout``).
 
-    The names of the fields are keys in checkpoints and memory files.
-    """
+    The names of the fields are keys in checkpoints and memory files."""
 
     epoch: int
     turns: int  # finished turns
@@ -205,10 +202,7 @@ class StreamPosition(NamedTuple):
 
         Batch size, processes and ``--update-freq`` may differ from the saved run as long as their product is the same.
 
-        Args:
-            split: the name of the split, for the error message.
-            fingerprint: the checksum of the split.
-        """
+        ``split``: the name of the split, for the error message. ``fingerprint``: the checksum of the split."""
         if self.streams != layout.streams:
             raise UserError(
                 f"--batch-size x processes x --update-freq{layout.warmup_factor} is {layout.streams} streams; the "

@@ -3,8 +3,7 @@
 Each process writes one file per checkpoint: ``stream_memory.<epoch>.<turns>.rank<rank>.pt``. (The name does not contain
 the number of updates: after a gradient overflow fairseq may save the same update again, one block later.) The files
 hold only plain tensors and numbers. Two are kept, that of this checkpoint and that of the one before, so that whenever
-a run is killed, the files of ``checkpoint_last.pt`` exist.
-"""
+a run is killed, the files of ``checkpoint_last.pt`` exist."""
 
 import glob
 import logging
@@ -59,8 +58,7 @@ class MemoryFiles:
         Args:
             folder: where the checkpoint is going to be saved.
             run: identifies the run, in its checkpoints too.
-            states: pairs of B streams and their memory [K, C, B, D].
-        """
+            states: pairs of B streams and their memory [K, C, B, D]."""
         if self.storage == "none" or not states:
             return
         os.makedirs(folder, exist_ok=True)
@@ -92,8 +90,7 @@ class MemoryFiles:
             run: what the checkpoint says; None if it is from before runs were identified.
 
         Returns:
-            The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found.
-        """
+            The memory [K, C, D] by stream, of at least these streams. Empty, with a warning, if any is not found."""
         self._previous = FileName(position.epoch, position.turns, rank)
         memory: dict[int, torch.Tensor] = {}
         files = _memory_files(self.resume.folder)

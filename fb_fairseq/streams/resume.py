@@ -3,8 +3,7 @@
 fairseq has none, so ``fb_fairseq.patches`` wraps ``Trainer.load_checkpoint`` and ``save_checkpoint``, and
 calls ``before_load``, ``after_load`` and ``before_save``. They are called for every task, model and iterator, fairseq's
 own too, but act only on subclasses of ``ResumableTask``, ``InitialisedModel`` and ``SavesMemory``. (This module does
-not import fairseq, so that the patches can import it first.)
-"""
+not import fairseq, so that the patches can import it first.)"""
 
 import logging
 import os
@@ -19,14 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class ResumeInfo:
-    """The checkpoint that a run resumes from, as its task knows it.
-
-    Attributes:
-        restored_from: the path that fairseq's trainer was asked to load last (on a first start the file does not
-            exist); None if it was not asked, as in evaluation.
-    """
+    """The checkpoint that a run resumes from, as its task knows it."""
 
     def __init__(self):
+        # the path that fairseq's trainer was asked to load last (on a first start without the file); None in evaluation
         self.restored_from: str | None = None
 
     @property
@@ -38,8 +33,7 @@ class ResumeInfo:
 class ResumableTask:
     """Base class of tasks that need to know which checkpoint the run resumes from.
 
-    Subclasses set ``resume`` in ``__init__``.
-    """
+    Subclasses set ``resume`` in ``__init__``."""
 
     resume: ResumeInfo
 
@@ -99,8 +93,7 @@ def before_save(cfg: Any, trainer: Any, epoch_itr: Any) -> None:
     Args:
         cfg: fairseq's ``CheckpointConfig``; nothing is saved with ``--no-save``.
         trainer: fairseq's ``Trainer``.
-        epoch_itr: the iterator over training batches.
-    """
+        epoch_itr: the iterator over training batches."""
     if cfg.no_save or not isinstance(epoch_itr, SavesMemory):
         return
     several = trainer.data_parallel_world_size > 1

@@ -8,8 +8,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import II
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.option_fields import option
 from fb_fairseq.streams.bptt_warmup import BlockLengths
 from fb_fairseq.streams.memory_files import STORAGE_TYPES
 from fb_fairseq.streams.state import CarriesMemory
@@ -104,10 +104,7 @@ def prepare_arguments(args, given: Callable[[str], bool]) -> None:
     ``fairseq-validate`` and ``fairseq-eval-lm`` it is another name of ``--valid-streams``, and in training
     ``--batch-size-valid`` is. (In generation it is the number of prompts, as in fairseq.)
 
-    Args:
-        args: the parsed command line; changed in place.
-        given: whether an option stands on the command line.
-    """
+    ``args``: the parsed command line; changed in place. ``given``: whether an option stands on the command line."""
     generation, training = hasattr(args, "beam"), hasattr(args, "arch")
     for name, reason in (NO_MEANING_IN_GENERATION if generation else NO_MEANING).items():
         if given(name):

@@ -82,17 +82,13 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
     """Language modeling on ``--batch-size`` parallel streams per process (times ``--update-freq``).
 
     With ``--labels`` the model predicts a label for each symbol instead of the next symbol. Dictionaries, prompts and
-    generation are those of fairseq's ``language_modeling``.
+    generation are those of fairseq's ``language_modeling``."""
 
-    Attributes:
-        endless_streams: tells models that positions are unlimited.
-        byte_data: whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``).
-    """
-
-    endless_streams = True
+    endless_streams = True  # tells models that positions are unlimited
 
     def __init__(self, cfg: StreamingLMConfig, dictionary: Dictionary, output_dictionary: Dictionary | None = None):
         super().__init__(cfg, dictionary, output_dictionary, targets=["future"])
+        # whether the symbols of the data are bytes (see ``fb_fairseq.byte_codec``)
         self.byte_data = is_byte_dictionary(dictionary)
         self.resume = ResumeInfo()
         self.memory_files = MemoryFiles(self.resume, str(cfg.save_stream_memory))

@@ -1,7 +1,4 @@
-"""The models' memories as transformers' ``Cache``.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The models' memories as transformers' ``Cache``."""
 
 import torch
 from torch import Tensor
@@ -21,8 +18,7 @@ class MemoryCache(Cache):
     Attributes:
         position: number of tokens read, padding included.
         texts: number of texts, B; 0 before the first token.
-        device: where their memory is; None before the first token.
-    """
+        device: where their memory is; None before the first token."""
 
     # What ``generate`` asks of a cache. transformers derives these from the cache's layers; this one has none.
     is_compileable = is_croppable = False
@@ -88,16 +84,12 @@ class MemoryCache(Cache):
 
 class TextHash:
     """A hash of the tokens that were read, of each of B texts. Its size is constant, and adding tokens takes no time on
-    a GPU until it is asked for.
-
-    Attributes:
-        known: whether all tokens are known.
-    """
+    a GPU until it is asked for."""
 
     PENDING = 256  # pieces of text that are added up together
 
     def __init__(self) -> None:
-        self.known = True
+        self.known = True  # whether all tokens are known
         self._sum_B: Tensor | None = None
         self._tokens = 0
         self._pending: list[Tensor] = []
@@ -147,8 +139,7 @@ class StreamCache(MemoryCache):
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
-        ended: whether texts were padded at the end, and so cannot go on.
-    """
+        ended: whether texts were padded at the end, and so cannot go on."""
 
     def __init__(self, storage: str = "keys-values"):
         super().__init__()
@@ -193,8 +184,7 @@ class StreamCache(MemoryCache):
         """Keep the memory, but not which text it is of: what ``generate`` is given next are the tokens after it, and so
         is its result. Positions, lengths, and what processors and streamers see, are then those of this text alone.
 
-        ``generate`` does this by itself if its input does not begin with the text that was read.
-        """
+        ``generate`` does this by itself if its input does not begin with the text that was read."""
         self._start, self._start_hash_B = self.position, self._read.value()
         self._start_age_B = None if self.age_B is None else self.age_B.clone()
 
@@ -243,8 +233,7 @@ class StreamCache(MemoryCache):
             reach_TB: how many steps back each stream may look; None: as far as its memory goes.
 
         Returns:
-            Features [B, T, D].
-        """
+            Features [B, T, D]."""
         self.texts, self.device = len(x_BTD), x_BTD.device
         step = x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled() and not is_tracing()
         if self._ring is not None or step:

@@ -123,10 +123,8 @@ class LanguageModelConfig(OptionsConfig):
     Options of the model's stack (see ``fb_fairseq.modules.options``) and those of ``WordOptions`` are further keyword
     arguments.
 
-    Args:
-        vocab_size: number of symbols, fairseq's special ones included.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
-    """
+    ``vocab_size``: number of symbols, fairseq's special ones included. ``memory_storage``: what generation stores for
+    each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
 
     options_class: ClassVar[type[CheckedOptions]] = TransformerOptions
     stack_class: ClassVar[type[Stack]]
@@ -218,8 +216,7 @@ class FeedbackDecoderConfig(OptionsConfig):
         decoder_learned_pos: learned positions in the decoder, not sinusoidal ones.
         max_target_positions: longest target, in tokens.
         source_lang, target_lang: their names, as in ``dict.de.txt``.
-        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
-    """
+        memory_storage: what generation stores for each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``."""
 
     model_type = "feedback_decoder"
     tying = "share_decoder_input_output_embed or share_all_embeddings"

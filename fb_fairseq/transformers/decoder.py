@@ -1,7 +1,4 @@
-"""The path from a language model's tokens to its logits: embeddings, layers with memory, output layer.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The path from a language model's tokens to its logits: embeddings, layers with memory, output layer."""
 
 from contextlib import nullcontext
 
@@ -58,8 +55,7 @@ class OutputLayer(StackHolder):
         Args:
             targets_BT: ``IGNORED`` where none counts.
             number: number of targets to divide by; None: of those that count.
-            penalty: to be added for each target.
-        """
+            penalty: to be added for each target."""
         counted_BT = targets_BT != IGNORED
         targets_BT = targets_BT.to(features_BTD.device).masked_fill(~counted_BT, 0)
         if self.adaptive_softmax is not None:
@@ -74,11 +70,7 @@ class OutputLayer(StackHolder):
 
 
 class WatchedAttention:
-    """The attention of one call; see ``LanguageModel.forward``.
-
-    Attributes:
-        found: each layer's weights [B, H, T, C + T].
-    """
+    """The attention of one call; see ``LanguageModel.forward``."""
 
     def __init__(self, stack: Stack, cache: StreamCache | None):
         if not hasattr(stack, "memory_attention"):
@@ -87,7 +79,7 @@ class WatchedAttention:
             raise UserError("output_attentions: not token by token; call the model on the whole text")
         self._stack = stack
         self._state = None if cache is None else cache.state
-        self.found: tuple[Tensor, ...] = ()
+        self.found: tuple[Tensor, ...] = ()  # each layer's weights [B, H, T, C + T]
 
     def look(self, x_BTD: Tensor, positions_TB: Tensor | None) -> None:
         """Compute the attention of a block of embeddings."""
@@ -117,8 +109,7 @@ class Decoder(OutputLayer):
         Args:
             vectors_BTD: those of ``embed_tokens``.
             start: position of the first token.
-            positions_TB: the positions, where they differ between texts.
-        """
+            positions_TB: the positions, where they differ between texts."""
         x_BTD = vectors_BTD * self.embed_scale
         if self.absolute_positions:
             if positions_TB is None:
@@ -150,8 +141,7 @@ class Decoder(OutputLayer):
         The other arguments, and errors: see ``LanguageModel.forward``.
 
         Returns:
-            ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``.
-        """
+            ``last_hidden_state`` [B, T, D], behind the final norm, and ``past_key_values``."""
         check_arguments({name: value for name, value in others.items() if name != "return_dict"})
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")

@@ -2,10 +2,7 @@
 
 transformers' own models ignore arguments that they do not know. That is dangerous here: releases rename arguments
 (``past_key_values`` became ``cache`` in 5.24), and a model that misses its memory goes on with other text. So unknown
-arguments are errors, and whatever says where the tokens stand is compared with the memory.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+arguments are errors, and whatever says where the tokens stand is compared with the memory."""
 
 import functools
 import sys
@@ -88,8 +85,7 @@ def check_mask(name: str, mask_BT: Tensor | None, tokens: int, past: int) -> Non
         name: the argument.
         mask_BT: of the new tokens, or of the past and the new tokens.
         tokens: number of new tokens, T.
-        past: number of tokens in the memory.
-    """
+        past: number of tokens in the memory."""
     if mask_BT is not None and (mask_BT.dim() != 2 or mask_BT.shape[1] not in (tokens, past + tokens)):
         shape = "x".join(map(str, mask_BT.shape))
         raise UserError(
@@ -108,8 +104,7 @@ def check_positions(
         position_ids: what the call says, [B, T], [1, T] or [T].
         expected_BT: what continues the memory, [B, T] or [1, T].
         past: number of tokens in the memory.
-        kept_BT: 0 where a token is padding, whose position does not matter.
-    """
+        kept_BT: 0 where a token is padding, whose position does not matter."""
     if position_ids is None:
         return
     same = position_ids.shape[-1] == expected_BT.shape[1] and position_ids.dim() <= 2
@@ -134,26 +129,19 @@ IGNORED = -100  # label of a token that does not count, as everywhere in transfo
 class Padding:
     """Which tokens of a batch are padding.
 
-    Args:
-        mask_BT: 0 where the T new tokens are padding.
-        age_B: see ``StreamCache``; None: the streams begin here.
-
-    Attributes:
-        left_B: number of padding tokens at the beginning.
-        right: whether there is padding at an end.
-    """
+    ``mask_BT``: 0 where the T new tokens are padding. ``age_B``: see ``StreamCache``; None: the streams begin here."""
 
     def __init__(self, mask_BT: Tensor, age_B: Tensor | None, begun: bool):
         kept_BT = mask_BT.bool()
         tokens_B, T = kept_BT.sum(1), kept_BT.shape[1]
-        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)
+        self.left_B = torch.where(tokens_B > 0, kept_BT.int().argmax(1), T)  # number of padding tokens at the beginning
         steps_T = torch.arange(T, device=mask_BT.device)
         between = (steps_T >= self.left_B[:, None]) & (steps_T < (self.left_B + tokens_B)[:, None])
         if not kept_BT.equal(between):
             raise UserError("attention_mask: has padding between tokens; pad at the beginning (padding_side='left')")
         if begun and bool((self.left_B > 0).any()):
             raise UserError("attention_mask: past_key_values holds the beginning of these texts; pad only before it")
-        self.right = bool((self.left_B + tokens_B < T).any())
+        self.right = bool((self.left_B + tokens_B < T).any())  # whether there is padding at an end
         self.steps_T, self._age_B = steps_T, age_B
 
     def positions_TB(self) -> Tensor:
@@ -164,11 +152,8 @@ class Padding:
 
 def packed_positions(position_ids: Tensor, rows: int, tokens: int) -> Tensor | None:
     """The positions [T, B] of tokens of several texts in each row; None where each row is one text, or where these are
-    no positions, which ``check_positions`` finds.
-
-    Args:
-        position_ids: [B, T] or [1, T]: 0 where a text begins, and one more at each token after it.
-    """
+    no positions, which ``check_positions`` finds. ``position_ids``: [B, T] or [1, T]: 0 where a text begins, and one
+    more at each token after it."""
     if position_ids.dim() != 2 or position_ids.shape[1] != tokens:
         return None
     steps_BT = position_ids[:, 1:] - position_ids[:, :-1]
@@ -194,9 +179,7 @@ def count_predicted_labels(kind: type) -> None:
     It counts the first label behind padding, too, which nothing predicts, and its own losses would use it: these would
     depend on how the texts of an update are spread over batches.
 
-    Args:
-        kind: class of the models whose padding neither predicts nor is predicted.
-    """
+    ``kind``: class of the models whose padding neither predicts nor is predicted."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if trainer is None or hasattr(trainer._get_num_items_in_batch, "__wrapped__"):
         return

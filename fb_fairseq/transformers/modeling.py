@@ -1,7 +1,4 @@
-"""The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The language models as transformers' ``PreTrainedModel``. Parameters have the names of the fairseq models."""
 
 import os
 from dataclasses import replace
@@ -110,8 +107,7 @@ class LanguageModel(MemoryModel):
     """A language model that reads texts of any length, with a memory of constant size.
 
     ``model(input_ids, past_key_values=cache)`` continues the streams of a ``StreamCache``. Models predict the first
-    token of a text from ``</s>``, which tokenizers put before it.
-    """
+    token of a text from ``</s>``, which tokenizers put before it."""
 
     config_class = LanguageModelConfig
     base_model_prefix = "decoder"
@@ -145,8 +141,7 @@ class LanguageModel(MemoryModel):
         """See ``GenerationMixin.generate``.
 
         With a memory that was kept from another call, the input is the whole text, as in transformers, or the tokens
-        after those that the memory holds (see ``StreamCache.forget_text``); then so is the result.
-        """
+        after those that the memory holds (see ``StreamCache.forget_text``); then so is the result."""
         cache = options.get("past_key_values", options.get("cache"))
         tokens = options.get("input_ids") if inputs is None else inputs
         if isinstance(cache, StreamCache) and cache.position and torch.is_tensor(tokens):
@@ -211,24 +206,13 @@ class LanguageModel(MemoryModel):
         Returns:
             ``loss`` (nats per token; in training plus the adaptive spans' penalty), ``logits`` [B, T, V] and
             ``past_key_values``. With an adaptive softmax, logits are log-probabilities, and in training with labels
-            there are none, because they are large.
-        """
+            there are none, because they are large."""
         shift_labels = others.pop("shift_labels", None)
         check_arguments(others)
         check_loaded(self.decoder)
-        seen = self.decoder(
-            input_ids,
-            attention_mask,
-            past_key_values,
-            use_cache,
-            position_ids,
-            cache_position,
-            cache,
-            output_hidden_states,
-            output_attentions,
-            inputs_embeds,
-            penalty_counts=labels is not None or shift_labels is not None,
-        )
+        given = input_ids, attention_mask, past_key_values, use_cache, position_ids, cache_position, cache
+        counts = labels is not None or shift_labels is not None
+        seen = self.decoder(*given, output_hidden_states, output_attentions, inputs_embeds, penalty_counts=counts)
         features_BTD = seen.last_hidden_state
         loss, targets_BT = None, shift_labels
         if targets_BT is None and labels is not None:
@@ -240,13 +224,8 @@ class LanguageModel(MemoryModel):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         adaptive_training = self.training and loss is not None and self.decoder.adaptive_softmax is not None
         logits = None if adaptive_training else self.decoder.logits(features_BTD[:, kept])
-        output = LanguageModelOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=seen.hidden_states,
-            attentions=seen.attentions,
-            **{CACHE_FIELD: seen.cache},
-        )
+        shown = {"hidden_states": seen.hidden_states, "attentions": seen.attentions, CACHE_FIELD: seen.cache}
+        output = LanguageModelOutput(loss=loss, logits=logits, **shown)
         return output if return_dict in (None, True) else output.to_tuple()
 
 

@@ -14,12 +14,9 @@
 
 A batch of the ``Trainer`` is one block of all streams. One process only: for several, use fairseq's ``streaming_lm``.
 
-The owner of the streams' memory in training: one object of one process. Batches carry only its key.
-
-Batches may be made in other processes (``dataloader_num_workers``), ahead of time, or for training and evaluation in
-turns. So a batch has a ``StreamHandle``, which says where it belongs, and the model finds the memory when it reads the
-batch. A block that does not follow the one before it is an error.
-"""
+The memory is in one object of that process. Batches may be made in others (``dataloader_num_workers``), ahead of time,
+or for training and evaluation in turns, so they carry only its key (``StreamHandle``), and the model finds it when it
+reads the batch. A block that does not follow the one before it is an error."""
 
 import itertools
 import os
@@ -46,16 +43,11 @@ _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDicti
 
 
 class StreamMemory:
-    """The memory of texts that are read in blocks, in training and in evaluation. Copies are the same object.
-
-    Attributes:
-        key: process and number.
-        caches: by text, and whether the model is training.
-    """
+    """The memory of texts that are read in blocks, in training and in evaluation. Copies are the same object."""
 
     def __init__(self):
-        self.key = os.getpid(), next(_owners)
-        self.caches: dict[tuple[int, bool], StreamCache] = {}
+        self.key = os.getpid(), next(_owners)  # process and number
+        self.caches: dict[tuple[int, bool], StreamCache] = {}  # by text, and whether the model is training
         self._saved: tuple[StreamState, int] | None = None
         self._last: StreamCache | None = None
         _memories[self.key] = self
@@ -134,8 +126,7 @@ class StreamBlocks(IterableDataset):
     Args:
         tokens: the text [N], without ``</s>`` before it.
         streams: number of streams, B.
-        steps: length of a block, T.
-    """
+        steps: length of a block, T."""
 
     def __init__(self, tokens: Tensor, streams: int, steps: int):
         whole = len(tokens) - len(tokens) % streams  # the rest would make some streams longer than others
@@ -163,13 +154,10 @@ class StreamBlocks(IterableDataset):
 
 
 class StreamCollator:
-    """Makes a batch of each block, and owns the streams' memory. It may be used for training and evaluation.
-
-    Attributes:
-        memory: the memory, in the process that has made the collator; None in others, where only batches are made.
-    """
+    """Makes a batch of each block, and owns the streams' memory. It may be used for training and evaluation."""
 
     def __init__(self):
+        # the memory, in the process that has made the collator; None in others, where only batches are made
         self.memory: StreamMemory | None = StreamMemory()
         self.key = self.memory.key
 
@@ -198,13 +186,9 @@ class StreamCollator:
 
 
 class StreamMemoryCallback(TrainerCallback):
-    """Saves the memory with each checkpoint, and restores it when training resumes.
-
-    Args:
-        collator: that of the ``Trainer``.
-        resume_from: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint`` of the
-            training arguments, or the checkpoint in the output folder.
-    """
+    """Saves the memory with each checkpoint, and restores it when training resumes. ``collator``: that of the
+    ``Trainer``. ``resume_from``: folder of the checkpoint from which training resumes; None: ``resume_from_checkpoint``
+    of the training arguments, or the checkpoint in the output folder."""
 
     def __init__(self, collator: StreamCollator, resume_from: str | None = None):
         self.collator, self.resume_from = collator, resume_from

@@ -5,8 +5,7 @@ pieces (``--bpe subword_nmt``). Each is a standard ``tokenizer.json``: ``AutoTok
 
 As in training, a text begins with ``</s>``, the ``bos_token``. Within a text, special symbols are read as fairseq reads
 them: in a model of bytes ``</s>`` is four bytes, in a model of words it is the symbol if it stands alone. Line ends in
-a language model of words are ``</s>``, as fairseq-preprocess writes them; those of subwords are white space.
-"""
+a language model of words are ``</s>``, as fairseq-preprocess writes them; those of subwords are white space."""
 
 import json
 import os
@@ -52,8 +51,7 @@ def _check_order(merges: list[Merge], path: str) -> None:
     """Check that every piece is made before it is used.
 
     If so, it makes no difference that subword-nmt merges all occurrences of a pair before it looks at pairs with the
-    new piece, while tokenizers looks at these after every occurrence. Codes that were learned have this order.
-    """
+    new piece, while tokenizers looks at these after every occurrence. Codes that were learned have this order."""
     first_use: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         for piece in merge:
@@ -91,8 +89,7 @@ def build_tokenizer(
         symbols: fairseq's dictionary, in the order of the indices: ``<s>``, ``<pad>``, ``</s>``, ``<unk>`` first.
         bpe_codes: file of subword-nmt's codes, if the model reads them.
         after_text: put ``</s>`` after a text, as translation models expect it, and padding at the end; otherwise both
-            are at the beginning.
-    """
+            are at the beginning."""
     symbols = list(symbols)
     _check(symbols)
     if bpe_codes is not None:

@@ -59,8 +59,7 @@ class Explorer:
         """Read a text.
 
         Raises:
-            gr.Error: it is too long.
-        """
+            gr.Error: it is too long."""
         tokens = self.model.vocabulary.encode(text)
         try:
             check_length(tokens, self.most, self.model.vocabulary.unit)
@@ -78,8 +77,7 @@ class Explorer:
         """Generate tokens one by one, after the text as it stands in the page.
 
         Yields:
-            The reading after each token.
-        """
+            The reading after each token."""
         reading = self.read(text) if reading is None or text != self.text_of(reading) else reading.copy()
         for i in range(int(number)):
             if len(reading) > self.most:

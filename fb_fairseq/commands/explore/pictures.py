@@ -240,10 +240,8 @@ def memory_column(vector: Sequence[float], x: float, y: float, width: float, mos
 def attention_and_memory(reading: Reading, step: int, each_head: bool, memory: int = 1) -> str:
     """Attention of a step, above the memory that it finds and the vector that it adds.
 
-    Args:
-        each_head: a row for each head, instead of one for each layer.
-        memory: which layer's memory is shown, where each has its own; from 1 on.
-    """
+    ``each_head``: a row for each head, instead of one for each layer. ``memory``: which layer's memory is shown, where
+    each has its own; from 1 on."""
     vocabulary, columns, rows = reading.model.vocabulary, columns_of(reading, step), rows_of(reading, step, each_head)
     written = ["</s>", *vocabulary.labels(reading.tokens[1:])]
     labels = [written[t] for t in columns.steps]

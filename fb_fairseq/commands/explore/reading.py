@@ -5,10 +5,7 @@ before it, predicts the next token, and adds itself to the memory.
 
 A language model behind one interface, whether a checkpoint of fairseq holds it or the folder of an export.
 
-fairseq and transformers are imported only inside functions, so that either does without the other.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+fairseq and transformers are imported only inside functions, so that either does without the other."""
 
 import copy
 import math
@@ -34,19 +31,13 @@ SIZES = (2, 3, 4)  # of characters with several bytes
 class Vocabulary:
     """The symbols of a model's dictionary, in the order of their indices.
 
-    Args:
-        tokenizer: that of an exported model, which may split words into pieces; None: words are symbols.
-        line_ends: whether the model of words was trained with ``</s>`` at line ends.
-
-    Attributes:
-        of_bytes: whether a symbol is a byte.
-        unit: what a symbol is called.
-    """
+    ``tokenizer``: that of an exported model, which may split words into pieces; None: words are symbols. ``line_ends``:
+    whether the model of words was trained with ``</s>`` at line ends."""
 
     def __init__(self, symbols: Sequence[str], tokenizer: Any | None = None, line_ends: bool = True):
         self.symbols, self._tokenizer, self._line_ends = list(symbols), tokenizer, line_ends
-        self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS
-        self.unit = "byte" if self.of_bytes else "token"
+        self.of_bytes = self.symbols[UNK + 1 :] == byte_codec.SYMBOLS  # whether a symbol is a byte
+        self.unit = "byte" if self.of_bytes else "token"  # what a symbol is called
         self._indices = {symbol: index for index, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
@@ -156,8 +147,7 @@ def load(path: str, data: str | None = None, cpu: bool = False) -> ExploredModel
     Args:
         path: a checkpoint, or a folder that ``python -m fb_fairseq export`` has written.
         data: folder with a checkpoint's dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU.
-    """
+        cpu: use the CPU even if there is a GPU."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file or folder; give a checkpoint, or the folder of an exported model")
     model = load_exported(path, data, cpu) if os.path.isdir(path) else load_checkpoint(path, data, cpu)
@@ -217,17 +207,12 @@ class Candidate(NamedTuple):
 
 
 class Reading:
-    """A text that a model has read so far.
-
-    Attributes:
-        model: the model.
-        tokens: those read, ``</s>`` first: a token for each step.
-        bits: the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0.
-    """
+    """A text that a model has read so far."""
 
     def __init__(self, model: ExploredModel):
         self.model = model
-        self.tokens: list[int] = []
+        self.tokens: list[int] = []  # those read, ``</s>`` first: a token for each step
+        # the surprise of each token, −log₂ of the probability that the model gave it; of the first one 0
         self.bits: list[float] = []
         self._state = None
         self._features: list[Tensor] = []  # of each step, [D]
@@ -318,8 +303,7 @@ class Reading:
     def attention(self, step: int) -> "Tensor":
         """Attention of a step's layers and heads: weights [L, H, C] of the steps ``seen``.
 
-        A head's weights sum to 1, but where persistent vectors take a part of its attention.
-        """
+        A head's weights sum to 1, but where persistent vectors take a part of its attention."""
         return self._attention[step][..., : len(self.seen(step))].flip(-1)
 
     def persistent(self, step: int) -> Optional["Tensor"]:

@@ -44,8 +44,7 @@ def export(
         log: log of the training, for the card's figures.
 
     Returns:
-        The names of its files, without those of the code.
-    """
+        The names of its files, without those of the code."""
     from fb_fairseq import patches  # noqa: F401  the safe globals, before fairseq is used
 
     # isort: split

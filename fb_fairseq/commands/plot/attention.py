@@ -60,8 +60,7 @@ def mean_over_steps(
         context: number of first steps that do not count.
         measure: from the embeddings [T, B, D] of a block and the state before it, the mean over the block's steps and
             streams, and the state after it.
-        block: number of steps computed together.
-    """
+        block: number of steps computed together."""
     import torch
 
     decoder, steps = loaded.model.decoder, tokens_BT.shape[1]
@@ -155,8 +154,7 @@ def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> li
         tokens_BT, context: see ``mean_over_steps``.
 
     Returns:
-        For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads.
-    """
+        For each layer, entry n - 1 is the share of the n vectors with most attention, averaged over heads."""
     check_persistent(loaded)
     use_LUN = mean_over_steps(loaded, tokens_BT, context, loaded.stack.persistent_use)
     sorted_LUN = use_LUN.sort(-1, descending=True).values / use_LUN.sum(-1, keepdim=True)

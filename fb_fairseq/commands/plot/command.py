@@ -175,8 +175,7 @@ def named_path(argument: str) -> tuple[str, str]:
     ``=`` too.
 
     Raises:
-        argparse.ArgumentTypeError: the path does not exist.
-    """
+        argparse.ArgumentTypeError: the path does not exist."""
     name, _, path = ("", "", argument) if os.path.exists(argument) else argument.partition("=")
     path = path or name
     if not os.path.exists(path):

@@ -21,12 +21,9 @@ class PositionCounts(NamedTuple):
 
 
 def accuracy_by_position(loaded: LoadedModel, split: str, tokens: int) -> PositionCounts:
-    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split.
-
-    Args:
-        split: of the data that the model was loaded with.
-        tokens: about how many tokens are read: whole sequences from the beginning of the split, at least one.
-    """
+    """Count labels and correct guesses by position, as ``evaluate-labels`` reads a split. ``split``: of the data that
+    the model was loaded with. ``tokens``: about how many tokens are read: whole sequences from the beginning of the
+    split, at least one."""
     from fb_fairseq.commands.evaluate_labels import judged_blocks
 
     if not loaded.has_labels:
@@ -88,8 +85,7 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
     Args:
         corpus: a ``Corpus``. Predicted are the tokens from ``longest`` on.
         tokens: how many tokens are predicted for each bin; at least, half of ``longest``.
-        longest: see ``longest_context``.
-    """
+        longest: see ``longest_context``."""
     bins = doubling_bins(longest)
     widest = bins[-1][1] - bins[-1][0] + 1
     predicted = max(widest, min(tokens, len(corpus) - longest) // widest * widest)
@@ -105,12 +101,9 @@ def losses_by_context(loaded: LoadedModel, corpus, tokens: int, longest: int) ->
 
 
 def segment_loss(loaded: LoadedModel, rows_BT: "Tensor", fewest: int) -> float:
-    """The summed loss, in nats, of segments that begin with an empty memory.
-
-    Args:
-        rows_BT: inputs and targets: each token but the last is an input, and the next token its target.
-        fewest: only targets with at least so many inputs before them count.
-    """
+    """The summed loss, in nats, of segments that begin with an empty memory. ``rows_BT``: inputs and targets: each
+    token but the last is an input, and the next token its target. ``fewest``: only targets with at least so many inputs
+    before them count."""
     import torch
 
     decoder, state, total = loaded.model.decoder, None, 0.0

@@ -30,8 +30,7 @@ def read_log(path: str, metric: str, x: str = "updates") -> dict[str, Curve]:
     Args:
         path: what fairseq printed, or a folder of TensorBoard logs.
         metric: its name without the tag, for example ``loss``.
-        x: one of ``X_AXES``.
-    """
+        x: one of ``X_AXES``."""
     if not os.path.isdir(path):
         return read_log_file(path, metric, x)
     if x == "hours":
@@ -74,8 +73,7 @@ def values_of(line: str) -> dict[str, str]:
     """The values in a line of a log, by their names in JSON.
 
     Raises:
-        ValueError: it has none.
-    """
+        ValueError: it has none."""
     if "{" in line:
         return json.loads(line[line.index("{") :])
     found = SIMPLE.search(line)
@@ -91,8 +89,7 @@ def read_log_file(path: str, metric: str, x: str = "updates") -> dict[str, Curve
     """The curves in the file of ``--log-file``, or in saved terminal output.
 
     At the end of an epoch and after a validation fairseq logs its values with the tag as a prefix (``valid_loss``,
-    ``valid_num_updates``); within an epoch (``train_inner``) without a prefix. Damaged lines are left out.
-    """
+    ``valid_num_updates``); within an epoch (``train_inner``) without a prefix. Damaged lines are left out."""
     curves: dict[str, Curve] = {}
     time = TrainingTime()
     with open_text(path) as file:

@@ -46,8 +46,7 @@ def load_model(option: str, path: str, data: str | None, cpu: bool = False) -> L
     Args:
         option: the option that names the checkpoint; empty if none does.
         data: folder with its dictionary; None: that of its training data.
-        cpu: use the CPU even if there is a GPU.
-    """
+        cpu: use the CPU even if there is a GPU."""
     import torch
 
     from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters

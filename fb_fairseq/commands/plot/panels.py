@@ -53,9 +53,7 @@ def draw_curves(axes, runs: list[NamedCurves], metric: str, x: str = "updates") 
     Of more than four runs, those that have validation curves are drawn without training. The y axis of losses ends at
     the highest value after the first tenth of the curves.
 
-    Args:
-        x: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``.
-    """
+    ``x``: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``."""
     names = [run.name for run in runs if not run.continues]
     color = colors(names)
     crowded = len(names) > MOST_TRAINING_CURVES

@@ -3,8 +3,7 @@
 All hypotheses of a sentence attend to the same encoder output, so its keys and values are kept once per sentence. The
 rows of a batch are ordered as in beam search: n hypotheses of the first sentence, n of the second, and so on.
 
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences.
-"""
+Shape suffixes: see ``fb_fairseq/ops/__init__.py``. In an ``EncoderContext`` B counts sentences."""
 
 import math
 from abc import ABC, abstractmethod
@@ -44,12 +43,7 @@ class DecoderState:
         ring: the decoder's memory, empty.
         out_CBD: the encoder's output; None without an encoder.
         padding_BC: True where the source is padded; None: nowhere.
-        contexts: computes each layer's keys and values from an encoder's output and its padding.
-
-    Attributes:
-        encoder: each layer's keys and values of the encoder's output; empty without an encoder.
-        hypotheses: number of consecutive rows per sentence.
-    """
+        contexts: computes each layer's keys and values from an encoder's output and its padding."""
 
     def __init__(
         self,
@@ -59,8 +53,9 @@ class DecoderState:
         contexts: Callable[[Tensor, Tensor | None], list[EncoderContext]],
     ):
         self.ring = ring
+        # each layer's keys and values of the encoder's output; empty without an encoder
         self.encoder: list[EncoderContext] = []
-        self.hypotheses = 1
+        self.hypotheses = 1  # number of consecutive rows per sentence
         if out_CBD is not None:
             rows = first_rows(out_CBD, padding_BC)
             self.hypotheses = out_CBD.shape[1] // max(len(rows), 1)
@@ -73,8 +68,7 @@ class DecoderState:
         """Take the rows in another order; some may be taken more than once, others not at all.
 
         In beam search rows move within their sentence, and the keys and values of the encoder's output stay as they
-        are, until sentences are finished and leave the batch.
-        """
+        are, until sentences are finished and leave the batch."""
         self.ring.reorder(order)
         if not self.encoder:
             return
@@ -100,13 +94,9 @@ def adjacent_slots(x_CBHE: Tensor) -> Tensor:
 
 
 class StepModel(ABC):
-    """A model whose decoding steps are run.
+    """A model whose decoding steps are run."""
 
-    Attributes:
-        plain_layers: whether its steps are ``feedback_step``; what has its own arithmetic for that checks this.
-    """
-
-    plain_layers = True
+    plain_layers = True  # whether its steps are ``feedback_step``; what has its own arithmetic for that checks this
 
     @abstractmethod
     def step_weights(self, ring: MemoryRing, device: torch.device) -> FeedbackWeights:

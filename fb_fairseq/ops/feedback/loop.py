@@ -1,7 +1,4 @@
-"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""A step loop as its author writes it: four functions. docs/development.md shows a new one; ``loops.py`` lists all."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,25 +36,19 @@ class Loop(ABC):
 
     Everything before, between and after the steps is shared (``torch/passes.py``): weights in the compute type,
     buffers, the carried memory's keys and values, tiles of steps, sums of the weights' gradients. A loop computes what
-    ``reference.py`` computes. The torch loop runs whatever it does not cover.
+    ``reference.py`` computes. The torch loop runs whatever it does not cover."""
 
-    Attributes:
-        name: as ``--step-loop`` calls it.
-        summary, runs: what it is, and where it runs, for help and docs.
-        devices: types of devices on which it runs.
-        records_weights: whether it records attention weights. If not, its backward pass computes them again and leaves
-            them in the tile's workspace, which then lies in memory head by head.
-        own_threads: whether it divides streams among threads itself; torch then uses one thread in the loop.
-        as_graphs: whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are
-            compared with the torch loop's (``cuda_graphs/``).
-    """
-
-    name: str
+    name: str  # as ``--step-loop`` calls it
+    # what it is, and where it runs, for help and docs
     summary: str
     runs: str
-    devices: tuple[str, ...] = DEVICES
+    devices: tuple[str, ...] = DEVICES  # types of devices on which it runs
+    # whether it records attention weights. If not, its backward pass computes them again and leaves them in the tile's
+    # workspace, which then lies in memory head by head.
     records_weights = True
-    own_threads = False
+    own_threads = False  # whether it divides streams among threads itself; torch then uses one thread in the loop
+    # whether blocks and decoding steps run as CUDA graphs. Before a graph is used, its results are compared with the
+    # torch loop's (``cuda_graphs/``).
     as_graphs = False
 
     def unsupported(self, inputs: "BlockInputs") -> str | None:
@@ -73,9 +64,7 @@ class Loop(ABC):
         Activations go to the record, whose first step is ``first``; a record of one step holds the current step only.
         The loop may keep anything in ``block.own``.
 
-        Args:
-            results: None: activations are computed again, for the record alone; memories and slots are there.
-        """
+        ``results``: None: activations are computed again, for the record alone; memories and slots are there."""
 
     @abstractmethod
     def backward_tile(self, block: "Block", tile: "Tile", d_out_TBD: Tensor, d_x_TBD: Tensor) -> None:
@@ -85,9 +74,7 @@ class Loop(ABC):
         weights' gradients need to ``tile.work``, and adds what the tile contributes to the gradients of older slots to
         ``tile.sums.slots``.
 
-        Args:
-            d_out_TBD: the gradient of the block's outputs.
-        """
+        ``d_out_TBD``: the gradient of the block's outputs."""
 
     def decoding_step(self, kept: Kept, step: "Step") -> StepOutput | None:
         """Run a decoding step, and write what it leaves to the ring. None: torch's operations do. ``kept``: what the

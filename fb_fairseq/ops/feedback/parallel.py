@@ -51,8 +51,7 @@ class Solution(NamedTuple):
     Attributes:
         passes: how many there were.
         change: how much the last one changed the memories, relative to their norm, a scalar; None without a loop to
-            speak of: the block has one step, or did not converge, and the ordinary loop has run.
-    """
+            speak of: the block has one step, or did not converge, and the ordinary loop has run."""
 
     out_TBD: Tensor
     memory_KTBD: Tensor
@@ -65,8 +64,7 @@ class ParallelBlock:
     """A block whose steps run at once: the map Φ. Arguments: see ``fb_fairseq.ops.feedback.reference.feedback_block``.
 
     Attributes:
-        start_KTBD: memories to begin with: the steps' embeddings.
-    """
+        start_KTBD: memories to begin with: the steps' embeddings."""
 
     def __init__(
         self,
@@ -163,8 +161,7 @@ def parallel_block(
         ordinary: the loop that runs what does not converge; its arguments are the rest.
         passes: so many, with gradients through the last ``UNROLLED``; no more than T. 0: until they converge.
         tolerance: converged is what changes no step's memory by more than this, relative to its norm; at least the
-            precision of the type of matrix products.
-    """
+            precision of the type of matrix products."""
     active = [True] * len(weights.layers) if active is None else active
     given = x_TBD, memory_KCBD.detach(), weights, options, dropouts, active, encoder, reach_TB
     block, T = ParallelBlock(*given), len(x_TBD)
@@ -174,14 +171,12 @@ def parallel_block(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_TBD.dtype
     tolerance = max(tolerance, torch.finfo(dtype).eps)
     with torch.no_grad():
-        found, count, converged = solve(block, tolerance)
+        found, converged = solve(block, tolerance)
     if not torch.is_grad_enabled():
-        if converged:
-            return Solution(*found.result, count, found.change)
-        return Solution(*finish(ordinary, found.result, count, given), count)
+        return found if converged else Solution(*finish(ordinary, found, given), found.passes)
     if not converged:  # (the ordinary loops take a carried memory as a constant: they run the whole block)
-        return Solution(*ordinary(*given), count)
-    memory_KTBD = found.result.memory_KTBD.requires_grad_()
+        return Solution(*ordinary(*given), found.passes)
+    memory_KTBD = found.memory_KTBD.requires_grad_()
     last = block(memory_KTBD)
 
     def gradient_of_memories(d_out_TBD: Tensor) -> Tensor:
@@ -198,7 +193,7 @@ def parallel_block(
         return d_memory_KTBD
 
     out_TBD = WithGradientOfMemories.apply(gradient_of_memories, last.out_TBD, last.memory_KTBD)
-    return Solution(out_TBD, last.memory_KTBD.detach(), last.aligned_BTC, count, found.change)
+    return Solution(out_TBD, last.memory_KTBD.detach(), last.aligned_BTC, found.passes, found.change)
 
 
 class WithGradientOfMemories(torch.autograd.Function):
@@ -227,21 +222,10 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
     return Solution(result.out_TBD, memory_KTBD.detach(), result.aligned_BTC, passes, change)
 
 
-class Found(NamedTuple):
-    """The last pass, and how much it changed the memories."""
-
-    result: Pass
-    change: Tensor
-
-
-def solve(block: ParallelBlock, tolerance: float) -> tuple[Found, int, bool]:
-    """Repeat passes until they change nothing. After as many as steps, all are exact.
-
-    Returns:
-        What was found; the number of passes; and whether it has converged.
-    """
-    memory_KTBD, changes = block.start_KTBD, []
-    T = len(block.x_TBD)
+def solve(block: ParallelBlock, tolerance: float) -> tuple[Solution, bool]:
+    """Repeat passes until they change nothing; after as many as steps, all are exact. Returns also whether they have
+    converged."""
+    memory_KTBD, changes, T = block.start_KTBD, [], len(block.x_TBD)
     while True:
         result = block(memory_KTBD)
         changes.append(largest_change(memory_KTBD, result.memory_KTBD))
@@ -249,12 +233,13 @@ def solve(block: ParallelBlock, tolerance: float) -> tuple[Found, int, bool]:
         converged = count >= T or changes[-1] <= tolerance
         stuck = count > PATIENCE and not changes[-1] < PROGRESS * changes[-1 - PATIENCE]
         if converged or stuck or count == LIMIT:
-            return Found(result, relative_change(before, memory_KTBD)), count, converged
+            return Solution(*result, count, relative_change(before, memory_KTBD)), converged
 
 
-def finish(ordinary: Callable[..., tuple], result: Pass, exact: int, given: tuple) -> tuple:
-    """Run the ordinary loop over the steps after the first ``exact`` ones, without gradients."""
+def finish(ordinary: Callable[..., tuple], result: Solution, given: tuple) -> tuple:
+    """Run the ordinary loop over the steps after those that are exact, without gradients."""
     x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB = given
+    exact = result.passes
     memory_KTBD = result.memory_KTBD[:, :exact]
     carried_KCBD = torch.cat([memory_KCBD, memory_KTBD], 1)[:, -options.span :]
     masks = FeedbackDropouts(*(mask and Dropout(mask.keep[:, exact:], mask.scale) for mask in dropouts))
@@ -284,8 +269,7 @@ class Convergence:
 
     Attributes:
         last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative
-            change of the memories by the last pass.
-    """
+            change of the memories by the last pass."""
 
     def __init__(self, passes: int):
         self.passes, self.last, self._changes = passes, {}, []

@@ -1,8 +1,7 @@
 """The Feedback Transformer, one step after the other, to be read beside the paper (Fan et al., arXiv 2002.09402).
 
 v3 §3.3: ``m_t = Σ_l softmax(w)_l x_t^l`` (Eq. 1); layer l at step t attends to ``m_{t-S} … m_{t-1}``, never to step t.
-``feedback_step`` is one step of it: in a block, and in decoding. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+``feedback_step`` is one step of it: in a block, and in decoding."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,8 +49,7 @@ def feedback_block(
 
     Returns:
         The top layer's outputs x^L [T, B, D], the memories of the block [K, T, B, D], and the attention [B, T, C] of
-        ``options.alignment_layer`` to the encoder, or None.
-    """
+        ``options.alignment_layer`` to the encoder, or None."""
     steps = feedback_steps(x_TBD, memory_KCBD, weights, options, dropouts, active, encoder, reach_TB)
     return (
         torch.stack([step.out_BD for step in steps]),
@@ -119,8 +117,7 @@ def feedback_step(
         x_BD: the step's embedding, x^0.
         attend_memory: attention [B, H, E] of layer l's queries [B, H, E] over the memory: ``attend_memory(l, query)``.
         masks: each layer's dropout masks at this step; None: nothing is dropped.
-        active, encoder: see ``feedback_block``.
-    """
+        active, encoder: see ``feedback_block``."""
     before, aligned_BC = options.normalize_before, None
     representations = [x_BD]
     for l, layer in enumerate(weights.layers):

@@ -1,7 +1,4 @@
-"""The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The memory of decoding step by step: a ring of slots for the last S steps, and a step's attention to them."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -129,8 +126,7 @@ class MemoryRing(StepMemory):
             so that attention reads them in one go. None before the first step.
         age_B: steps of each stream's episode so far; None as long as no episode has ended.
         holder: what keeps the slots between steps; None: the ring itself.
-        weights: matrices of adapters or quantised layers, computed at the first step.
-    """
+        weights: matrices of adapters or quantised layers, computed at the first step."""
 
     def __init__(self, span: int, storage: str = "keys-values"):
         self.span, self.storage = span, STORAGES[storage]()

@@ -1,4 +1,4 @@
-"""Arguments and results of the Feedback Transformer's step loop. Shape suffixes: see ``fb_fairseq/ops/__init__.py``."""
+"""Arguments and results of the Feedback Transformer's step loop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,8 +14,7 @@ class KeyValueSource(NamedTuple):
     """Where a set of keys and values comes from: the index of its memory, and that of its projection.
 
     Memories, projections, and so sets of keys and values are one for all layers, or one per layer. ``one_or_own`` is
-    the rule for each of them.
-    """
+    the rule for each of them."""
 
     memory: int
     projection: int
@@ -82,8 +81,7 @@ class Context(NamedTuple):
 class EncoderContext(NamedTuple):
     """Keys and values of an encoder's output for one layer: C source positions per sentence.
 
-    In decoding there may be fewer sentences than rows of queries: each sentence then serves n consecutive rows.
-    """
+    In decoding there may be fewer sentences than rows of queries: each sentence then serves n consecutive rows."""
 
     keys_CBHE: Tensor
     values_CBHE: Tensor
@@ -164,8 +162,7 @@ def project_context(memory_KCBD: Tensor, weights: FeedbackWeights, options: Feed
     """Keys and values of memories: one set for all layers, or one per layer where memories or projections are per
     layer.
 
-    They are at least fp32, because each slot's gradient is a sum over steps and layers.
-    """
+    They are at least fp32, because each slot's gradient is a sum over steps and layers."""
     contexts = []
     for memory, projection in weights.sources:
         keys, values = project_memory(memory_KCBD[memory], weights.projections[projection], options.heads)
@@ -177,8 +174,7 @@ def mix_memories(representations: Sequence[Tensor], weights: FeedbackWeights) ->
     """The memories [K, B, D] that a step leaves, computed from its L + 1 representations
     [B, D] (v3 §3.3, Eq. 1).
 
-    Never in half precision, whatever the autocast type: the memory is what all later steps see.
-    """
+    Never in half precision, whatever the autocast type: the memory is what all later steps see."""
     x_ABD = torch.stack(list(representations))
     with torch.autocast(x_ABD.device.type, enabled=False):
         return torch.einsum("ka,abd->kbd", weights.mix_KA.to(x_ABD.dtype), x_ABD)

@@ -25,11 +25,7 @@ class Corpus:
     Args:
         dataset: fairseq's indexed dataset; an item is a line (document) with its ``</s>``, if it has one.
         eos: the index of ``</s>``, the input before the first token.
-        omit_eos: leave out the last token of each item.
-
-    Attributes:
-        ends: where each item ends in the concatenation (exclusive), int64.
-    """
+        omit_eos: leave out the last token of each item."""
 
     def __init__(self, dataset, eos: int, omit_eos: bool = False):
         self.dataset = dataset
@@ -37,7 +33,7 @@ class Corpus:
         sizes = dataset.sizes - omit_eos
         if omit_eos:
             sizes[self._inner_pieces] += 1  # they do not end in </s>
-        self.ends = np.cumsum(sizes, dtype=np.int64)
+        self.ends = np.cumsum(sizes, dtype=np.int64)  # where each item ends in the concatenation (exclusive), int64
 
     @functools.cached_property
     def _inner_pieces(self) -> list[int]:
@@ -88,8 +84,7 @@ class Documents:
     """A corpus as a sequence of its documents, as tensors of their tokens.
 
     Attributes:
-        sizes: their lengths.
-    """
+        sizes: their lengths."""
 
     def __init__(self, corpus: Corpus):
         self.corpus, self.sizes = corpus, np.diff(corpus.documents, prepend=0)
@@ -120,8 +115,7 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     Args:
         path: the files of the split without ``.bin`` and ``.idx``.
         impl: ``--dataset-impl``; None to infer it from the files.
-        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split.
-    """
+        combine: also append the files ``<path>1``, ``<path>2``, …, as fairseq does for the training split."""
     remedy = "prepare it, or name another one (--train-subset, --valid-subset, --gen-subset)"
     if not os.path.basename(path):
         raise UserError("--train-subset, --valid-subset, --gen-subset: the name of a split is empty; give all names")
@@ -151,8 +145,7 @@ class StreamDataset(FairseqDataset):
         split: the name of the split.
         corpus: a ``Corpus`` or ``LabelledCorpus``.
         pad: the index of padding.
-        layout: None until ``arrange``.
-    """
+        layout: None until ``arrange``."""
 
     def __init__(self, split: str, corpus, pad: int, layout: StreamLayout | None = None):
         self.split = split
@@ -228,12 +221,9 @@ class LineScores:
             yield {**batch, "lines": self}
 
     def replace(self, sample: dict, hypotheses: list[list[dict]]) -> Iterable[list[dict]]:
-        """Keep the scores of a block. After the last block, all lines with their scores, before it none.
-
-        Args:
-            sample: the batch; in the last one, ``id`` becomes the numbers of the lines.
-            hypotheses: what fairseq's ``SequenceScorer`` returns for it.
-        """
+        """Keep the scores of a block. After the last block, all lines with their scores, before it none. ``sample``:
+        the batch; in the last one, ``id`` becomes the numbers of the lines. ``hypotheses``: what fairseq's
+        ``SequenceScorer`` returns for it."""
         steps = sample["net_input"]["src_tokens"].shape[1]
         for stream, (hypothesis,) in zip(sample["id"].tolist(), hypotheses):
             first, last = self.layout.targets(stream, sample["block"]["offset"], steps)

@@ -1,8 +1,7 @@
 """Labelled sequences: a stream of input symbols, and a label for each of them.
 
 The data are prepared with ``fairseq-preprocess`` as two languages, ``input`` and ``label``. One line of inputs is a
-sequence; the same line of labels has as many symbols. The label ``_`` is ignored.
-"""
+sequence; the same line of labels has as many symbols. The label ``_`` is ignored."""
 
 import os
 
@@ -41,8 +40,7 @@ class LabelledCorpus:
     Args:
         path: names the split in error messages.
         inputs, labels: each sequence ends with ``</s>``.
-        dictionary: the dictionary of labels.
-    """
+        dictionary: the dictionary of labels."""
 
     def __init__(self, path: str, inputs: Corpus, labels: Corpus, dictionary: Dictionary):
         self.path, self.inputs, self.labels = path, inputs, labels
@@ -86,8 +84,7 @@ class LabelledCorpus:
         """The inputs and targets of the positions ``first`` to ``last - 1``; ignored labels become padding.
 
         In the corpus ``</s>`` ends a sequence, but models read it before the sequence. So everything moves one position
-        to the right: position p holds token p - 1 and its own label.
-        """
+        to the right: position p holds token p - 1 and its own label."""
         labels = self.labels[first - 1 : last - 1]
         if (labels == self.unknown).any():
             raise UserError(

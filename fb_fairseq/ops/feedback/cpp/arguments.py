@@ -1,7 +1,4 @@
-"""The arguments of calls of C++: of a block, of a step of decoding, and of a tile of the backward pass.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The arguments of calls of C++: of a block, of a step of decoding, and of a tile of the backward pass."""
 
 import ctypes
 from functools import partial
@@ -72,8 +69,7 @@ def block_arguments(
         layers: an array of ``LayerArgs``, which must stay as long as the arguments are used.
         sets: the same of ``SetArgs``.
         x, first_query, memory, out, aligned: pointers, see src/arguments.def; ``LATER`` or None if they are set before
-            each call.
-    """
+            each call."""
     sources, sentences, padding_BC = encoder or EncoderShape(0, sizes.B, None)
 
     def mask(dropout: Dropout | None) -> Mask:
@@ -138,8 +134,7 @@ def tile_arguments(tile: Tile, transposes: int, d_out_TBD: Tensor, d_x_TBD: Tens
     Args:
         transposes: the pointer of the ``BlockTransposes``.
         d_out_TBD: the gradient of the block's outputs.
-        d_x_TBD: that of its embeddings, to be written.
-    """
+        d_x_TBD: that of its embeddings, to be written."""
     work, encoder = tile.work, bool(tile.block.encoder)
     return TileArgs(
         first=tile.first,

@@ -2,8 +2,7 @@
 
 The library lies in a folder of the user's own in the cache, under a name that depends on the sources, the compiler, its
 options and the processor, and ends in the library's checksum. One that is damaged, or that others could have written,
-is not loaded, but compiled again.
-"""
+is not loaded, but compiled again."""
 
 import ctypes
 import functools
@@ -55,8 +54,7 @@ def private_folder() -> Path:
     """The folder of this user's libraries in the cache, created if missing. Nobody else can write to it.
 
     Raises:
-        BuildError: it cannot be created, or belongs to somebody else.
-    """
+        BuildError: it cannot be created, or belongs to somebody else."""
     folder = cache_folder() / f"cpp-{_user()}"
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -97,8 +95,7 @@ def find_compiler() -> str:
     """The compiler named by ``CXX``, or the first that is installed.
 
     Raises:
-        BuildError: there is none.
-    """
+        BuildError: there is none."""
     for name in filter(None, [os.environ.get("CXX"), *COMPILERS]):
         path = shutil.which(name)
         if path:
@@ -121,8 +118,7 @@ def sources() -> list[Path]:
     """The source files, in a fixed order.
 
     Raises:
-        BuildError: they are not there: this is the code of a model that was exported with it.
-    """
+        BuildError: they are not there: this is the code of a model that was exported with it."""
     if not SOURCES.is_dir():
         raise BuildError("its sources come with fb_fairseq only, which is not installed")
     return sorted(SOURCES.iterdir())
@@ -136,8 +132,7 @@ def build() -> Built:
     own.
 
     Raises:
-        BuildError: there is no compiler, it fails, or the cache folder cannot be written.
-    """
+        BuildError: there is no compiler, it fails, or the cache folder cannot be written."""
     compiler, extra = find_compiler(), os.environ.get("FB_FAIRSEQ_CXXFLAGS", "")
     version = _run([compiler, "--version"]).splitlines()[:1]
     digest = hashlib.sha256(repr((version, OPTIONS, extra, processor())).encode())
@@ -207,8 +202,7 @@ class Library:
         PANEL: columns in a panel of a packed matrix.
 
     Raises:
-        BuildError: it is another library.
-    """
+        BuildError: it is another library."""
 
     def __init__(self, path: Path, compiler: str):
         self.path, self.compiler = path, compiler

@@ -1,7 +1,6 @@
 """Decoding steps in C++, with weights that stay packed as long as the parameters do not change.
 
-Its plain twin: ``feedback_step`` in the folder above. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+Its plain twin: ``feedback_step`` in the folder above."""
 
 import ctypes
 import threading
@@ -44,8 +43,7 @@ class CppStep:
     Attributes:
         sets: number of sets of keys and values, I.
         head_dim: E.
-        span: that of the ring.
-    """
+        span: that of the ring."""
 
     def __init__(self, weights: FeedbackWeights, options: FeedbackOptions, library: Library):
         self.library, self._lock = library, threading.Lock()
@@ -76,8 +74,7 @@ class CppStep:
             encoder: see ``fb_fairseq.ops.feedback.decoding.Stepper.step``.
 
         Raises:
-            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it.
-        """
+            ValueError: the ring has another number of streams, or the encoder's sentences do not divide it."""
         B, streams = len(x_BD), ring.buffer.shape[1] if origin_BC is None else len(origin_BC)
         sentences = encoder[0].keys_CBHE.shape[1] if encoder else 1
         if B != streams or streams % sentences:
@@ -166,16 +163,11 @@ class CppSlots(SlotHolder):
 
     Each step of a stream is in a slot of its own number, so no stream writes what another one looks at.
 
-    Args:
-        weights: the packed weights that the ring's last step was run with.
-
-    Attributes:
-        origin_BC: the stream (int32) whose slot a stream looks at; None: its own.
-    """
+    ``weights``: the packed weights that the ring's last step was run with."""
 
     def __init__(self, weights: CppStep):
         self.weights = weights
-        self.origin_BC: Tensor | None = None
+        self.origin_BC: Tensor | None = None  # the stream (int32) whose slot a stream looks at; None: its own
 
     def reorder(self, ring: MemoryRing, order: Tensor) -> bool:
         streams = ring.buffer.shape[1]
@@ -210,8 +202,7 @@ class PackedSteps:
     """The packed weights of one model, and its steps that use them.
 
     They are packed again when a parameter is another tensor than before, or was changed in place. torch does not count
-    changes through ``parameter.data``, so checksums are compared when a sequence starts.
-    """
+    changes through ``parameter.data``, so checksums are compared when a sequence starts."""
 
     def __init__(self):
         self._weights: CppStep | None = None
@@ -235,8 +226,7 @@ class PackedSteps:
     def _weights_for(self, model: StepModel, x_BD: Tensor, ring: MemoryRing, options) -> CppStep | None:
         """The packed weights; None where steps in C++ do not cover this one.
 
-        They cover fp32 on a CPU without gradients, and rings that keep keys and values.
-        """
+        They cover fp32 on a CPU without gradients, and rings that keep keys and values."""
         if torch.is_grad_enabled() or x_BD.device.type != "cpu" or x_BD.dtype != torch.float32 or not len(x_BD):
             return None
         if torch.is_autocast_enabled("cpu") or not model.plain_layers or not keeps_rows(ring):

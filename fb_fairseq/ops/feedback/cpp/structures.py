@@ -21,8 +21,7 @@ class Arguments(ctypes.Structure):
 
     Raises:
         TypeError: a field is not given.
-        AttributeError: there is no such field.
-    """
+        AttributeError: there is no such field."""
 
     __slots__ = ()  # without it Python would add any attribute that is set
     names: Sequence[str]

@@ -6,10 +6,7 @@ everything that it reads, weights too, is copied to tensors of the graph's own, 
 and the optimizer keep things.
 
 Before a graph of kernels is used, its block is computed twice: by the graph, and by torch's operations. Kernels that
-fail or compute something else are named once in the log and not used; then torch's operations are captured.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+fail or compute something else are named once in the log and not used; then torch's operations are captured."""
 
 from collections.abc import Callable
 from functools import partial
@@ -49,8 +46,7 @@ class CapturedPasses:
     A block holds the graph from its forward to its backward pass, because its activations are in the graph's memory.
 
     Attributes:
-        checked: whether its results are known to be right.
-    """
+        checked: whether its results are known to be right."""
 
     @reusable_memory()
     def __init__(self, loop: Loop, inputs: BlockInputs, needs_backward: bool):
@@ -105,12 +101,7 @@ class CapturedPasses:
 class BlockGraphs(Checks):
     """The graphs of blocks, by the shapes they are for.
 
-    Args:
-        torch_loop: what runs where kernels do not.
-
-    Attributes:
-        cache: the graphs.
-    """
+    ``torch_loop``: what runs where kernels do not."""
 
     def __init__(self, torch_loop: Loop):
         super().__init__()
@@ -174,8 +165,7 @@ class BlockGraphs(Checks):
 def at_full_length(inputs: BlockInputs) -> BlockInputs:
     """A block of memory that grows from block to block: with as many slots as it will have, the missing ones hidden.
 
-    ``reach_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are.
-    """
+    ``reach_TB`` hides them, as it hides what is older than an episode. Other blocks stay as they are."""
     span, (T, B, _) = inputs.options.span, inputs.x_TBD.shape
     if not inputs.options.grows:
         return inputs

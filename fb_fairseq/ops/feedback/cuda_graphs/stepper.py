@@ -1,10 +1,7 @@
 """Finds the CUDA graph for a decoding step, or captures it.
 
 Before a graph of kernels is used, its step is computed twice: by the graph, and by torch's operations. Kernels that
-fail or compute something else are named once in the log and not used; then torch's operations are captured.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+fail or compute something else are named once in the log and not used; then torch's operations are captured."""
 
 import threading
 from collections.abc import Callable
@@ -34,8 +31,7 @@ class ThreadGraphs(threading.local):
 
     Attributes:
         cache: the graphs.
-        waiting: how many steps each ring has run without a graph that it might have had.
-    """
+        waiting: how many steps each ring has run without a graph that it might have had."""
 
     def __init__(self):
         self.cache: GraphCache[StepGraph] = GraphCache(

@@ -3,10 +3,7 @@
 A captured step works on memory of its own: a ring of slots, keys and values of an encoder's output, and the step's
 embedding. It serves every ring of the same shapes, one at a time: a ring's slots lie in the graph's memory as long as
 its steps are replayed. So that few shapes occur, slots double (``fb_fairseq.ops.feedback.ring``), and rows and
-source positions are rounded up.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+source positions are rounded up."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -64,8 +61,7 @@ class StepGraph(SlotHolder):
 
     Attributes:
         rows: number of rows B of the captured step.
-        checked: whether its results are known to be right.
-    """
+        checked: whether its results are known to be right."""
 
     @reusable_memory()
     def __init__(

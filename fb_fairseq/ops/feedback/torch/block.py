@@ -1,7 +1,4 @@
-"""A block's data: sizes, weights in the compute type, slots for keys and values, and the record of activations.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""A block's data: sizes, weights in the compute type, slots for keys and values, and the record of activations."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -53,8 +50,7 @@ def compute_weights(weights: FeedbackWeights, span: int, dtype: torch.dtype, wid
     Args:
         span: S.
         dtype: of the matrices.
-        wide: of the mix.
-    """
+        wide: of the mix."""
 
     def cast(affine: Affine) -> Affine:
         return Affine(*(None if x is None else x.to(dtype) for x in affine))
@@ -128,8 +124,7 @@ class Windows:
 
     Attributes:
         lengths: number of slots n of each step.
-        keys_GnE, values_GnE, keys_GEn, values_GEn: the slots, and their transposes.
-    """
+        keys_GnE, values_GnE, keys_GEn, values_GEn: the slots, and their transposes."""
 
     def __init__(self, keys_GCE: Tensor, values_GCE: Tensor, carried: int, steps: int, reach: int):
         self.lengths = [min(carried + t, reach) for t in range(steps)]
@@ -179,8 +174,7 @@ class StepTensor:
 
     Args:
         whole: [T, L, …] if ``steps_first``, else [L, T, …].
-        heads: G and E, if the parts are vectors of all heads.
-    """
+        heads: G and E, if the parts are vectors of all heads."""
 
     def __init__(self, whole: Tensor, steps_first: bool, heads: tuple[int, int] | None = None):
         self.whole, self._steps_first, self._heads = whole, steps_first, heads
@@ -213,8 +207,7 @@ class Room:
     Args:
         dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
         sources: positions of an encoder's output; 0: there is none.
-        zeros: fill them with zeros, because LayerDrop leaves parts unwritten.
-    """
+        zeros: fill them with zeros, because LayerDrop leaves parts unwritten."""
 
     def __init__(
         self,
@@ -269,10 +262,7 @@ class Record:
         lse, cross_lse: instead of weights, logarithms of the softmax's sums [T, L, G].
         statistics: beside these, of each kind of norm: mean and 1 / standard deviation of its inputs [2, L, T, B].
 
-    Args:
-        weights: whether attention weights are recorded; see ``Loop.records_weights``.
-        ragged: see ``Block``.
-    """
+    ``weights``: whether attention weights are recorded; see ``Loop.records_weights``. ``ragged``: see ``Block``."""
 
     def __init__(self, room: Room, steps: int, weights: bool, ragged: bool = False):
         s, self.steps = room.sizes, steps
@@ -317,8 +307,7 @@ class Block:
         ragged: some steps or layers reach fewer than S slots.
         far_TBS: the columns that a stream does not reach; None: it reaches all.
         wide: the type of softmax and of sums over steps, at least fp32.
-        own: anything that the loop keeps for the block.
-    """
+        own: anything that the loop keeps for the block."""
 
     def __init__(self, inputs: BlockInputs, records_weights: bool = True, threads: int = 1):
         self.inputs, self.records_weights, self.threads, self.own = inputs, records_weights, threads, None

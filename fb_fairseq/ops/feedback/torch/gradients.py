@@ -1,7 +1,6 @@
 """Sums of the weights' gradients in the torch loop's backward pass, over tiles of steps.
 
-All sums are at least fp32. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+All sums are at least fp32."""
 
 from functools import partial
 from typing import NamedTuple
@@ -64,11 +63,7 @@ class LayerGradients(NamedTuple):
 
 
 class BlockGradients:
-    """All sums of a block.
-
-    Attributes:
-        slots: gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'.
-    """
+    """All sums of a block."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -84,6 +79,7 @@ class BlockGradients:
         self.key_values = [AffineGradient(affine) for affine in weights.key_values]
         self.memory_norms = [p.norm and AffineGradient(p.norm) for p in weights.projections]
         self.mix_KA = torch.zeros_like(at_least_fp32(weights.mix_KA))
+        # gradients of the slots' keys and values [2, I, G, C, E]: of the carried slots, then the block's steps'
         self.slots = block.buffers.zeros(2, s.I, s.G, s.C + s.T, s.E, dtype=block.wide)
         self.positions = [None if x is None else torch.zeros(s.S, s.E, **wide) for x in block.inputs.weights.positions]
         self.span_masks = [None if x is None else torch.zeros(x.log_mask_HS.shape, **wide) for x in weights.spans]
@@ -250,8 +246,7 @@ class BlockGradients:
     def _span_mask(self, l: int, own_HS: Tensor | None) -> Tensor | None:
         """The gradient of a layer's span mask.
 
-        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``.
-        """
+        ``d p_j / d mask_j = p_j (dp_j - Σ p dp) / mask_j``, and the scores' gradient is ``p_j (dp_j - Σ p dp)``."""
         if own_HS is None:
             return None
         d_mask_HS, summed_HS = torch.zeros_like(own_HS), self.span_masks[l]

@@ -3,8 +3,7 @@
 Both passes contain only what is sequential, in buffers that are made once per block. The backward pass computes
 gradients of activations; what the weights' gradients need of them stays in the tile's workspace. Within a tile, a step
 gathers the gradients of its own keys and values from the later steps. Rows of matrices are ordered by step, then by
-stream. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+stream."""
 
 import torch
 from torch import Tensor

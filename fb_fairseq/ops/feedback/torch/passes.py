@@ -2,8 +2,7 @@
 
 The backward pass goes through a block in tiles of several steps: after each tile, the weights' gradients are one
 product over the tile's rows, and the gradients of older keys and values one product over the tile's steps and layers
-(``gradients.py``). Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+(``gradients.py``)."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -51,15 +50,11 @@ class Differentiable(NamedTuple):
 class Passes:
     """The two passes over a block. A loop runs the steps.
 
-    Args:
-        needs_backward: whether there will be a backward pass.
-
-    Attributes:
-        owner: returns the autograd context that they belong to, or None.
-    """
+    ``needs_backward``: whether there will be a backward pass."""
 
     def __init__(self, loop: Loop, needs_backward: bool):
         self.loop, self.needs_backward = loop, needs_backward
+        # returns the autograd context that they belong to, or None
         self.owner: Callable[[], object | None] = lambda: None
 
     def forward(self, inputs: BlockInputs) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -152,9 +147,7 @@ def run_block_with(
 
     The memories and the attention to the encoder come out as constants.
 
-    Args:
-        passes_for: the passes for a block, and for whether there will be a backward pass.
-    """
+    ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
     active = [True] * len(weights.layers) if active is None else list(active)
     learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
     device = x_TBD.device.type
@@ -180,8 +173,7 @@ class FeedbackBlock(torch.autograd.Function):
         Args:
             inputs_of: builds the block's inputs from ``learned``.
             training: whether gradients are wanted at all.
-            learned: the leaves of a ``Differentiable``.
-        """
+            learned: the leaves of a ``Differentiable``."""
         inputs = inputs_of(learned)
         needs_backward = training and any(ctx.needs_input_grad)
         passes = passes_for(inputs, needs_backward)

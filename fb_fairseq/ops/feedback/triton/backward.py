@@ -1,8 +1,6 @@
 """The Triton loop's backward pass: five kernels per layer and step, and three for what the step leaves.
 
-It computes gradients of activations only; each weight's gradient is one product after the steps. Shape suffixes: see
-``fb_fairseq/ops/__init__.py``.
-"""
+It computes gradients of activations only; each weight's gradient is one product after the steps."""
 
 from typing import NamedTuple
 
@@ -35,8 +33,7 @@ class BackwardKernels:
     Attributes:
         d_sums: gradients of the sums of residual connections [3, B, D]: after the feed-forward sublayer, after
             attention to the encoder, and after attention to the memory.
-        d_normed: the gradient of what a sublayer reads [B, D] (post-norm).
-    """
+        d_normed: the gradient of what a sublayer reads [B, D] (post-norm)."""
 
     def __init__(self, block: Block, kernels: BlockKernels, tile: Tile):
         self.block, self.kernels, self.tile, self.work = block, kernels, tile, tile.work
@@ -211,12 +208,9 @@ class BackwardKernels:
         query: Affine | None,
         d_normed: Tensor,
     ) -> None:
-        """The gradients of queries and, through their projection, of what they are projected from.
-
-        Args:
-            left: where the gradients of scores and the weights after dropout are left [G, n].
-            query: the projection; None: its gradient follows for all steps at once.
-        """
+        """The gradients of queries and, through their projection, of what they are projected from. ``left``: where the
+        gradients of scores and the weights after dropout are left [G, n]. ``query``: the projection; None: its gradient
+        follows for all steps at once."""
         parts = self.kernels.steps.parts
         after = d_q, parts.sums, parts.arrived, *left, left[0].stride(0)
         self.kernels.steps.launcher.attend(attention.attend_backward, source, (q, d_a, a, lse), after)

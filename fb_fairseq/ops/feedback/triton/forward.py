@@ -1,7 +1,4 @@
-"""The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""The Triton loop's forward pass: five kernels per layer and step, and one for what the step leaves."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -249,22 +246,18 @@ class BlockSlots:
 
 
 class BlockKernels:
-    """A block's kernels. (It does not hold the block, which holds it.)
-
-    Attributes:
-        active: the layers that run.
-        mix: how much of each running layer's input, and of the last one's output, is in the memories [K, layers + 1]:
-            layers that do not run pass their inputs on.
-    """
+    """A block's kernels. (It does not hold the block, which holds it.)"""
 
     def __init__(self, block: Block):
         inputs, self.slots = block.inputs, BlockSlots(block)
         self.steps = StepKernels(
             block.room, block.weights.layers, inputs.options, inputs.dropouts, inputs.active, self.slots, block.sizes.S
         )
-        self.active = [l for l in range(block.sizes.L) if inputs.active[l]]
+        self.active = [l for l in range(block.sizes.L) if inputs.active[l]]  # the layers that run
         ends = [l + 1 for l in self.active] + [block.sizes.L + 1]
         starts = [0] + ends[:-1]
+        # shares of each running layer's input, and of the last one's output, in the memories [K, layers + 1]: layers
+        # that do not run pass their inputs on
         self.mix = torch.stack([self.slots.mix_KA[:, a:b].sum(1) for a, b in zip(starts, ends)], 1).contiguous()
 
     def forward(self, block: Block, record: Record, first: int, last: int, results: Results | None) -> None:

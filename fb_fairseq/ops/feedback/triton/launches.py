@@ -2,8 +2,7 @@
 
 The tiles for half precision are the fastest, or nearly, of a dozen that were timed on an NVIDIA H200 for each kernel at
 four sizes of models (docs/gpu.md). Numbers of rows, columns and slots need not be multiples of a tile: what lies
-outside is masked. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+outside is masked."""
 
 import functools
 from typing import Any, NamedTuple
@@ -102,8 +101,7 @@ def product_tile(
         columns: N; inner: the dimension that is summed.
         itemsize: bytes of an entry of the matrices.
         norm: the prologue has a norm, and goes through the rows more than once, unless it keeps them whole.
-        rich: the prologue holds rows of several tensors in registers.
-    """
+        rich: the prologue holds rows of several tensors in registers."""
     half = itemsize == 2
     BM = 16 if rows <= 128 or rich else 32 if rows <= 256 else 64
     row_tiles, BN, least = -(-rows // BM), 128 if half else 64, 32 if BM == 64 and half else 16
@@ -141,8 +139,7 @@ def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu
         heads: of all streams, B x H: without splits, the number of programs.
         slots: the most that a step attends to.
         E: width of a head.
-        itemsize: bytes of an entry of keys and values.
-    """
+        itemsize: bytes of an entry of keys and values."""
     # Products of fp32 in full precision need registers instead of tensor cores.
     BC, stages, warps = (32, 3, 2 if E <= 128 else 4) if itemsize == 2 else (16, 2, 8)
     if not gpu.pipelines:

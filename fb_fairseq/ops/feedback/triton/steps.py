@@ -1,7 +1,4 @@
-"""A decoding step of Triton kernels, on a ring whose position is on the device.
-
-Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
-"""
+"""A decoding step of Triton kernels, on a ring whose position is on the device."""
 
 from collections.abc import Sequence
 
