@@ -34,7 +34,7 @@ RUN_ELSEWHERE = {
     "recipes.md": "tests/cli/test_own_recipe.py",
     "state-tracking.md": "tests/cli/test_state_tracking.py",
 }
-LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "streams")
+LANGUAGE_MODELLING = ("faq", "generation", "initialisation", "parallel-passes", "streams")
 RUN_HERE = {*LANGUAGE_MODELLING, "language-modeling", "looking-inside", "plain-torch", "transformers", "translation"}
 
 
