@@ -10,12 +10,14 @@ the memories solves λ = g + Jᵀλ, which is iterated as well, by vector-Jacobi
 weights follow from λ in a single backward pass. Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
 
 from fb_fairseq.ops.attention import block_attention, cross_attention
 from fb_fairseq.ops.cuda_graphs import log_once
@@ -172,12 +174,15 @@ def parallel_block(
     tolerance = max(tolerance, torch.finfo(dtype).eps)
     with torch.no_grad():
         found, converged = solve(block, tolerance)
-    if not torch.is_grad_enabled():
+    learns = any(torch.is_tensor(x) and x.requires_grad for x in pytree.tree_leaves(given))
+    if not (torch.is_grad_enabled() and learns):
         return found if converged else Solution(*finish(ordinary, found, given), found.passes)
     if not converged:  # (the ordinary loops take a carried memory as a constant: they run the whole block)
         return Solution(*ordinary(*given), found.passes)
     memory_KTBD = found.memory_KTBD.requires_grad_()
     last = block(memory_KTBD)
+    if not last.out_TBD.requires_grad:  # no layer runs
+        return Solution(*last, found.passes, found.change)
 
     def gradient_of_memories(d_out_TBD: Tensor) -> Tensor:
         def through(d_memory_KTBD: Tensor) -> Tensor:
@@ -188,7 +193,7 @@ def parallel_block(
         for _ in range(T):
             new_KTBD = through(d_memory_KTBD)
             worst, d_memory_KTBD = largest_change(d_memory_KTBD, new_KTBD), new_KTBD
-            if worst <= tolerance:
+            if not tolerance < worst < math.inf:  # (or not finite: fp16's loss scale is too high)
                 break
         return d_memory_KTBD
 
@@ -218,7 +223,8 @@ def fixed_passes(block: ParallelBlock, passes: int) -> Solution:
         with torch.set_grad_enabled(torch.is_grad_enabled() and number >= passes - UNROLLED):
             before, result = memory_KTBD, block(memory_KTBD)
             memory_KTBD = result.memory_KTBD
-    change = relative_change(before.detach(), memory_KTBD.detach()) if passes > 1 else None
+    approximate = 1 < passes < len(block.x_TBD)
+    change = relative_change(before.detach(), memory_KTBD.detach()) if approximate else None
     return Solution(result.out_TBD, memory_KTBD.detach(), result.aligned_BTC, passes, change)
 
 
@@ -272,22 +278,24 @@ class Convergence:
             change of the memories by the last pass."""
 
     def __init__(self, passes: int):
-        self.passes, self.last, self._changes = passes, {}, []
+        self.passes, self.last, self._blocks, self._total = passes, {}, 0, torch.zeros(())
 
     def add(self, block: Solution) -> None:
         """Note a block. Warn once if ``WATCHED`` blocks have changed much, or if one was left to the ordinary loop."""
-        if self.passes:
-            log_once(f"--parallel-passes {self.passes}: training is approximate; validation and evaluation are exact")
         self.last = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
         if block.change is None:
             if not self.passes:
-                log_once(f"--step-loop parallel: no convergence after {block.passes} passes; ordinary loops run, too")
+                log_once("--step-loop parallel: a block has not converged; ordinary loops run, too")
             return
         self.last["parallel_change"] = block.change
-        self._changes.append(block.change)
-        if len(self._changes) == WATCHED:
-            change, self._changes = float(torch.stack(self._changes).mean()), []
-            if change > LARGE_CHANGE:
+        if not self.passes:
+            return
+        log_once(f"--parallel-passes {self.passes}: training is approximate; validation and evaluation are exact")
+        self._blocks, self._total = self._blocks + 1, self._total.to(block.change.device) + block.change
+        if self._blocks == WATCHED:
+            large = float(self._total) > LARGE_CHANGE * WATCHED
+            self._blocks, self._total = 0, torch.zeros(())
+            if large:
                 log_once(
-                    f"--step-loop parallel: the last pass still changes memories by {change:.0%}; give more passes"
+                    f"--step-loop parallel: the last pass changes memories by over {LARGE_CHANGE:.0%}; give more passes"
                 )

@@ -164,6 +164,27 @@ def test_fixed_passes_are_for_training(caplog):
     assert caplog.text.count("training is approximate") == 1 == caplog.text.count("give more passes")
 
 
+def test_short_blocks_are_exact(caplog):
+    """Blocks of no more steps than passes: nothing is approximate, whatever the last pass has changed."""
+    cuda_graphs.log_once.cache_clear()
+    for passes in (0, 3):
+        model = build(memory_composition="weighted", parallel_passes=passes)
+        for _ in range(parallel.WATCHED):
+            model(torch.randn(2, 2, model.options.decoder_embed_dim, dtype=torch.double))
+    assert not caplog.records
+
+
+def test_without_anything_to_learn():
+    """No layer runs, or all parameters are frozen."""
+    model = build(decoder_layers=1)
+    x_TBD = torch.randn(4, 2, model.options.decoder_embed_dim, dtype=torch.double)
+    model.active_layers = lambda: [False]
+    model(x_TBD.requires_grad_())[0].sum().backward()
+    x_TBD = x_TBD.detach()
+    model = build(decoder_layers=1).requires_grad_(False)
+    assert not model(x_TBD)[0].requires_grad
+
+
 def test_half_precision():
     """Passes end at the precision of the type."""
     model, seen = build(adaptive_span=False).float(), []
