@@ -29,7 +29,7 @@ class FeedbackTransformer(TransformerStack):
     def __init__(self, options: TransformerOptions, layers: Sequence[LayerWeights] | None = None):
         super().__init__(options, own_keys=options.memory_projections == "per-layer", layers=layers)
         self.memory = FeedbackMemory(options)
-        self.convergence = Convergence(options.parallel_passes)
+        self.convergence = Convergence()
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """Parameters without a gradient if T = 1 and nothing is carried in."""
@@ -96,7 +96,7 @@ class FeedbackTransformer(TransformerStack):
             passes = self.options.parallel_passes if training else 0
             found = parallel_block(partial(run_block, AUTO), passes, self.options.parallel_tolerance, *arguments)
             if training:
-                self.convergence.add(found)
+                self.convergence.add(found, passes)
             out_TBD, memory_KTBD, aligned_BTC = found[:3]
         else:
             out_TBD, memory_KTBD, aligned_BTC = run_block(loop, *arguments)

@@ -86,8 +86,8 @@ class Dropout(NamedTuple):
     keep: Tensor
     scale: float
 
-    def at(self, *index: int) -> "Dropout":
-        """The mask of one layer, or of one layer and step."""
+    def at(self, *index: int | slice) -> "Dropout":
+        """The mask of one layer, or of one layer and step; or of slices of them."""
         return Dropout(self.keep[index], self.scale)
 
 
@@ -106,6 +106,12 @@ def draw_dropout(p: float, shape, like: Tensor) -> Dropout | None:
 def dropout(x: Tensor, mask: Dropout | None) -> Tensor:
     """``x`` with dropped entries zero and kept ones scaled; ``x`` itself without a mask."""
     return x if mask is None else x * mask.keep * mask.scale
+
+
+def product_type(x: Tensor) -> torch.dtype:
+    """The type in which matrix products of ``x`` are computed: autocast's, or its own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

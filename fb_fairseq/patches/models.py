@@ -10,6 +10,8 @@ from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_ch
 from fb_fairseq.errors import UserError, flag, single_line
 from fb_fairseq.patches.wrapping import wrap_once
 
+logger = logging.getLogger(__name__)
+
 
 def patch_train_step() -> None:
     """Call a model's ``before_train_step(sample)``, which chooses torch's number of threads before the first one.
@@ -146,8 +148,6 @@ def _load_and_compare(original, filenames, *args, **kwargs):
 
 BEST = "checkpoint_best.pt"
 STREAMS = "streaming_lm"
-
-logger = logging.getLogger(__name__)
 
 
 def patch_model_loading() -> None:

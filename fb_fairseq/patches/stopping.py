@@ -15,6 +15,8 @@ import torch
 from fb_fairseq.errors import flag
 from fb_fairseq.patches.wrapping import wrap_once
 
+logger = logging.getLogger(__name__)
+
 TRAINING_MODULES = ("fairseq_cli.train", "__main__")  # the second under python -m fairseq_cli.train
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -110,8 +112,6 @@ def _leave(cfg, updates: int, status: int) -> None:
 
 
 STOPPING = "stopping"  # the entry of a checkpoint's extra_state that this module adds
-
-logger = logging.getLogger(__name__)
 
 
 def patch_finished_run() -> None:

@@ -39,6 +39,8 @@ from fb_fairseq.tasks.options import (
     prepare_arguments,
 )
 
+logger = logging.getLogger(__name__)
+
 
 @register_bpe("byte_codec")
 class ByteCodec:
@@ -73,8 +75,6 @@ class LineByteCodec(ByteCodec):
 
 # What to do with a prompt of several lines.
 WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
-
-logger = logging.getLogger(__name__)
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)

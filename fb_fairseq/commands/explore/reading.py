@@ -192,9 +192,6 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     return ExploredModel(path, decoder, embed, Vocabulary(symbols, tokenizer), device)
 
 
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
-
 BLOCK_STEPS = 64  # that are computed together, at most
 
 

@@ -140,9 +140,6 @@ def summed_loss(decoder, features_MD: "Tensor", targets_M: "Tensor") -> float:
     return losses_M.double().sum().item()
 
 
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
-
 MOST_PASSES = 40
 STEPS = 512  # of a text, at most
 LEAST_ERROR = 1e-6  # from here on, rounding decides

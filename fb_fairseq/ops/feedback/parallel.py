@@ -31,7 +31,7 @@ from fb_fairseq.ops.feedback.types import (
     one_or_own,
     project_context,
 )
-from fb_fairseq.ops.layers import Dropout, Layer, attention_residual, feed_forward, project_query
+from fb_fairseq.ops.layers import Dropout, Layer, attention_residual, feed_forward, product_type, project_query
 
 UNROLLED = 3  # passes with a gradient, where their number is fixed
 LIMIT = 64  # passes until a block that has not converged is left to the ordinary loop
@@ -52,8 +52,8 @@ class Solution(NamedTuple):
 
     Attributes:
         passes: how many there were.
-        change: how much the last one changed the memories, relative to their norm, a scalar; None without a loop to
-            speak of: the block has one step, or did not converge, and the ordinary loop has run."""
+        change: how much the last one changed the memories, relative to their norm, a scalar; None: it says nothing,
+            because a fixed number of passes is no less than that of steps, or the ordinary loop has run."""
 
     out_TBD: Tensor
     memory_KTBD: Tensor
@@ -92,7 +92,7 @@ class ParallelBlock:
         representations = [x_TBD]
         for l, layer in enumerate(self.weights.layers):
             if self.active[l]:
-                masks = FeedbackDropouts(*(mask and Dropout(mask.keep[l], mask.scale) for mask in self.dropouts))
+                masks = self.dropouts.at(l)
                 x_TBD = self._attend(x_TBD, layer, contexts[one_or_own(l, len(contexts))], masks)
                 if layer.cross is not None:
                     x_TBD, weights_BTHC = self._attend_encoder(x_TBD, layer, self.encoder[l], masks)
@@ -169,9 +169,7 @@ def parallel_block(
     block, T = ParallelBlock(*given), len(x_TBD)
     if passes:
         return fixed_passes(block, min(passes, T))
-    device = x_TBD.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_TBD.dtype
-    tolerance = max(tolerance, torch.finfo(dtype).eps)
+    tolerance = max(tolerance, torch.finfo(product_type(x_TBD)).eps)
     with torch.no_grad():
         found, converged = solve(block, tolerance)
     learns = any(torch.is_tensor(x) and x.requires_grad for x in pytree.tree_leaves(given))
@@ -248,7 +246,7 @@ def finish(ordinary: Callable[..., tuple], result: Solution, given: tuple) -> tu
     exact = result.passes
     memory_KTBD = result.memory_KTBD[:, :exact]
     carried_KCBD = torch.cat([memory_KCBD, memory_KTBD], 1)[:, -options.span :]
-    masks = FeedbackDropouts(*(mask and Dropout(mask.keep[:, exact:], mask.scale) for mask in dropouts))
+    masks = dropouts.at(slice(None), slice(exact, None))
     later = None if reach_TB is None else reach_TB[exact:]
     out, memory, aligned = ordinary(x_TBD[exact:], carried_KCBD, weights, options, masks, active, encoder, later)
     aligned_BTC = None if aligned is None else torch.cat([result.aligned_BTC[:, :exact], aligned], 1)
@@ -270,27 +268,25 @@ def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
 class Convergence:
     """How well the passes of training blocks have converged, for the log.
 
-    Args:
-        passes: their fixed number, or 0.
-
     Attributes:
         last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative
             change of the memories by the last pass."""
 
-    def __init__(self, passes: int):
-        self.passes, self.last, self._blocks, self._total = passes, {}, 0, torch.zeros(())
+    def __init__(self):
+        self.last, self._blocks, self._total = {}, 0, torch.zeros(())
 
-    def add(self, block: Solution) -> None:
-        """Note a block. Warn once if ``WATCHED`` blocks have changed much, or if one was left to the ordinary loop."""
+    def add(self, block: Solution, passes: int) -> None:
+        """Note a block. Warn once if ``WATCHED`` blocks have changed much, or if one was left to the ordinary loop.
+        ``passes``: their fixed number, or 0."""
         self.last = {"parallel_passes": block.out_TBD.new_tensor(float(block.passes), dtype=torch.float32)}
         if block.change is None:
-            if not self.passes:
+            if not passes:
                 log_once("--step-loop parallel: a block has not converged; ordinary loops run, too")
             return
         self.last["parallel_change"] = block.change
-        if not self.passes:
+        if not passes:
             return
-        log_once(f"--parallel-passes {self.passes}: training is approximate; validation and evaluation are exact")
+        log_once(f"--parallel-passes {passes}: training is approximate; validation and evaluation are exact")
         self._blocks, self._total = self._blocks + 1, self._total.to(block.change.device) + block.change
         if self._blocks == WATCHED:
             large = float(self._total) > LARGE_CHANGE * WATCHED

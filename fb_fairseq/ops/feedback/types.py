@@ -66,9 +66,10 @@ class FeedbackDropouts(NamedTuple):
     cross_LTBHC: Dropout | None = None
     cross_residual_LTBD: Dropout | None = None
 
-    def at(self, layer: int, step: int) -> "FeedbackDropouts":
-        """The masks of one layer at one step: the same fields without their first two dimensions."""
-        return FeedbackDropouts(*(mask and mask.at(layer, step) for mask in self))
+    def at(self, *index: int | slice) -> "FeedbackDropouts":
+        """The masks of one layer, or of one layer at one step: the same fields without these dimensions. A slice keeps
+        some layers or steps."""
+        return FeedbackDropouts(*(mask and mask.at(*index) for mask in self))
 
 
 class Context(NamedTuple):

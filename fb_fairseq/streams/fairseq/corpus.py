@@ -14,6 +14,8 @@ from fb_fairseq.byte_codec import ITEM_TOKENS
 from fb_fairseq.errors import UserError
 from fb_fairseq.streams.layout import StreamLayout
 
+logger = logging.getLogger(__name__)
+
 # The fingerprint of a corpus covers this many evenly spaced samples of this many tokens.
 FINGERPRINT_SAMPLES = 32
 FINGERPRINT_SAMPLE_TOKENS = 64
@@ -133,9 +135,6 @@ def load_indexed_dataset(path: str, dictionary, impl=None, combine: bool = False
     if not any(dataset[i].ne(dictionary.pad()).any() for i in range(len(dataset))):  # as a rule it reads one item
         raise UserError(f"{path}: all of the split is {dictionary.pad_word}; {remedy}")
     return dataset
-
-
-logger = logging.getLogger(__name__)
 
 
 class StreamDataset(FairseqDataset):

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+logger = logging.getLogger(__name__)
+
 SOURCES = Path(__file__).parent / "src"
 COMPILERS = ("c++", "g++", "clang++")
 # Sums may be contracted to fused multiply-adds, but neither reordered nor assumed to be finite, except where a loop
@@ -186,8 +188,6 @@ def _run(command: list[str]) -> str:
         raise BuildError(f"{command[0]} failed: {next((line for line in lines if 'error' in line), lines[0])}")
     return done.stdout
 
-
-logger = logging.getLogger(__name__)
 
 NUMBER, POINTER = ctypes.c_int64, ctypes.c_void_p
 

@@ -26,6 +26,7 @@ from fb_fairseq.ops.feedback.types import (
     FeedbackWeights,
     Sizes,
 )
+from fb_fairseq.ops.layers import product_type
 from fb_fairseq.ops.threads import loop_threads
 
 # A tile has about this many rows: fewer make its matrix products inefficient, more make a step's gathering from the
@@ -150,8 +151,7 @@ def run_block_with(
     ``passes_for``: the passes for a block, and for whether there will be a backward pass."""
     active = [True] * len(weights.layers) if active is None else list(active)
     learned, tree = pytree.tree_flatten(Differentiable(x_TBD, weights, list(encoder)))
-    device = x_TBD.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_TBD.dtype
+    dtype = product_type(x_TBD)
 
     def inputs_of(leaves) -> BlockInputs:
         given = Differentiable(*pytree.tree_unflatten(leaves, tree))
@@ -159,7 +159,7 @@ def run_block_with(
             given.x_TBD, memory_KCBD.detach(), given.weights, options, dropouts, active, given.encoder, reach_TB, dtype
         )
 
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(x_TBD.device.type, enabled=False):
         return FeedbackBlock.apply(inputs_of, torch.is_grad_enabled(), passes_for, *learned)
 
 
