@@ -21,7 +21,7 @@ COMMANDS = [
     if line.startswith("bash")
 ]
 
-QUICK = ["--longest", "4", "--updates", "3", "--", "--width", "16", "--tokens", "32"]
+QUICK = ["--longest", "4", "--updates", "3", "--test-sequences", "50", "--", "--width", "16", "--tokens", "32"]
 
 
 def test_word_problem(tmp_path, recipe):  # noqa: F811
@@ -38,6 +38,7 @@ def test_word_problem(tmp_path, recipe):  # noqa: F811
         "| Feedback Transformer", "| Feedback Transformer, memory previous"
     }  # fmt: skip
     assert all(row.endswith(("| 0.01 | 1 |", "| 0.02 | 1 |")) for row in table[2:])
+    assert table[0].endswith("| % without a mistake | slips per step | learning rate | seeds |")
     speeds = json.loads((out / "speed.json").read_text())["steps_per_second"]
     assert speeds["feedback"]["decoding"] > 0 and speeds["feedback"]["training"] > 0
     assert (out / "accuracy.png").read_bytes().startswith(PNG)

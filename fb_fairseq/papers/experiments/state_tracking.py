@@ -9,6 +9,7 @@ from fb_fairseq.papers.runner.settings import composition, words
 from fb_fairseq.papers.runner.shell import Shell, last_line
 from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES
+from fb_fairseq.papers.state_tracking.trainer import CURRICULA
 from fb_fairseq.papers.toy_tasks.common import Tracking
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
@@ -65,9 +66,12 @@ def state_tracking(name: str, recipe: Tracking) -> Sweep:
     rates = "learning rates, each a run; the best one of a model on validation data counts (default: "
     rates += f"{' '.join(map(str, recipe.rates))})"
     number = dict(type=whole_number, metavar="N")
+    text = "growing (training sequences get longer as soon as the model is right; default) or mixed (of all lengths)"
     changes = {
         "updates": dict(**number, help="of training"),
-        "longest": dict(**number, help="training sequences grow to so many elements (recall: pairs)"),
+        "longest": dict(**number, help="training sequences have up to so many elements (recall: pairs)"),
+        "curriculum": dict(type=name_among(CURRICULA), metavar="NAME", help=text),
+        "test_sequences": dict(**number, help="sequences of each size in tests (default: 3000)"),
     }
     if "group" in recipe.small:
         text = f"{', '.join(GROUPS)} (default: {recipe.small['group']}; --full: {recipe.full['group']})"

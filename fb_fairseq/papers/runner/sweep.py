@@ -219,7 +219,7 @@ class Sweep(Experiment):
             metavar = '"N …"' if axis.kind is number_list else '"VALUE …"'
             parser.add_argument(f"--{axis.option}", type=axis.kind, metavar=metavar, help=axis.help)
         for name, described in self.changes.items():
-            parser.add_argument(f"--{name}", **described)
+            parser.add_argument(f"--{name.replace('_', '-')}", **described)
         for name, text in self.switches.items():
             parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
         parser.add_numbers(jobs="number of parallel runs (default: 1)")

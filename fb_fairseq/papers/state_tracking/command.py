@@ -20,7 +20,7 @@ from fb_fairseq.hardware import training_hardware
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, parameters
 from fb_fairseq.papers.state_tracking.evaluation import evaluate, longest_good, measure
 from fb_fairseq.papers.state_tracking.problems import PROBLEMS
-from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
+from fb_fairseq.papers.state_tracking.trainer import CURRICULA, Options, Trainer
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 
 RESULT_FILE = "result.json"
@@ -55,7 +55,7 @@ def _add_options(parser: argparse.ArgumentParser, *left_out: str) -> None:
 
 def check(options: Options) -> None:
     """Check the options."""
-    for name, known in (("task", PROBLEMS), ("group", GROUPS), ("model", ARCHITECTURES)):
+    for name, known in (("task", PROBLEMS), ("group", GROUPS), ("model", ARCHITECTURES), ("curriculum", CURRICULA)):
         value = getattr(options, name)
         if value not in known:
             raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(known)}")
@@ -91,8 +91,8 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
     print(f"{ARCHITECTURES[options.model].title}: {parameters(trainer.model.body):,} parameters in its layers")
     trainer.train(out, lambda line: print(line, flush=True), minutes)
     model, sequences = trainer.model, trainer.sequences
-    valid = evaluate(model, sequences, options.longest, "valid")["accuracy"]
-    tested = evaluate(model, sequences, options.longest)
+    valid = evaluate(model, sequences, options, "valid")["accuracy"]
+    tested = evaluate(model, sequences, options)
     result = {
         **asdict(options),
         "title": ARCHITECTURES[options.model].title,
@@ -101,14 +101,17 @@ def train(options: Options, out: str, device: torch.device, minutes: float | Non
         "learned": trainer.size,
         "valid_accuracy": round(sum(valid) / len(valid), 5),
         "longest_good": longest_good(tested["sizes"], tested["accuracy"]),
-        **{name: [round(value, 4) for value in values] for name, values in tested.items()},
+        **{**tested, "accuracy": [round(value, 5) for value in tested["accuracy"]]},
         "seconds": round(trainer.seconds),
         "hardware": training_hardware(),
     }
     with atomic_write(os.path.join(out, RESULT_FILE)) as temporary, open(temporary, "w") as file:
         json.dump(result, file)
     size = trainer.problem.size
-    print(f"trained up to {size} {trainer.size}; at least 90 % right up to {size} {result['longest_good']}")
+    print(
+        f"trained up to {size} {trainer.size}; at least 90 % right up to {size} {result['longest_good']}; "
+        f"{tested['flawless']:.1%} of the longest sequences without a mistake"
+    )
 
 
 def speed(args: argparse.Namespace, options: Options, device: torch.device) -> None:

@@ -1,8 +1,9 @@
-"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training; and steps per second
-of training and of decoding."""
+"""Accuracy of a trained model by the size of its sequences, up to sixteen times those in training, and its mistakes;
+steps per second of training and of decoding."""
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,38 +13,48 @@ from fb_fairseq.papers.state_tracking.trainer import Options, Trainer
 
 FACTOR = 16  # sequences of word problems go to so many times the longest ones in training
 FACTORS = (0.25, 0.5, 1, 2, 4)  # sizes of the other tasks, likewise
-SEQUENCES = 500  # of each size
 TOKENS = 16_384  # of a batch
 GOOD = 0.9  # what the longest length is reported for
 DECODED = 64  # steps that are decoded at once between two looks at the clock
 
 
 @torch.no_grad()
-def evaluate(model: Tagger, sequences: Sequences, longest: int, split: str = "test") -> dict[str, list]:
-    """Accuracy of a model on sequences it was not trained on, the "valid" split up to the largest size in training.
-    Returns "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of
-    all labels in sequences of this size."""
+def evaluate(model: Tagger, sequences: Sequences, options: Options, split: str = "test") -> dict[str, Any]:
+    """Test a model on sequences it was not trained on, the "valid" split up to the largest size in training.
+
+    Returns:
+        "sizes", and the "accuracy" at each: for word problems of the label at this position, for the other tasks of all
+        labels in sequences of this size. Of the longest sequences: "flawless", the share without a mistake, and
+        "slips", the probability that a label is the first wrong one of its sequence.
+    """
     model.eval()
-    problem = sequences.problem
+    problem, longest = sequences.problem, options.longest
     if problem.by_position:
-        size = longest * (1 if split == "valid" else FACTOR)
-        right_BL = _right(model, sequences, size, split, 0)
-        return {"sizes": list(range(1, size + 1)), "accuracy": right_BL.float().mean(0).tolist()}
-    factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
-    sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
-    return {
-        "sizes": sizes,
-        "accuracy": [_right(model, sequences, n, split, i).float().mean().item() for i, n in enumerate(sizes)],
-    }
+        sizes = [longest * (1 if split == "valid" else FACTOR)]
+    else:
+        factors = [factor for factor in FACTORS if split != "valid" or factor == 1]
+        sizes = sorted({max(problem.smallest, int(factor * longest)) for factor in factors})
+    accuracy = []
+    for number, size in enumerate(sizes):
+        right_BL, labelled_BL = _right(model, sequences, size, split, number, options.test_sequences)
+        accuracy.append(right_BL[labelled_BL].float().mean().item())
+    if problem.by_position:
+        sizes, accuracy = list(range(1, size + 1)), right_BL.float().mean(0).tolist()
+    wrong_BL = labelled_BL & ~right_BL
+    slipped, before = wrong_BL.any(1).sum().item(), (labelled_BL & (wrong_BL.cumsum(1) == 0)).sum().item()
+    flawless, slips = 1 - slipped / len(wrong_BL), slipped / (slipped + before)
+    return {"sizes": sizes, "accuracy": accuracy, "flawless": flawless, "slips": slips}
 
 
-def _right(model: Tagger, sequences: Sequences, size: int, split: str, number: int) -> torch.Tensor:
-    """Whether labels are right: [B, L] for word problems, otherwise one value for each label."""
+def _right(
+    model: Tagger, sequences: Sequences, size: int, split: str, number: int, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether labels are right, and whether there is one: [B, L] each."""
     device = next(model.parameters()).device
-    inputs, labels = (x.to(device) for x in sequences.draw(split, number, size, SEQUENCES))
+    inputs, labels = (x.to(device) for x in sequences.draw(split, number, size, count))
     batch = max(1, TOKENS // inputs.shape[1])
     found = torch.cat([model(part).argmax(-1) for part in inputs.split(batch)])
-    return found == labels if sequences.problem.by_position else (found == labels)[labels != NONE]
+    return found == labels, labels != NONE
 
 
 def longest_good(sizes: list[int], accuracy: list[float]) -> int:

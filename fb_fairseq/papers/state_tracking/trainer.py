@@ -1,4 +1,4 @@
-"""Training with a curriculum: sequences grow as soon as the model has learned those of their size."""
+"""Training on sequences that grow as soon as the model has learned those of their size, or on all sizes mixed."""
 
 import os
 import time
@@ -16,6 +16,7 @@ from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
 from fb_fairseq.papers.state_tracking.problems import NONE, PROBLEMS, Sequences
+from fb_fairseq.papers.toy_tasks.common import SeededRandom
 from fb_fairseq.papers.toy_tasks.word_problem import GROUPS
 from fb_fairseq.tensor_files import load_file, save_file
 
@@ -23,6 +24,7 @@ CHECKPOINT_FILE = "checkpoint.pt"
 SAVE_SECONDS = 60  # a checkpoint at least this often
 SAY_SECONDS = 10
 WINDOW, LEARNED = 20, 0.95  # sequences grow when so many updates had this mean accuracy on the last label
+CURRICULA = ("growing", "mixed")
 WARMUP = 100  # updates
 DECAY = 0.2  # the last part of training, in which the learning rate falls to 0
 
@@ -52,6 +54,11 @@ class Options:
         32, "training sequences have up to so many elements (recall: pairs); tests go to 16 times as many (recall and "
         "arithmetic: 4 times)", 1,
     )  # fmt: skip
+    curriculum: str = option(
+        "growing", "growing: training sequences get longer as soon as the model is right; mixed: each update has one "
+        "size of all up to --longest, drawn at random",
+    )  # fmt: skip
+    test_sequences: int = option(3000, "sequences of each size in tests", 1)
     updates: int = option(8000, "of training", 1)
     tokens: int = option(2048, "steps in an update", 1)
     lr: float = option(0.002, "learning rate of Adam")
@@ -92,14 +99,14 @@ class Trainer:
     options: Options  # what is trained
     device: torch.device  # where
     update: int = 0  # number of updates so far
-    size: int = 0  # of the sequences now
+    size: int = 0  # of the sequences now, or of the longest
     seconds: float = 0.0  # that training has taken
     recent: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def __post_init__(self):
         self.sequences = Sequences(self.options.task, self.options.given, self.options.seed)
         self.problem = self.sequences.problem
-        self.size = self.problem.smallest
+        self.size = self.problem.smallest if self.options.curriculum == "growing" else self.options.longest
         self.model = new_model(self.options, self.sequences).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.options.lr)
 
@@ -128,9 +135,11 @@ class Trainer:
 
     def train_update(self):
         """Make one update. Returns the loss in nats, and the accuracy on the last label of the sequences."""
-        options = self.options
-        sequences = max(1, options.tokens // self.problem.steps(self.size))
-        inputs, labels = (x.to(self.device) for x in self.sequences.draw("train", self.update, self.size, sequences))
+        options, size = self.options, self.size
+        if options.curriculum == "mixed":
+            size = SeededRandom(options.seed, "sizes", self.update).randint(self.problem.smallest, options.longest)
+        sequences = max(1, options.tokens // self.problem.steps(size))
+        inputs, labels = (x.to(self.device) for x in self.sequences.draw("train", self.update, size, sequences))
         warmup = min(1.0, (self.update + 1) / WARMUP)
         decay = min(1.0, (options.updates - self.update) / (DECAY * options.updates))
         for group in self.optimizer.param_groups:

@@ -105,6 +105,31 @@ def test_curriculum(monkeypatch):
     assert trainer.size == 2
 
 
+def test_mixed_sizes(monkeypatch):
+    """Each update has a size of its own: the same for all models, and all sizes up to the longest."""
+    drawn = []
+    for model in ("feedback", "lstm"):
+        trainer = Trainer(replace(TINY, model=model, curriculum="mixed", longest=5, updates=100), CPU)
+        draw = trainer.sequences.draw
+        monkeypatch.setattr(trainer.sequences, "draw", lambda *given, draw=draw: drawn.append(given[2]) or draw(*given))
+        for _ in range(30):
+            trainer.train_update()
+        assert trainer.size == 5
+    assert drawn[:30] == drawn[30:] and set(drawn) == {2, 3, 4, 5}
+
+
+def test_mistakes():
+    """Of four sequences of 32 labels, two are right; the others go wrong at the third and the last one."""
+    sequences = Sequences("word_problem", dict(group="S3"), 1)
+    labels = sequences.draw("test", 0, 32, 4)[1]
+    labels[0, 2], labels[3, 31] = (labels[0, 2] + 1) % 6, (labels[3, 31] + 1) % 6
+    model = Trainer(replace(TINY, group="S3"), CPU).model
+    model.forward = lambda inputs: torch.nn.functional.one_hot(labels, 6).float()
+    found = evaluate(model, sequences, replace(TINY, group="S3", longest=2, test_sequences=4))
+    assert found["flawless"] == 0.5 and found["slips"] == 2 / (3 + 32 + 32 + 32)
+    assert found["accuracy"][2] == found["accuracy"][31] == 0.75 and sum(found["accuracy"]) == 31.5
+
+
 def test_longest_good():
     assert longest_good([1, 2, 3, 4], [1.0, 0.95, 0.5, 0.99]) == 2
     assert longest_good([1, 2], [0.5, 1.0]) == 0
@@ -115,7 +140,7 @@ def test_it_learns(tmp_path):
     options = replace(TINY, group="parity", span=1, layers=1, longest=8, updates=300, tokens=256)
     trainer = Trainer(options, CPU)
     trainer.train(str(tmp_path), print)
-    accuracy = evaluate(trainer.model, trainer.sequences, options.longest)["accuracy"]
+    accuracy = evaluate(trainer.model, trainer.sequences, replace(options, test_sequences=50))["accuracy"]
     assert trainer.size == 8 and len(accuracy) == 128 and min(accuracy) > 0.99
 
 
@@ -181,6 +206,8 @@ def test_speed(tmp_path):
     [
         (["--group", "S4"], "--group S4: unknown; choose from parity"),
         (["--model", "mambo"], "--model mambo: unknown; choose from feedback"),
+        (["--curriculum", "all"], "--curriculum all: unknown; choose from growing, mixed"),
+        (["--test-sequences", "0"], "--test-sequences 0: give 1 or more"),
         (["--task", "dyck"], "--task dyck: unknown; choose from modular_arithmetic"),
         (["--longest", "1"], "--longest 1: give 2 or more"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),

@@ -48,15 +48,16 @@ def best_results(runs: Iterable[dict]) -> Settings:
     are right on the longest sequences come first."""
     found: dict[tuple, dict[float, list[dict]]] = {}
     for run in runs:
-        key = run["model"], run["memory_composition"], run["span"], run["layers"]
+        key = run["model"], run["memory_composition"], run["span"], run["layers"], run.get("curriculum", "growing")
         found.setdefault(key, {}).setdefault(run["lr"], []).append(run)
     best = {}
     for key, rates in found.items():
-        (_, memory, span, layers), first = key, next(iter(rates.values()))[0]
+        (_, memory, span, layers, curriculum), first = key, next(iter(rates.values()))[0]
         alike = [other for other in found if other[:2] == key[:2]]
         name = first["title"] + (f", memory {memory}" if memory != "weighted" else "")
         name += f", span {span}" if len({other[2] for other in alike}) > 1 else ""
         name += f", {layers} layer{'s' * (layers > 1)}" if len({other[3] for other in alike}) > 1 else ""
+        name += f", {curriculum} lengths" if len({other[4] for other in found}) > 1 else ""
         rate = max(rates, key=lambda rate: mean(run["valid_accuracy"] for run in rates[rate]))
         best[name] = sorted(rates[rate], key=lambda run: run["seed"])
     return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
@@ -73,11 +74,14 @@ def table(settings: Settings) -> list[str]:
     first = next(iter(settings.values()))[0]
     sizes = [int(factor * first["longest"]) for factor in SHOWN if factor * first["longest"] in first["sizes"]]
     cells = ["model", "parameters", "trained up to", "≥ 90% up to", *(f"% at {size}" for size in sizes)]
+    cells += ["% without a mistake", "slips per step"]
     rows = [cells + ["learning rate", "seeds"], ["---"] + ["---:"] * (len(cells) + 1)]
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
         row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
         row += [percent([run["accuracy"][run["sizes"].index(size)] for run in runs]) for size in sizes]
+        row.append(percent([run["flawless"] for run in runs]) if "flawless" in runs[0] else "")
+        row.append(f"{mean(run['slips'] for run in runs):.1e}" if "slips" in runs[0] else "")
         rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
     return [f"| {' | '.join(row)} |" for row in rows]
 
