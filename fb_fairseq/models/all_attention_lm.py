@@ -7,8 +7,10 @@ from fb_fairseq.models.layers import described, with_options
 from fb_fairseq.modules import AllAttention
 from fb_fairseq.modules.options import TransformerOptions
 
+FIELDS = ("persistent_memory_variant", "persistent_memory_lr_scale")
 
-@with_options(described(TransformerOptions, "persistent_memory_variant", persistent_memory_size=1024))
+
+@with_options(described(TransformerOptions, *FIELDS, persistent_memory_size=1024))
 class AllAttentionLMConfig(AttentionLMConfig):
     """Options of ``all_attention_lm``."""
 
