@@ -23,11 +23,8 @@ FULL = {
         entropy_cost=1e-4,
     ),
 }
-FULL_LSTM = {
-    "maze": dict(layers=3),
-    "maze_easy": dict(layers=3),
-    "water_maze": dict(lr=4e-4),
-}  # what LSTMs have instead
+# What LSTMs have instead.
+FULL_LSTM = {"maze": dict(layers=3), "maze_easy": dict(layers=3), "water_maze": dict(lr=4e-4)}
 CPU = dict(layers=2, width=32, heads=2, frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3)
 SMALL_MAZE = dict(CPU, size=7, limit=100, span=100, entropy_cost=1e-2)
 SMALL = {

@@ -145,7 +145,7 @@ RECIPE = Labels(
         span=64,
         streams=256,  # only one in 17 symbols has a label
     ),
-    full=dict(  # updates and nested assignments: the published program's
+    full=dict(  # number of updates and nested assignments: the published program's
         sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
         updates=50_000,
     ),

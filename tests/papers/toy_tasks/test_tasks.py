@@ -338,7 +338,7 @@ def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
     assert set(found["train"]) == {4, 5} and set(found["valid"]) == {5}
     assert set(found["test"]) == set(range(3, longest + 1))
     number = 1500 / len(found["test"])
-    assert all(0.8 * number < count < 1.2 * number for count in found["test"].values())
+    assert all(0.75 * number < count < 1.25 * number for count in found["test"].values())
 
 
 @pytest.mark.parametrize(
