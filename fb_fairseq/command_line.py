@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from fb_fairseq.errors import STATUS, debugging, explain, flag, single_line
+from fb_fairseq.errors import STATUS, UserError, debugging, explain, flag, single_line
 
 
 def option(
@@ -38,6 +38,16 @@ LARGEST = 2**63 - 1  # what PyTorch takes for a whole number
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add ``--overwrite``."""
     parser.add_argument("--overwrite", action="store_true", help="also replace files that this command has not written")
+
+
+def check_same_options(path: str, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that training with the options ``given`` may go on from a checkpoint, which has those ``saved``."""
+    for name, value in given.items():
+        if value != saved.get(name):
+            made, now = f"{flag(name)} {saved.get(name)}", value
+            if isinstance(value, bool):  # a pair of options
+                made, now = (flag(name if on else f"no_{name}") for on in (not value, value))
+            raise UserError(f"{path}: was made with {made}, not {now}; give another --out, or the same options")
 
 
 class CommandParser(argparse.ArgumentParser):

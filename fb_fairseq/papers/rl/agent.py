@@ -26,9 +26,11 @@ def build_stack(options: AgentOptions) -> nn.Module:
     if options.agent == "lstm":
         return LSTM(LSTMOptions(decoder_layers=options.layers, decoder_embed_dim=options.width))
     transformer_options = TransformerOptions(
-        **dict(decoder_layers=options.layers, decoder_embed_dim=options.width),
+        decoder_layers=options.layers,
+        decoder_embed_dim=options.width,
         decoder_ffn_embed_dim=options.ffn_width or 4 * options.width,
-        **dict(decoder_attention_heads=options.heads, decoder_normalize_before=True),
+        decoder_attention_heads=options.heads,
+        decoder_normalize_before=True,
         attention_span=options.span,
     )
     return (FeedbackTransformer if options.agent == "feedback" else RelativeTransformer)(transformer_options)
@@ -109,13 +111,10 @@ class Agent(nn.Module):
         logits_TBA, values_TB = self.policy_and_value(features_TBD)
         return logits_TBA, values_TB, AgentMemory(state, age_TB[-1], actions_TB[-1])
 
-    def actor(self, memory: AgentMemory) -> "Actor":
-        """An actor that starts from this memory."""
-        return Actor(self, memory)
-
 
 class Actor:
-    """Runs an agent step by step, without gradients. The agent's parameters must not change meanwhile."""
+    """Runs an agent step by step, without gradients, from a memory on. The agent's parameters must not change
+    meanwhile."""
 
     @torch.no_grad()
     def __init__(self, agent: Agent, memory: AgentMemory):
@@ -125,14 +124,10 @@ class Actor:
 
     @torch.no_grad()
     def step(self, observations_BO: Tensor, starts_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Run one step. Call ``record_actions`` with the chosen actions before the next. Returns logits of the policy
-        [B, A] and values [B]."""
+        """Run one step. Put the chosen actions into ``previous_B`` before the next. Returns logits of the policy [B, A]
+        and values [B]."""
         age_B = self.age_B.masked_fill(starts_B, 0)
         self.ring.reset(age_B)
         x_BD = self.agent.embed(observations_BO, self.previous_B, age_B)
         self.age_B = age_B + 1
         return self.agent.policy_and_value(self.agent.stack.run_step(x_BD, self.ring))
-
-    def record_actions(self, actions_B: Tensor) -> None:
-        """Remember the actions taken, which the next step observes."""
-        self.previous_B = actions_B

@@ -14,20 +14,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import flag
 from fb_fairseq.files import atomic_write, check_output_file
-from fb_fairseq.papers.rl.options import AGENTS, LONGEST, AgentOptions, TrainingOptions, check_range
+from fb_fairseq.papers.rl.options import AGENTS, LONGEST, SIZES, AgentOptions, TrainingOptions, check_range
 from fb_fairseq.papers.rl.presets import FULL, preset_options
 
-SIZES = {
-    "length": "length of the (longest) corridor",
-    "shortest": "length of the shortest corridor",
-    "size": "number of rows and columns of a maze",
-    "limit": "number of steps of an episode in a maze",
-}
 BLOCK = ("environments", "block")
 PRESET = "the preset's"
 
@@ -40,18 +35,18 @@ def add_sizes(parser: argparse.ArgumentParser, default: str = PRESET) -> None:
 
 def add_fields(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] = ()) -> None:
     """Add options of agents or of training; without names, all."""
-    in_presets = {*FULL["maze"].agent, *FULL["maze"].training}
     for each in fields(kind):
         if "help" in each.metadata and (not names or each.name in names):
-            default = PRESET if each.name in in_presets else each.default
+            default = PRESET if each.name in FULL["maze"] else each.default
             text = f"{each.metadata['help']} (default: {default})"
             parser.add_argument(flag(each.name), type=type(each.default), help=text)
 
 
 def add(parser: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
-    """Add an option; a default is in its help."""
-    text += " (default: %(default)s)" if more.get("default") else ""
-    parser.add_argument(name, help=text, **{**({"type": type(more["default"])} if more.get("default") else {}), **more})
+    """Add an option; a default is in its help, and says its type."""
+    if "default" in more:
+        text, more["type"] = f"{text} (default: %(default)s)", type(more["default"])
+    parser.add_argument(name, help=text, **more)
 
 
 def build_parser() -> CommandParser:
@@ -75,8 +70,7 @@ def build_parser() -> CommandParser:
     add_sizes(evaluate, "as in training; all corridors have full length")
     add(evaluate, "--episodes", "number of episodes", default=500)
     add(evaluate, "--greedy", "take the most probable action (default: sample from the policy)", action="store_true")
-    text = "seed of the environments and the sampled actions (default: 0)"
-    evaluate.add_argument("--seed", type=int, default=0, help=text)
+    add(evaluate, "--seed", "seed of the environments and the sampled actions", default=0)
     text = "file for a recording of one episode: an animated .gif, or a .png of its steps (default: no recording)"
     add(evaluate, "--record", text, metavar="FILE")
     add(evaluate, "--out", "also write the result, a line of JSON, to this file (default: no file)", metavar="FILE")
@@ -109,13 +103,8 @@ def add_preset_options(parser: argparse.ArgumentParser) -> None:
     previous = parser.add_mutually_exclusive_group()
     text = "let the agent observe its previous action, too (default: the preset's; the papers' settings do not)"
     previous.add_argument("--previous-action", action="store_true", default=None, help=text)
-    text, kept = "hide the previous action from the agent", dict(dest="previous_action", default=None)
-    previous.add_argument("--no-previous-action", action="store_false", help=f"{text} (default: {PRESET})", **kept)
-
-
-def options_from_args(args, agent: str):
-    """The training and agent options: the preset, overridden by the options given."""
-    return preset_options(args.environment, agent, args.small, vars(args))
+    text = f"hide the previous action from the agent (default: {PRESET})"
+    previous.add_argument("--no-previous-action", action="store_false", dest="previous_action", default=None, help=text)
 
 
 def select_device(args):
@@ -127,12 +116,11 @@ def select_device(args):
 
 def run_train(args) -> None:
     """Run ``rl train``."""
-    from fb_fairseq.papers.rl.train import train
-    from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE
+    from fb_fairseq.papers.rl.trainer import CHECKPOINT_FILE, train
 
     check_range("log_interval", args.log_interval, 1, LONGEST)
     check_range("save_interval", args.save_interval, 1, LONGEST)
-    options, agent = options_from_args(args, args.agent)
+    options, agent = preset_options(args.environment, args.agent, args.small, vars(args))
     loggers = [progress_bar(options.frames)]
     if args.tensorboard_logdir:
         loggers.append(tensorboard_logger(args.tensorboard_logdir))
@@ -157,14 +145,12 @@ def tensorboard_logger(folder: str) -> Callable[[dict], None]:
     """A logger that writes to TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = None
+    writer = cache(lambda: SummaryWriter(folder))  # not before the first entry: a finished run writes nothing
 
     def write(entry: dict) -> None:
-        nonlocal writer
-        writer = writer or SummaryWriter(folder)  # not before: a finished run writes nothing
         for name, value in entry.items():
             if name != "frames":
-                writer.add_scalar(name, value, entry["frames"])
+                writer().add_scalar(name, value, entry["frames"])
 
     return write
 
@@ -182,13 +168,14 @@ def run_evaluate(args) -> None:
     agent, options = rl.load_agent(args.path, select_device(args))
     # Evaluate on corridors of full length, even if the agent has learned from shorter ones too.
     sizes = {name: size for name, size in (options.sizes or {}).items() if name != "shortest"}
-    options = replace(options, sizes={**sizes, **given_sizes(args)})
+    given = {name: value for name in SIZES if (value := getattr(args, name)) is not None}
+    options = replace(options, sizes={**sizes, **given})
     result = rl.evaluate(agent, options, args.episodes, args.seed, args.greedy)
     print(
-        f"{options.environment}: reward {result.reward:.3f} per episode, "
-        f"success in {result.success:.1f}% of {result.episodes} episodes"
+        f"{options.environment}: reward {result['reward']:.3f} per episode, "
+        f"success in {result['success']:.1f}% of {result['episodes']} episodes"
     )
-    line = json.dumps(result._asdict())
+    line = json.dumps(result)
     if args.out:
         with atomic_write(args.out) as temporary, open(temporary, "w") as file:
             file.write(line + "\n")
@@ -196,11 +183,6 @@ def run_evaluate(args) -> None:
         rl.write_recording(rl.record_episode(agent, options, args.seed, args.greedy), args.record)
         print(f"Wrote {args.record}")
     print(line)
-
-
-def given_sizes(args) -> dict[str, int]:
-    """The size options given on the command line."""
-    return {name: value for name, value in vars(args).items() if name in SIZES and value is not None}
 
 
 def run_plot(args) -> None:
@@ -220,7 +202,7 @@ def run_speed(args) -> None:
 
     check_range("blocks", args.blocks, 1)
     for agent in AGENTS:
-        options, agent_options = options_from_args(args, agent)
+        options, agent_options = preset_options(args.environment, agent, args.small, vars(args))
         print(json.dumps({"agent": agent, **measure_speed(options, agent_options, args.blocks, select_device(args))}))
 
 

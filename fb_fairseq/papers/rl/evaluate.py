@@ -1,33 +1,22 @@
 """Reward and success of a trained agent, and recordings of its episodes."""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 
 from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
-from fb_fairseq.papers.rl.agent import Agent, AgentMemory
-from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
+from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
+from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS
 from fb_fairseq.papers.rl.options import TrainingOptions
-from fb_fairseq.papers.rl.trainer import load_checkpoint
+from fb_fairseq.papers.rl.trainer import Play, load_checkpoint
 
 # Layout of a .png recording.
 MAX_IMAGES = 40
 MAX_WIDTH = 1600  # pixels
 BORDER = 2  # white pixels around each image
 WHITE = 255
-
-
-class EvaluationResult(NamedTuple):
-    """Result of an evaluation. The names are keys of the JSON output."""
-
-    reward: float  # mean sum of rewards per episode
-    success: float  # percentage of episodes with a reward
-    episodes: int  # number of episodes
 
 
 def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]:
@@ -39,62 +28,44 @@ def load_agent(path: str, device: torch.device) -> tuple[Agent, TrainingOptions]
         return agent.eval(), TrainingOptions(**state["options"])
 
 
-class Player:
-    """Lets an agent act in environments, starting with new episodes."""
-
-    def __init__(self, agent: Agent, envs: VectorEnv, seed: int, greedy: bool = False):
-        batched_env = envs.unwrapped.batched_env
-        expected = agent.observation_sizes, agent.num_actions
-        if (batched_env.observation_sizes, len(batched_env.action_names)) != expected:
-            raise UserError("the agent was trained in another environment, or with other sizes")
-        self.envs, self.greedy = envs, greedy
-        self.device = agent.offset_O.device
-        self.rng = torch.Generator(self.device).manual_seed(seed)
-        self.observation, _ = envs.reset(seed=seed)
-        self.actor = agent.actor(AgentMemory.initial(envs.num_envs, self.device))
-        self.starts = np.ones(envs.num_envs, bool)
-
-    def step(self) -> tuple[np.ndarray, np.ndarray]:
-        """Act once in each environment. Returns rewards [B], and whether the episodes ended [B]."""
-        logits_BA, _ = self.actor.step(
-            torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
-        )
-        action_B = logits_BA.argmax(-1)
-        if not self.greedy:
-            action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
-        self.actor.record_actions(action_B)
-        self.observation, rewards, terminated, truncated, _ = self.envs.step(action_B.cpu().numpy())
-        self.starts = terminated | truncated
-        return rewards, self.starts
+def new_play(
+    agent: Agent, options: TrainingOptions, number: int, seed: int, render_mode: str | None = None
+) -> tuple[Play, Actor]:
+    """Parallel environments at the start of an episode, and an actor for them."""
+    device = agent.offset_O.device
+    play = Play(options, number, seed, device, render_mode)
+    sizes = play.batched_env.observation_sizes, len(play.batched_env.action_names)
+    if sizes != (agent.observation_sizes, agent.num_actions):
+        raise UserError("the agent was trained in another environment, or with other sizes")
+    return play, Actor(agent, AgentMemory.initial(number, device))
 
 
 def evaluate(
     agent: Agent, options: TrainingOptions, episodes: int, seed: int, greedy: bool = False
-) -> EvaluationResult:
-    """Evaluate an agent. Each of ``episodes`` parallel environments contributes its first episode, so that short
-    episodes are not overrepresented."""
-    player = Player(agent, make_vector_env(options.environment, episodes, options.sizes), seed, greedy)
+) -> dict[str, float]:
+    """The mean reward per episode, the percentage of episodes with a reward (``success``), and the number of episodes.
+    Each of ``episodes`` parallel environments contributes its first episode, so that short episodes are not
+    overrepresented."""
+    play, actor = new_play(agent, options, episodes, seed)
     totals, running = np.zeros(episodes), np.ones(episodes, bool)
     while running.any():
-        rewards, ended = player.step()
+        *_, rewards = play.step(actor, greedy)
         totals += rewards * running
-        running &= ~ended
-    return EvaluationResult(float(totals.mean()), 100 * float((totals > 0).mean()), episodes)
+        running &= ~play.starts
+    return {"reward": float(totals.mean()), "success": 100 * float((totals > 0).mean()), "episodes": episodes}
 
 
 def record_episode(agent: Agent, options: TrainingOptions, seed: int, greedy: bool = False) -> list[np.ndarray]:
     """Images of an episode, one per step; arguments as those of ``evaluate``."""
-    envs = make_vector_env(options.environment, 1, options.sizes, render_mode="rgb_array")
-    player = Player(agent, envs, seed, greedy)
+    play, actor = new_play(agent, options, 1, seed, "rgb_array")
     images = []
-    ended = False
-    while not ended:
-        images.append(envs.render()[0])
-        ended = player.step()[1][0]
+    while not images or not play.starts[0]:
+        images.append(play.envs.render()[0])
+        play.step(actor, greedy)
     return images
 
 
-def check_recording_path(path: str, overwrite: bool = False) -> None:
+def check_recording_path(path: str, overwrite: bool) -> None:
     """Check the file name of a recording."""
     if not path.endswith((".gif", ".png")):
         raise UserError(f"--record {path}: give a file name that ends in .gif or .png")
@@ -105,7 +76,6 @@ def write_recording(images: list[np.ndarray], path: str) -> None:
     """Write the images of an episode as an animated .gif, or as a .png with up to 40 of them in rows."""
     from PIL import Image
 
-    check_recording_path(path, overwrite=True)
     if path.endswith(".png"):
         with atomic_write(path) as temporary:
             Image.fromarray(_contact_sheet(images)).save(temporary, "PNG")

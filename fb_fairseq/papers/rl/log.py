@@ -15,12 +15,6 @@ METRIC_LABELS = {"reward": "reward per episode", "success": "share of episodes w
 MILLION = 10**6
 
 
-def append_entry(path: str, entry: dict) -> None:
-    """Append an entry to the log."""
-    with open(path, "a") as file:
-        file.write(json.dumps(entry) + "\n")
-
-
 def read_entries(path: str) -> list[dict]:
     """The entries of a log. An incomplete last line, from a run that was interrupted while writing, is skipped."""
     entries = []
@@ -62,23 +56,17 @@ def training_seconds(folder: str) -> float:
     return seconds
 
 
-def group_by_name(runs: list[str]) -> dict[str, list[str]]:
-    """Group runs of the form NAME=FOLDER by their names. A folder without a name gets its own."""
-    groups: dict[str, list[str]] = {}
+def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
+    """The curves of a metric by name, for runs of the form NAME=FOLDER. A folder without a name gets its own."""
+    curves: dict[str, list[Curve]] = {}
     for run in runs:
         name, equals, folder = run.partition("=")
         if not equals or os.path.isdir(run):
             name, folder = os.path.basename(os.path.normpath(run)), run
-        groups.setdefault(name, []).append(folder)
-    return groups
-
-
-def read_curves(runs: list[str], metric: str) -> dict[str, list[Curve]]:
-    """The curves of a metric by name, for runs of the form NAME=FOLDER."""
-    curves = {name: [read_curve(folder, metric) for folder in folders] for name, folders in group_by_name(runs).items()}
-    for name, seeds in curves.items():
-        if not all(seeds):
+        curve = read_curve(folder, metric)
+        if not curve:
             raise UserError(f"{name}: the log contains no {metric}; choose another --metric")
+        curves.setdefault(name, []).append(curve)
     return curves
 
 

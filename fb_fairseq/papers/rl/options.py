@@ -1,18 +1,21 @@
 """Options of agents and of training. Their field names are the command line's, and keys in checkpoints."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
+from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.hardware import check_layers_fit
+from fb_fairseq.modules.options import CheckedOptions
 
 AGENTS = ("feedback", "transformer", "lstm")
-OPTIMIZERS = ("adam", "rmsprop")
-
-
+SIZES = {
+    "length": "length of the (longest) corridor",
+    "shortest": "length of the shortest corridor",
+    "size": "number of rows and columns of a maze",
+    "limit": "number of steps of an episode in a maze",
+}
 LARGEST = 10**6  # sizes and lengths; no environment or model of this size would fit, or an episode end
 LARGEST_GRID = 1000  # rows of a maze
 LONGEST = 10**15  # whatever may be large: frames, seeds, intervals
@@ -28,25 +31,14 @@ def check_range(name: str, value: int, minimum: int, maximum: int = LARGEST) -> 
         raise UserError(f"{flag(name)} {value}: give {maximum:,} or less")
 
 
-def check_finite(name: str, value: float) -> None:
-    """Check that an option is a number."""
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise UserError(f"{flag(name)} {value}: must be a finite number")
-
-
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Check that an option has a known value."""
     if value not in choices:
         raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(choices)}")
 
 
-def option(default: Any, text: str) -> Any:
-    """A field that is an option of the command line, with its help."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass(frozen=True)
-class AgentOptions:
+class AgentOptions(CheckedOptions):
     """Architecture of an agent. LSTMs have no heads, spans and feed-forward sublayers."""
 
     agent: str = "feedback"  # one of ``AGENTS``
@@ -63,17 +55,14 @@ class AgentOptions:
         check_choice("agent", self.agent, AGENTS)
         for name in ("layers", "width", "heads", "span"):
             check_range(name, getattr(self, name), 1)
-        if self.ffn_width < 0:
-            raise UserError(f"--ffn-width {self.ffn_width}: give 1 or more, or 0 for four times the width")
         check_range("ffn_width", self.ffn_width, 0)
-        if self.width % self.heads:
-            raise UserError(f"--heads {self.heads}: does not divide --width {self.width}")
+        self.check(self.width % self.heads == 0, "heads", f"does not divide --width {self.width}")
         units = 0 if self.agent == "lstm" else self.ffn_width or 4 * self.width
         check_layers_fit({"layers": self.layers, "width": self.width, "ffn_width": units})
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(CheckedOptions):
     """Environment and hyperparameters of A2C."""
 
     environment: str = "corridor"  # a name in ``ENVS``
@@ -82,7 +71,7 @@ class TrainingOptions:
     frames: int = option(1_000_000, "total number of steps, summed over the environments")
     environments: int = option(64, "number of environments that run in parallel")
     block: int = option(100, "steps per block, over which gradients are propagated (the papers' BPTT length)")
-    optimizer: str = option("adam", "adam or rmsprop")
+    optimizer: str = option("adam", "adam or rmsprop", ("adam", "rmsprop"))
     lr: float = option(3e-4, "learning rate")
     rmsprop_eps: float = option(0.01, "epsilon of RMSprop")
     clip_norm: float = option(0.5, "gradients of a larger norm are scaled down to it")
@@ -96,11 +85,7 @@ class TrainingOptions:
         for name in ("environments", "block"):
             check_range(name, getattr(self, name), 1)
         check_range("seed", self.seed, 0, LONGEST)
-        for name in ("lr", "rmsprop_eps", "clip_norm", "discount", "entropy_cost", "value_cost"):
-            check_finite(name, getattr(self, name))
         for name in ("lr", "rmsprop_eps", "clip_norm"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"{flag(name)} {getattr(self, name)}: must be greater than 0")
-        if not 0 <= self.discount <= 1:
-            raise UserError(f"--discount {self.discount}: must be between 0 and 1")
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+            self.check(getattr(self, name) > 0, name, "must be greater than 0")
+        self.check(0 <= self.discount <= 1, "discount", "must be between 0 and 1")
+        self.check_fields()

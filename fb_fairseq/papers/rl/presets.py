@@ -1,70 +1,38 @@
 """Presets of environments, agents and training: the papers' (v3 §7.2, §7.3; v1 B.2, B.3), and small ones for a CPU."""
 
-from dataclasses import fields
-from typing import NamedTuple
+from inspect import signature
 
-from fb_fairseq.papers.rl.envs import SIZE_OPTIONS
-from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions, check_choice
+from fb_fairseq.papers.rl.options import SIZES, AgentOptions, TrainingOptions, check_choice
 
-
-class Preset(NamedTuple):
-    """Size options of the environment, ``AgentOptions`` and ``TrainingOptions``, each as keyword arguments."""
-
-    sizes: dict[str, int]
-    agent: dict
-    training: dict
-
-
-# The papers do not say how long agents were trained in the mazes; for the corridor there is only the curve of Figure 3.
-# Previous actions are not among the observations that they list.
-FULL_MAZE_AGENT = dict(layers=2, width=256, heads=4, span=200, previous_action=False)
-FULL: dict[str, Preset] = {
-    "corridor": Preset(
-        {"length": 200, "shortest": 1},
-        dict(layers=2, width=256, heads=4, span=100, previous_action=False),
-        dict(frames=20_000_000, environments=128, block=100, optimizer="adam", lr=3e-4, entropy_cost=1e-2),
-    ),
-    "maze": Preset(
-        {},
-        FULL_MAZE_AGENT,
-        dict(frames=500_000_000, environments=1024, block=100, optimizer="adam", lr=3e-4, entropy_cost=5e-4),
-    ),
-    "maze_easy": Preset(
-        {},
-        FULL_MAZE_AGENT,
-        dict(frames=100_000_000, environments=128, block=100, optimizer="rmsprop", lr=3e-4, entropy_cost=5e-4),
-    ),
-    "water_maze": Preset(
-        {},
-        dict(layers=2, width=64, heads=1, span=200, previous_action=False),
-        dict(frames=500_000_000, environments=64, block=200, optimizer="rmsprop", lr=3e-4, entropy_cost=1e-4),
+# A preset has options of the environment's size, of ``AgentOptions`` and of ``TrainingOptions``. The papers do not say
+# how long agents were trained in the mazes; for the corridor there is only the curve of Figure 3. Previous actions are
+# not among the observations that they list.
+PAPERS = dict(layers=2, width=256, heads=4, span=200, previous_action=False, block=100, optimizer="adam", lr=3e-4)
+FULL = {
+    "corridor": dict(PAPERS, length=200, shortest=1, span=100, frames=20_000_000, environments=128, entropy_cost=1e-2),
+    "maze": dict(PAPERS, frames=500_000_000, environments=1024, entropy_cost=5e-4),
+    "maze_easy": dict(PAPERS, frames=100_000_000, environments=128, optimizer="rmsprop", entropy_cost=5e-4),
+    "water_maze": dict(
+        PAPERS,
+        width=64,
+        heads=1,
+        frames=500_000_000,
+        environments=64,
+        block=200,
+        optimizer="rmsprop",
+        entropy_cost=1e-4,
     ),
 }
-FULL_LSTM: dict[str, Preset] = {  # what differs from FULL for an LSTM
-    "corridor": Preset({}, {}, {}),
-    "maze": Preset({}, dict(layers=3), {}),
-    "maze_easy": Preset({}, dict(layers=3), {}),
-    "water_maze": Preset({}, {}, dict(lr=4e-4)),
-}
-SMALL_AGENT = dict(layers=2, width=32, heads=2, span=100)
-SMALL_MAZE = Preset(
-    {"size": 7, "limit": 100},
-    SMALL_AGENT,
-    dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
-)
-SMALL: dict[str, Preset] = {
-    "corridor": Preset(
-        {"length": 30, "shortest": 1},
-        dict(SMALL_AGENT, span=8, previous_action=False),
-        dict(frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3, entropy_cost=1e-2),
-    ),
+# What LSTMs have instead.
+FULL_LSTM = {"maze": dict(layers=3), "maze_easy": dict(layers=3), "water_maze": dict(lr=4e-4)}
+CPU = dict(layers=2, width=32, heads=2, frames=3_000_000, environments=64, block=50, optimizer="adam", lr=1e-3)
+SMALL_MAZE = dict(CPU, size=7, limit=100, span=100, entropy_cost=1e-2)
+SMALL = {
+    "corridor": dict(CPU, length=30, shortest=1, span=8, previous_action=False, entropy_cost=1e-2),
     "maze": SMALL_MAZE,
     "maze_easy": SMALL_MAZE,
     "water_maze": SMALL_MAZE,
 }
-
-AGENT_FIELDS = {field.name for field in fields(AgentOptions)} - {"agent"}
-TRAINING_FIELDS = {field.name for field in fields(TrainingOptions)} - {"environment", "sizes"}
 
 
 def preset_options(
@@ -74,13 +42,11 @@ def preset_options(
     environment's size, the agent or training, are ignored."""
     presets = SMALL if small else FULL
     check_choice("environment", environment, list(presets))
-    preset = presets[environment]
-    if agent == "lstm" and not small:
-        preset = Preset(*({**ours, **lstm} for ours, lstm in zip(preset, FULL_LSTM[environment])))
-    given = {name: value for name, value in overrides.items() if value is not None}
-    sizes, agent_options, training = (
-        {**defaults, **{name: value for name, value in given.items() if name in names}}
-        for defaults, names in zip(preset, (SIZE_OPTIONS, AGENT_FIELDS, TRAINING_FIELDS))
+    values = {**presets[environment], **(FULL_LSTM.get(environment, {}) if agent == "lstm" and not small else {})}
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    values.update(environment=environment, agent=agent)
+    sizes, training, agent_options = (
+        {name: value for name, value in values.items() if name in known}
+        for known in (SIZES, signature(TrainingOptions).parameters, signature(AgentOptions).parameters)
     )
-    options = TrainingOptions(environment=environment, sizes=sizes, **training)
-    return options, AgentOptions(agent=agent, **agent_options)
+    return TrainingOptions(**training, sizes=sizes), AgentOptions(**agent_options)

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from fb_fairseq.papers.rl.agent import AgentMemory
+from fb_fairseq.papers.rl.agent import Actor, AgentMemory
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.trainer import Trainer
 
@@ -18,17 +18,15 @@ class Acting:
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
-        batch, device = trainer.options.environments, trainer.device
-        self.actor = trainer.agent.actor(AgentMemory.initial(batch, device))
-        self.observation_BO = torch.as_tensor(trainer.observation, device=device)
-        self.starts_B = torch.ones(batch, dtype=torch.bool, device=device)
+        self.actor = Actor(trainer.agent, AgentMemory.initial(trainer.options.environments, trainer.device))
+        self.observation_BO, starts_B = trainer.play.seen()
+        self.starts_B = torch.zeros_like(starts_B)
 
     def __call__(self, steps: int) -> None:
         """Act for so many steps."""
         for _ in range(steps):
             logits_BA, _ = self.actor.step(self.observation_BO, self.starts_B)
-            self.actor.record_actions(logits_BA.argmax(-1))
-            self.starts_B = torch.zeros_like(self.starts_B)
+            self.actor.previous_B = logits_BA.argmax(-1)
 
 
 def measure_speed(options: TrainingOptions, agent: AgentOptions, blocks: int, device: torch.device) -> dict[str, float]:

@@ -1,8 +1,14 @@
 """The trainer: collects blocks of T steps in B environments, and updates the agent after each block. It is an advantage
-actor-critic (A2C; Mnih et al. 2016). Shape suffixes: T steps of a block, B environments, A actions."""
+actor-critic (A2C; Mnih et al. 2016). ``train`` is the loop around it, with log and checkpoints. Shape suffixes: T steps
+of a block, B environments, O components of an observation, A actions."""
 
+import json
+import os
+import sys
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -10,19 +16,54 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.checkpoint_contents import check_parameters
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.checkpoint_contents import check_like, check_optimizer, check_parameters, using
+from fb_fairseq.command_line import check_same_options
+from fb_fairseq.errors import UserError
+from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.modules.interface import StreamState
-from fb_fairseq.papers.rl.agent import Agent, AgentMemory
+from fb_fairseq.papers.rl.agent import Actor, Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
+from fb_fairseq.papers.rl.log import LOG_FILE, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.tensor_files import load_file
+from fb_fairseq.tensor_files import load_file, save_file
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
 CHECKPOINT_FILE = "checkpoint.pt"
 # What a block begins with. (Its shapes depend on the options; those of the memory are checked by the layers.)
 CARRIED = ("frames", "age", "previous", "world", "observation", "starts", "rewards")
+SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
 REQUIRED_KEYS = {"settings", "options", "agent", "world"}  # tell an agent's checkpoint from one of fairseq
+
+
+class Play:
+    """Environments that run in parallel, in which an agent acts."""
+
+    def __init__(
+        self, options: TrainingOptions, number: int, seed: int, device: torch.device, render_mode: str | None = None
+    ):
+        self.envs = make_vector_env(options.environment, number, options.sizes, render_mode)
+        self.batched_env = self.envs.unwrapped.batched_env
+        self.device = device
+        self.rng = torch.Generator(device).manual_seed(seed)  # of the actions
+        self.observation, _ = self.envs.reset(seed=seed)
+        self.starts = np.ones(number, bool)  # where the next step is the first of an episode
+
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """The next step's observations [B, O], and whether it is the first of an episode [B]."""
+        return torch.as_tensor(self.observation, device=self.device), torch.as_tensor(self.starts, device=self.device)
+
+    def step(self, actor: Actor, greedy: bool = False) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
+        """Act once in each environment. Returns what was ``seen``, the actions [B], and the rewards [B]."""
+        observation_BO, starts_B = self.seen()
+        logits_BA, _ = actor.step(observation_BO, starts_B)
+        if greedy:
+            action_B = logits_BA.argmax(-1)
+        else:
+            action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
+        actor.previous_B = action_B
+        self.observation, rewards, terminated, truncated, _ = self.envs.step(action_B.cpu().numpy())
+        self.starts = terminated | truncated
+        return observation_BO, starts_B, action_B, rewards
 
 
 class Rollout(NamedTuple):
@@ -71,57 +112,24 @@ class Trainer:
 
     def __init__(self, options: TrainingOptions, agent: AgentOptions, device: torch.device = torch.device("cpu")):
         self.options, self.device = options, device
-        self.envs = make_vector_env(options.environment, options.environments, options.sizes)
-        self.batched_env = self.envs.unwrapped.batched_env
-        self.rng = torch.Generator(device).manual_seed(options.seed)
+        self.play = Play(options, options.environments, options.seed, device)
+        env = self.play.batched_env
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
-            self.agent = Agent(self.batched_env.observation_sizes, len(self.batched_env.action_names), agent).to(device)
+            self.agent = Agent(env.observation_sizes, len(env.action_names), agent).to(device)
         if options.optimizer == "adam":
             self.optimizer = torch.optim.Adam(self.agent.parameters(), options.lr)
         else:
             self.optimizer = torch.optim.RMSprop(self.agent.parameters(), options.lr, eps=options.rmsprop_eps)
         self.memory = AgentMemory.initial(options.environments, device)
-        self.observation, _ = self.envs.reset(seed=options.seed)
-        self.starts = np.ones(options.environments, bool)
         self.episode_rewards = np.zeros(options.environments)  # sum so far in each running episode
         self.recent_rewards: deque[float] = deque(maxlen=RECENT_EPISODES)
         self.frames = 0
 
     def train_block(self) -> dict[str, float]:
-        """Collect a block and update the agent. Returns losses, entropy and gradient norm, for the log."""
+        """Collect a block, take an optimizer step on it, and carry the memory to its end. Returns losses, entropy and
+        gradient norm, for the log."""
         rollout = self._collect()
-        logged = self._update(rollout)
-        self.frames += rollout.actions_TB.numel()
-        return logged
-
-    def _collect(self) -> Rollout:
-        """Act for a block of steps."""
-        observations, starts, actions, rewards, ended = [], [], [], [], []
-        actor = self.agent.actor(self.memory)
-        for _ in range(self.options.block):
-            observations.append(self._tensor(self.observation))
-            starts.append(self._tensor(self.starts))
-            logits_BA, _ = actor.step(observations[-1], starts[-1])
-            action_B = torch.multinomial(logits_BA.softmax(-1), 1, generator=self.rng).squeeze(-1)
-            actor.record_actions(action_B)
-            actions.append(action_B)
-            self.observation, reward, terminated, truncated, _ = self.envs.step(action_B.cpu().numpy())
-            self.starts = terminated | truncated
-            rewards.append(self._tensor(reward))
-            ended.append(self._tensor(self.starts))
-            self._count_rewards(reward)
-        _, next_value_B = actor.step(self._tensor(self.observation), self._tensor(self.starts))
-        return Rollout(*map(torch.stack, (observations, starts, actions, rewards, ended)), next_value_B)
-
-    def _count_rewards(self, reward: np.ndarray) -> None:
-        """Add a step's rewards [B]; move the sums of the episodes it ended to ``recent_rewards``."""
-        self.episode_rewards += reward
-        self.recent_rewards.extend(self.episode_rewards[self.starts].tolist())
-        self.episode_rewards[self.starts] = 0
-
-    def _update(self, rollout: Rollout) -> dict[str, float]:
-        """Take an optimizer step on a block, and carry the memory to its end."""
         seen, actions_TB = rollout.observations_TBO, rollout.actions_TB
         discount = self.options.discount
         returns_TB = discounted_returns(rollout.rewards_TB, rollout.ended_TB, rollout.next_value_B, discount)
@@ -132,14 +140,24 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self.agent.parameters(), self.options.clip_norm)
         self.optimizer.step()
         self.memory = memory
+        self.frames += actions_TB.numel()
         return {**logged, "gnorm": norm.item()}
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, device=self.device)
+    def _collect(self) -> Rollout:
+        """Act for a block of steps, and move the sums of rewards of the episodes that end to ``recent_rewards``."""
+        steps, play, actor = [], self.play, Actor(self.agent, self.memory)
+        for _ in range(self.options.block):
+            *acted, rewards = play.step(actor)
+            steps.append((*acted, *(torch.as_tensor(x, device=self.device) for x in (rewards, play.starts))))
+            self.episode_rewards += rewards
+            self.recent_rewards.extend(self.episode_rewards[play.starts].tolist())
+            self.episode_rewards[play.starts] = 0
+        _, next_value_B = actor.step(*play.seen())
+        return Rollout(*map(torch.stack, zip(*steps)), next_value_B)
 
     def state_dict(self) -> dict:
         """Everything that further training depends on, as plain values and tensors for a checkpoint."""
-        env = self.batched_env.state_dict()
+        env = self.play.batched_env.state_dict()
         return {
             "settings": self.agent.settings(),
             "options": asdict(self.options),
@@ -151,32 +169,31 @@ class Trainer:
             "previous": self.memory.previous_B,
             # (the state of the environments; the key is that of the first version)
             "world": {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in env.items()},
-            "observation": torch.from_numpy(self.observation),
-            "starts": torch.from_numpy(self.starts),
+            "observation": torch.from_numpy(self.play.observation),
+            "starts": torch.from_numpy(self.play.starts),
             "rewards": torch.from_numpy(self.episode_rewards),
             "recent": list(self.recent_rewards),
-            "rng": self.rng.get_state(),
+            "rng": self.play.rng.get_state(),
             "device": self.device.type,
         }
 
     def load_state_dict(self, state: dict) -> None:
         """Resume from a checkpoint."""
-        check_same_options(state, {"options": asdict(self.options), "settings": self.agent.settings()})
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.frames = state["frames"]
         carried = None if state["memory"] is None else StreamState(state["memory"].to(self.device))
         self.memory = AgentMemory(carried, state["age"].to(self.device), state["previous"].to(self.device))
         world = {name: x.numpy() if torch.is_tensor(x) else x for name, x in state["world"].items()}
-        self.batched_env.load_state_dict(world)
-        self.observation, self.starts, self.episode_rewards = (
+        self.play.batched_env.load_state_dict(world)
+        self.play.observation, self.play.starts, self.episode_rewards = (
             state[name].numpy().copy() for name in ("observation", "starts", "rewards")
         )
         self.recent_rewards.extend(state["recent"])
         if state["device"] == self.device.type:
-            self.rng.set_state(state["rng"])
+            self.play.rng.set_state(state["rng"])
         else:  # a generator's state on a CPU does not fit one on a GPU
-            self.rng.manual_seed(self.options.seed + self.frames)
+            self.play.rng.manual_seed(self.options.seed + self.frames)
 
 
 def load_checkpoint(path: str) -> dict:
@@ -188,21 +205,67 @@ def load_checkpoint(path: str) -> dict:
     return state
 
 
-def check_same_options(saved: dict, current: dict) -> None:
-    """Check that training with the current options may resume from a checkpoint."""
-    theirs, ours = (_fixed_options(state["options"], state["settings"]) for state in (saved, current))
-    for name, value in ours.items():
-        if value != theirs.get(name):
-            made, given = f"{flag(name)} {theirs.get(name)}", value
-            if isinstance(value, bool):  # a pair of options
-                made, given = (flag(name if on else f"no_{name}") for on in (not value, value))
-            remedy = "give another --out, or the same options"
-            raise UserError(f"the checkpoint was made with {made}, not {given}; {remedy}")
-
-
-def _fixed_options(options: dict, settings: dict) -> dict:
+def fixed_options(options: dict, settings: dict) -> dict:
     """The options that must not change between runs, by name. The environment comes first: if it differs, that is the
     difference to report."""
-    agent = {name: value for name, value in settings.items() if name not in ("observation", "actions")}
-    merged = {"environment": options["environment"], **(options["sizes"] or {}), **agent, **options}
-    return {name: value for name, value in merged.items() if name not in ("sizes", "frames")}
+    merged = {"environment": options["environment"], **(options["sizes"] or {}), **settings, **options}
+    return {name: value for name, value in merged.items() if name not in ("observation", "actions", "sizes", "frames")}
+
+
+def train(
+    options: TrainingOptions,
+    agent: AgentOptions,
+    out: str,
+    device: torch.device,
+    log_interval: int,
+    save_interval: int,
+    loggers: Sequence[Callable[[dict], None]],
+) -> Trainer:
+    """Train an agent for ``options.frames`` frames. Resumes from ``out``/checkpoint.pt if it exists."""
+    trainer = Trainer(options, agent, device)
+    check_own_folder("--out", out, LOCK)
+    lock_folder("--out", out)
+    checkpoint, log = os.path.join(out, CHECKPOINT_FILE), os.path.join(out, LOG_FILE)
+    if os.path.exists(checkpoint):
+        state, template = load_checkpoint(checkpoint), trainer.state_dict()
+        with using(checkpoint):
+            theirs, ours = (fixed_options(each["options"], each["settings"]) for each in (state, template))
+            check_same_options(checkpoint, theirs, ours)
+            trainer.load_state_dict(state)
+        check_optimizer(checkpoint, trainer.optimizer)
+        for name in CARRIED:
+            check_like(checkpoint, state[name], template[name], (name,))
+        if trainer.frames >= options.frames:
+            frames = f"{trainer.frames:,} frames of --frames {options.frames:,}"
+            text = f"this run is finished: {frames}; nothing is trained or written (to go on, give more)"
+            print(text, file=sys.stderr)
+            return trainer
+    truncate_log(log, trainer.frames)
+    logged_at, logged_frames = perf_counter(), trainer.frames
+    saved_at = perf_counter()
+    while trainer.frames < options.frames:
+        metrics = trainer.train_block()
+        blocks = trainer.frames // (options.environments * options.block)
+        done = trainer.frames >= options.frames
+        if blocks % log_interval == 0 or done:
+            fps = (trainer.frames - logged_frames) / (perf_counter() - logged_at)
+            entry = _log_entry(trainer, fps, metrics)
+            with open(log, "a") as file:
+                file.write(json.dumps(entry) + "\n")
+            for logger in loggers:
+                logger(entry)
+            logged_at, logged_frames = perf_counter(), trainer.frames
+        if blocks % save_interval == 0 or done or perf_counter() - saved_at > SAVE_SECONDS:
+            save_file(trainer.state_dict(), checkpoint)
+            saved_at = perf_counter()
+    return trainer
+
+
+def _log_entry(trainer: Trainer, fps: float, metrics: dict[str, float]) -> dict:
+    """Frames, speed, reward and success of recent episodes, and the metrics of the last block."""
+    entry = {"frames": trainer.frames, "fps": round(fps, 1)}
+    if trainer.recent_rewards:
+        rewards = np.array(trainer.recent_rewards)
+        entry.update(reward=float(rewards.mean()), success=float((rewards > 0).mean()))
+    entry.update({name: round(value, 5) for name, value in metrics.items()})
+    return entry

@@ -22,7 +22,7 @@ from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from fb_fairseq.papers.toy_tasks import load
-from fb_fairseq.papers.toy_tasks.common import Labels, Option, Setting, Size, Splits, Switch
+from fb_fairseq.papers.toy_tasks.common import FULL, SMALL, SPLITS, Labels, Option, Setting, Size
 
 MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "streaming_lstm_lm")
 FIRST_SPAN = 8  # initial length of adaptive spans, in steps
@@ -47,14 +47,14 @@ class LabelledTask(Experiment):
     extra = "fairseq-train"
     small_first = keep_going = True
     summary = property(lambda self: self.recipe.summary)
-    small = property(lambda self: self.recipe.small)
-    full = property(lambda self: self.recipe.full)
+    small = property(lambda self: SMALL.changed(**self.recipe.small))
+    full = property(lambda self: FULL.changed(**self.recipe.full))
 
     def data_options(self) -> dict[str, Option]:
         """The options of its data: numbers of sequences, and those of the task."""
-        found: dict[str, Option] = {split: Size(1, "") for split in Splits._fields}
+        found: dict[str, Option] = {split: Size(1, "") for split in SPLITS}
         for name, option in load(self.name).TASK.options.items():
-            found.update({each: option for each in (name, option.test_name, option.training_name) if each})
+            found.update({each: option for each in option.names(name)})
         return found
 
     def add_options(self, parser: RecipeParser) -> None:
@@ -72,7 +72,7 @@ class LabelledTask(Experiment):
         parser.add_argument("--curriculum", type=number_list, metavar='"N …"', help=text)
         data = parser.add_argument_group("data", f"options of python -m fb_fairseq synthetic-tasks {self.name}")
         for name, option in self.data_options().items():
-            if isinstance(option, Switch):
+            if option.default is False:
                 data.add_argument(flag(name), action="store_true")
             elif isinstance(option, Size):
                 data.add_argument(flag(name), type=whole_number, metavar="N")

@@ -16,10 +16,11 @@ PROBLEMS = {name: task.growth for name, task in TASKS.items() if task.growth}
 
 
 class Sequences:
-    """The sequences of a task, drawn from a seed: the same for all models. ``given`` are the task's options."""
+    """The sequences of a task, drawn from a seed: the same for all models. ``given`` are the options of all tasks."""
 
     def __init__(self, task: str, given: dict[str, Any], seed: int):
-        self.task, self.given, self.seed = task, given, seed
+        self.task, self.seed = task, seed
+        self.given = {name: value for name, value in given.items() if name in TASKS[task].options}
         self.problem = PROBLEMS[task]
         self._symbols = {name: i for i, name in enumerate(self.problem.symbols(given))}
         self._labels = {name: i for i, name in enumerate(self.problem.labels(given))}
@@ -39,7 +40,7 @@ class Sequences:
         """Inputs and labels of B ``sequences`` of a size, [B, L] each; ``NONE`` where there is no label. The splits
         "train", "valid" and "test", and the numbers of batches, have their own random numbers."""
         rng = SeededRandom(self.seed, self.task, split, number)
-        options = self.problem.options(size, self.given)
+        options = {**self.given, self.problem.size: size, "length": self.problem.steps(size)}
         drawn = [TASKS[self.task].generate(rng, **options) for _ in range(sequences)]
         inputs = [[self._symbols[name] for name in sequence.inputs] for sequence in drawn]
         labels = [[self._labels[name] for name in sequence.labels] for sequence in drawn]

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.checkpoint_contents import check_parameters, using
-from fb_fairseq.errors import UserError, flag
+from fb_fairseq.command_line import check_same_options
+from fb_fairseq.errors import UserError
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.papers.state_tracking.architectures import ARCHITECTURES, Shape, build, fitted_inner, parameters
 from fb_fairseq.papers.state_tracking.bodies import Tagger
@@ -173,12 +174,7 @@ class Trainer:
         state = load_file(path)
         if not isinstance(state, dict) or "state_tracking" not in state:
             raise UserError(f"{path}: not a checkpoint of state-tracking; give another --out")
-        for name, value in asdict(self.options).items():
-            theirs = state["options"].get(name)
-            if value != theirs:
-                raise UserError(
-                    f"{path}: was made with {flag(name)} {theirs}, not {value}; give another --out, or the same options"
-                )
+        check_same_options(path, state["options"], asdict(self.options))
         check_parameters(path, state["state_tracking"])
         with using(path):
             self.model.load_state_dict(state["state_tracking"])

@@ -21,20 +21,9 @@ by the initialisation of a variable that has no value yet, which leaves it witho
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from fb_fairseq.papers.toy_tasks.common import (
-    NO_LABEL,
-    Choice,
-    LabelledSequence,
-    Labels,
-    SeededRandom,
-    Size,
-    Splits,
-    Switch,
-    Task,
-    full,
-    small,
-)
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, LabelledSequence, Labels, Option, SeededRandom, Size, Task
 
 NAMES = "xyzuvw"
 MIXES = {  # kinds of statements, each as likely
@@ -67,27 +56,24 @@ def algorithmic(
     return LabelledSequence(inputs, labels)
 
 
+@dataclass
 class RandomProgram:
     """Draws statements and executes them."""
 
-    def __init__(
-        self,
-        rng: SeededRandom,
-        names: str,
-        highest: int,
-        kinds: Sequence[str],
-        conditions: str,
-        nested_assignments: bool,
-    ):
-        self.rng, self.names, self.highest, self.kinds = rng, names, highest, kinds
-        self.conditions, self.nested_assignments = conditions, nested_assignments
-        self.values: dict[str, int] = {}
+    rng: SeededRandom
+    names: str
+    highest: int
+    kinds: Sequence[str]
+    conditions: str
+    nested_assignments: bool
+    values: dict[str, int] = field(default_factory=dict)
 
     def next_statement(self) -> list[str]:
         """The symbols of a random statement, which has been executed."""
-        kind = self.rng.choice(self.kinds)
-        while not self._is_possible(kind):
+        possible = False
+        while not possible:
             kind = self.rng.choice(self.kinds)
+            possible = self._uninitialised() if kind == "initialise" else self.values
         if kind == "initialise":
             return self._initialise()
         if kind == "print":
@@ -95,9 +81,6 @@ class RandomProgram:
         if kind == "change":
             return self._change()
         return self._condition()
-
-    def _is_possible(self, kind: str) -> bool:
-        return bool(self._uninitialised()) if kind == "initialise" else bool(self.values)
 
     def _any_variable(self) -> str:
         return self.rng.choice(sorted(self.values))
@@ -125,32 +108,20 @@ class RandomProgram:
         return [name, sign, ";"]
 
     def _condition(self) -> list[str]:
+        """``if x < y :`` and a statement, which is executed if the condition holds."""
         left = self._any_variable()
         if self.conditions == "equality" or (self.conditions == "both" and self.rng.randint(0, 1)):
-            sign, value = "==", self.rng.randint(1, self.highest)
-            right, holds = str(value), self.values[left] == value
+            sign, right = "==", self.rng.randint(1, self.highest)
         else:
-            right, sign, holds = self._inequality(left)
-        return ["if", left, sign, right, ":", *self._nested(executed=holds)]
-
-    def _inequality(self, left: str) -> tuple[str, str, bool]:
-        """What to compare a variable with, the sign, and whether the inequality holds."""
-        others = [name for name in sorted(self.values) if name != left]
-        if others and self.rng.randint(0, 1):
-            right = self.rng.choice(others)
-            right_value = self.values[right]
-        else:
-            right_value = self.rng.randint(1, self.highest)
-            right = str(right_value)
-        sign = self.rng.choice("<>")
-        left_value = self.values[left]
-        return right, sign, left_value < right_value if sign == "<" else left_value > right_value
-
-    def _nested(self, executed: bool) -> list[str]:
-        """The statement after a condition."""
-        if self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1):
-            return self._initialise(executed)
-        return self._change(executed)
+            others = [name for name in sorted(self.values) if name != left]
+            with_other = others and self.rng.randint(0, 1)
+            right = self.rng.choice(others) if with_other else self.rng.randint(1, self.highest)
+            sign = self.rng.choice("<>")
+        a, b = self.values[left], self.values.get(right, right)
+        holds = {"<": a < b, ">": a > b, "==": a == b}[sign]
+        initialises = self.nested_assignments and self._uninitialised() and self.rng.randint(0, 1)
+        nested = self._initialise(executed=holds) if initialises else self._change(executed=holds)
+        return ["if", left, sign, str(right), ":", *nested]
 
 
 TASK = Task(
@@ -160,22 +131,21 @@ TASK = Task(
         "variables": Size(3, "number of variables in a program", highest=len(NAMES)),
         "statements": Size(100, "number of statements in a program", training_name="shortest"),
         "highest": Size(10, "largest value of a variable; the smallest is 1", lowest=2),
-        "mix": Choice("table7", "how likely each kind of statement is", tuple(MIXES)),
-        "conditions": Choice("inequality", "what conditions test", CONDITIONS),
-        "nested_assignments": Switch(False, "statements after a condition may also initialise a variable"),
+        "mix": Option("table7", "how likely each kind of statement is", tuple(MIXES)),
+        "conditions": Option("inequality", "what conditions test", CONDITIONS),
+        "nested_assignments": Option(False, "statements after a condition may also initialise a variable"),
     },
-    Splits(10_000, 1_000, 1_000),
+    dict(train=10_000, valid=1_000, test=1_000),
 )
 RECIPE = Labels(
     "programs of assignments, increments, conditions and prints (v3 §4.1.2, §7.4); small: shorter, fewer values",
-    small=small(
+    small=dict(
         sequences=dict(mix="table7", variables=3, statements=15, highest=4, train=40_000, valid=500, test=1000),
         updates=4000,
         span=64,
         streams=256,  # only one in 17 symbols has a label
     ),
-    full=full(
-        source="v3 Table 9, random walk; number of updates and nested assignments: the published program's",
+    full=dict(  # number of updates and nested assignments: the published program's
         sequences=dict(mix="table7", nested_assignments=True, variables=3, train=10_000, valid=1000, test=1000),
         updates=50_000,
     ),

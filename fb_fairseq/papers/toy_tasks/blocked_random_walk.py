@@ -3,20 +3,7 @@
 from collections.abc import Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import (
-    FULL,
-    SMALL,
-    LabelledSequence,
-    Labels,
-    Letters,
-    SeededRandom,
-    Size,
-    Splits,
-    Switch,
-    Task,
-    full,
-    small,
-)
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, Option, SeededRandom, Size, Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "west": (0, -1), "east": (0, 1)}  # of the blocked random walk, as above
 MAZE = ("ABC", "DEF", "GHI")
@@ -25,7 +12,9 @@ BLOCKS = "CG"  # a guess: v1 shows the blocked cells only in a figure
 
 
 def check_blocks(blocks: str, free_first_move: bool, **others) -> None:
-    """Check that the agent can leave its start, and that ``free_first_move`` makes a difference."""
+    """Check the cells' names, that the agent can leave its start, and that ``free_first_move`` makes a difference."""
+    if not blocks or len(set(blocks)) < len(blocks) or not set(blocks) <= set("".join(MAZE)):
+        raise UserError(f'--blocks "{blocks}": give one or more of the letters A to I, each once')
     if set(BESIDE_START) <= set(blocks):
         raise UserError(f"--blocks {blocks}: the agent could not leave its start, E; leave B, D, F or H free")
     if free_first_move and not set(BESIDE_START) & set(blocks):
@@ -64,18 +53,17 @@ TASK = Task(
     blocked_random_walk,
     {
         "steps": Size(100, "number of actions in a sequence"),
-        "blocks": Letters(BLOCKS, "blocked cells, from A in the upper left corner to I", "".join(MAZE)),
-        "free_first_move": Switch(False, "the first move of a sequence may enter a blocked cell"),
+        "blocks": Option(BLOCKS, "blocked cells, from A in the upper left corner to I", metavar="LETTERS"),
+        "free_first_move": Option(False, "the first move of a sequence may enter a blocked cell"),
     },
-    Splits(10_000, 1_000, 10_000),
+    dict(train=10_000, valid=1_000, test=10_000),
     check=check_blocks,
 )
 RECIPE = Labels(
     "the position on a torus of 3 x 3 cells, two of them blocked (v1 §4.1, B.1)",
-    small=small(sequences=dict(train=4000, valid=200, test=500), training={**SMALL.training, "lr": 0.001}),
-    full=full(
-        source="v3 Table 9, random walk; learning rate and clipping: v1 Table 9",
+    small=dict(sequences=dict(train=4000, valid=200, test=500), training=dict(lr=0.001)),
+    full=dict(
         sequences=dict(train=10_000, valid=1000, test=100_000),
-        training={**FULL.training, "lr": 0.0003, "clip_norm": 1.0},
+        training=dict(lr=0.0003, clip_norm=1.0),  # v1 Table 9
     ),
 )

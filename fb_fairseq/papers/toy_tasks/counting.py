@@ -1,16 +1,6 @@
 """Counting: A's, then ``=``, then as many B's (see ``with_output``)."""
 
-from fb_fairseq.papers.toy_tasks.common import (
-    LabelledSequence,
-    Labels,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    full,
-    small,
-    with_output,
-)
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Task, with_output
 
 
 def counting(rng: SeededRandom, longest: int = 50) -> LabelledSequence:
@@ -23,12 +13,12 @@ TASK = Task(
     "write as many B's as there were A's",
     counting,
     {"longest": Size(50, "largest number of A's in a sequence")},
-    Splits(100_000, 1_000, 1_000),
+    dict(train=100_000, valid=1_000, test=1_000),
     disjoint_splits=False,  # there are only ``longest`` different sequences
 )
 RECIPE = Labels(
     "write as many B's as there were A's (v3 §4.1); small: up to 20, span 8",
-    small=small(sequences=dict(longest=20, train=20_000, valid=200, test=500), updates=2000),
-    full=full(sequences=dict(longest=50, train=100_000, valid=1000, test=1000), span=128),
+    small=dict(sequences=dict(longest=20, train=20_000, valid=200, test=500), updates=2000),
+    full=dict(sequences=dict(longest=50, train=100_000, valid=1000, test=1000), span=128),
     graded="longest",
 )

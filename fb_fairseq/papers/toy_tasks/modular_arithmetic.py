@@ -3,17 +3,7 @@ Chomsky Hierarchy* (arXiv 2207.02098, appendix A; deterministic context-free): d
 with brackets around every operation and a sign before some digits. The only label of a sequence is that of ``=`` at its
 end."""
 
-from fb_fairseq.papers.toy_tasks.common import (
-    NO_LABEL,
-    Growth,
-    LabelledSequence,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    Tracking,
-    numbers,
-)
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, SeededRandom, Size, Task, Tracking
 
 OPERATORS = "+-*"
 
@@ -43,14 +33,16 @@ TASK = Task(
     "evaluate an expression with brackets modulo a number",
     modular_arithmetic,
     {
-        "length": Size(*(40, "number of symbols in a sequence", 2), test_name="test_length", training_name="shortest"),
+        "length": Size(
+            40, "number of symbols in a sequence", lowest=2, test_name="test_length", training_name="shortest"
+        ),
         "modulus": Size(5, "values are computed modulo this number", lowest=2, highest=10),
     },
-    Splits(100_000, 1_000, 1_000),
+    dict(train=100_000, valid=1_000, test=1_000),
     growth=Growth(
-        **dict(size="length", smallest=4, steps=lambda size: size),
-        options=lambda size, given: dict(length=size),
-        **dict(symbols=lambda given: [*numbers(5), *OPERATORS, "(", ")", "="], labels=lambda given: numbers(5)),
+        smallest=4,
+        symbols=lambda given: "01234+-*()=",
+        labels=lambda given: "01234",
     ),
 )
 RECIPE = Tracking(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Splits, Task, full, small
+from fb_fairseq.papers.toy_tasks.common import LabelledSequence, Labels, SeededRandom, Size, Task
 
 ACTIONS = ("forward", "left", "right")  # a step ahead, or a quarter turn
 HEADINGS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # changes of (row, column): up, right, down, left, so clockwise
@@ -36,10 +36,10 @@ TASK = Task(
         "size": Size(8, "number of rows, and of columns, of the grid", lowest=2),
         "steps": Size(100, "number of actions in a sequence"),
     },
-    Splits(10_000, 1_000, 1_000),
+    dict(train=10_000, valid=1_000, test=1_000),
 )
 RECIPE = Labels(
     "the position on a grid after steps and turns (v3 §4.1.2, §7.1); small: 4 x 4 cells",
-    small=small(sequences=dict(size=4, train=10_000, valid=200, test=500), updates=6000),
-    full=full(sequences=dict(size=8, train=10_000, valid=1000, test=1000)),
+    small=dict(sequences=dict(size=4, train=10_000, valid=200, test=500), updates=6000),
+    full=dict(sequences=dict(size=8, train=10_000, valid=1000, test=1000)),
 )

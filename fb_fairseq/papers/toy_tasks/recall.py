@@ -4,17 +4,7 @@ of a key and its value; then each key occurs once more, and its label is the val
 likely than late ones, by a power law. All other places are filled with random symbols."""
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.toy_tasks.common import (
-    NO_LABEL,
-    Growth,
-    LabelledSequence,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    Tracking,
-    numbers,
-)
+from fb_fairseq.papers.toy_tasks.common import NO_LABEL, Growth, LabelledSequence, SeededRandom, Size, Task, Tracking
 
 POWER = 0.01  # of the law by which gaps are distributed: P(gap) ~ gap^(POWER - 1)
 
@@ -48,14 +38,10 @@ def recall(rng: SeededRandom, pairs: int = 16, length: int = 64, symbols: int = 
 
 def _distinct(rng: SeededRandom, number: int, end: int) -> list[int]:
     """Different numbers below ``end``, in random order."""
-    drawn: list[int] = []
-    seen = set()
+    drawn: dict[int, None] = {}  # a number that comes again keeps its place
     while len(drawn) < number:
-        value = rng.randint(0, end - 1)
-        if value not in seen:
-            seen.add(value)
-            drawn.append(value)
-    return drawn
+        drawn[rng.randint(0, end - 1)] = None
+    return list(drawn)
 
 
 def _weighted(rng: SeededRandom, weights: list[float]) -> int:
@@ -76,13 +62,14 @@ TASK = Task(
         "length": Size(64, "number of symbols in a sequence", test_name="test_length"),
         "symbols": Size(8192, "number of different symbols, half of them keys", lowest=4),
     },
-    Splits(100_000, 1_000, 3_000),
+    dict(train=100_000, valid=1_000, test=3_000),
     check=check_recall,
     growth=Growth(
-        **dict(size="pairs", smallest=2, steps=lambda size: 4 * size),
-        options=lambda size, given: dict(pairs=size, length=4 * size, symbols=given["symbols"]),
-        symbols=lambda given: numbers(given["symbols"]),
-        labels=lambda given: numbers(given["symbols"], given["symbols"] // 2),
+        size="pairs",
+        smallest=2,
+        steps_each=4,
+        symbols=lambda given: list(map(str, range(given["symbols"]))),
+        labels=lambda given: list(map(str, range(given["symbols"] // 2, given["symbols"]))),
     ),
 )
 RECIPE = Tracking(

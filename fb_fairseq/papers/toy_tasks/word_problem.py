@@ -3,24 +3,18 @@ Illusion of State in State-Space Models* (arXiv 2404.08819, section 5): sequence
 step has a label. Keeping track of A5 or S5 is complete for NC1, so no Transformer or state-space model of fixed depth
 can do it for all lengths, unless TC0 = NC1."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import permutations, product
-from typing import NamedTuple
+from itertools import combinations, permutations, product
+from typing import NamedTuple, TypeVar
 
-from fb_fairseq.papers.toy_tasks.common import (
-    Choice,
-    Growth,
-    LabelledSequence,
-    SeededRandom,
-    Size,
-    Splits,
-    Task,
-    Tracking,
-)
+from fb_fairseq.papers.toy_tasks.common import Growth, LabelledSequence, Option, SeededRandom, Size, Task, Tracking
 
 # Cyclic groups are named by their order, the others by their permutations; A4xZ5 is a product of groups.
 GROUPS = ("parity", "Z60", "A4xZ5", "S3", "A5", "S5")
+
+
+T = TypeVar("T")
 
 
 class Group(NamedTuple):
@@ -36,28 +30,27 @@ class Group(NamedTuple):
 def named(name: str) -> Group:
     """The group of this name, one of ``GROUPS``."""
     if "x" in name:
-        return _direct_product(*map(named, name.split("x")))
+        first, second = map(named, name.split("x"))
+        return _group(
+            list(product(range(len(first.elements)), range(len(second.elements)))),
+            lambda a, b: (first.table[a[0]][b[0]], second.table[a[1]][b[1]]),
+            lambda pair: f"{first.elements[pair[0]]}.{second.elements[pair[1]]}",
+        )
     if name == "parity" or name[0] == "Z":
         order = 2 if name == "parity" else int(name[1:])
-        table = tuple(tuple((a + b) % order for b in range(order)) for a in range(order))
-        return Group(tuple(map(str, range(order))), table)
-    size = int(name[1:])
-    elements = [p for p in permutations(range(size)) if name[0] == "S" or _even(p)]
-    index = {p: i for i, p in enumerate(elements)}
-    table = tuple(tuple(index[tuple(a[b[i]] for i in range(size))] for b in elements) for a in elements)
-    return Group(tuple("".join(str(i + 1) for i in p) for p in elements), table)
+        return _group(range(order), lambda a, b: (a + b) % order, str)
+    elements = [p for p in permutations(range(int(name[1:]))) if name[0] == "S" or _even(p)]
+    return _group(elements, lambda a, b: tuple(a[i] for i in b), lambda p: "".join(str(i + 1) for i in p))
 
 
 def _even(permutation: Sequence[int]) -> bool:
-    pairs = ((i, j) for j in range(len(permutation)) for i in range(j))
-    return sum(permutation[i] > permutation[j] for i, j in pairs) % 2 == 0
+    return sum(a > b for a, b in combinations(permutation, 2)) % 2 == 0
 
 
-def _direct_product(first: Group, second: Group) -> Group:
-    pairs = list(product(range(len(first.elements)), range(len(second.elements))))
-    index = {pair: i for i, pair in enumerate(pairs)}
-    table = tuple(tuple(index[first.table[a][c], second.table[b][d]] for c, d in pairs) for a, b in pairs)
-    return Group(tuple(f"{first.elements[a]}.{second.elements[b]}" for a, b in pairs), table)
+def _group(elements: Sequence[T], multiply: Callable[[T, T], T], name: Callable[[T], str]) -> Group:
+    index = {element: i for i, element in enumerate(elements)}
+    table = tuple(tuple(index[multiply(a, b)] for b in elements) for a in elements)
+    return Group(tuple(map(name, elements)), table)
 
 
 def word_problem(rng: SeededRandom, group: str = "A5", length: int = 128) -> LabelledSequence:
@@ -74,15 +67,15 @@ TASK = Task(
     "give the product so far after each element of a finite group",
     word_problem,
     {
-        "group": Choice("A5", "group", GROUPS),
+        "group": Option("A5", "group", GROUPS),
         "length": Size(128, "number of elements in a sequence", test_name="test_length", training_name="shortest"),
     },
-    Splits(1_000_000, 1_000, 1_000),
+    dict(train=1_000_000, valid=1_000, test=1_000),
     growth=Growth(
-        **dict(size="length", smallest=2, steps=lambda size: size),
-        options=lambda size, given: dict(length=size, group=given["group"]),
+        smallest=2,
         symbols=lambda given: named(given["group"]).elements,
-        **dict(labels=lambda given: named(given["group"]).elements, by_position=True),
+        labels=lambda given: named(given["group"]).elements,
+        by_position=True,
     ),
 )
 RECIPE = Tracking(

@@ -325,6 +325,22 @@ def test_training_with_several_lengths(tmp_path, capsys):
         assert fixed == mixed
 
 
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize("length,longest", [(["--test-length", "8"], 8), ([], 5)])
+def test_tests_with_several_lengths(task, length, longest, tmp_path, capsys):
+    """Each as likely, in the test split only; training sequences are as long as without the option."""
+    sizes = ["--length", "5", "--train", "20", "--valid", "5", "--test", "1500", "--shortest", "4"]
+    main([task, "--out", str(tmp_path), *sizes, *length, "--test-shortest", "3"])
+    found = {}
+    for split in ("train", "valid", "test"):
+        lines = (tmp_path / f"{split}.input").read_text().splitlines()
+        found[split] = Counter(line.index("=") // 2 for line in lines)
+    assert set(found["train"]) == {4, 5} and set(found["valid"]) == {5}
+    assert set(found["test"]) == set(range(3, longest + 1))
+    number = 1500 / len(found["test"])
+    assert all(0.75 * number < count < 1.25 * number for count in found["test"].values())
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
@@ -332,6 +348,12 @@ def test_training_with_several_lengths(tmp_path, capsys):
         (["copy", "--test-length", "0"], "--test-length 0: give a number from 1 to"),
         (["reverse", "--shortest", "0"], "--shortest 0: give a number from 1 to"),
         (["reverse", "--shortest", "9", "--length", "8"], "--shortest 9: more than --length 8; give at most this"),
+        (["copy", "--test-shortest", "0"], "--test-shortest 0: give a number from 1 to"),
+        (["copy", "--test-shortest", "41"], "--test-shortest 41: more than --length 40; give at most this"),
+        (
+            ["reverse", "--test-length", "9", "--test-shortest", "10"],
+            "--test-shortest 10: more than --test-length 9; give at most this",
+        ),
         (["random_walk", "--size", "1"], "--size 1: give a number from 2 to"),
         (["random_walk", "--train", "0"], "--train 0: give 1 or more sequences"),
         (["algorithmic", "--variables", "7"], "--variables 7: give a number from 1 to 6"),

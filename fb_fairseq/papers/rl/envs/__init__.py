@@ -7,4 +7,3 @@ from fb_fairseq.papers.rl.envs.maze import Maze, MazeEasy
 from fb_fairseq.papers.rl.envs.water_maze import WaterMaze
 
 ENVS: dict[str, type[BatchedEnv]] = {"corridor": Corridor, "maze": Maze, "maze_easy": MazeEasy, "water_maze": WaterMaze}
-SIZE_OPTIONS = tuple(dict.fromkeys(name for env in ENVS.values() for name in env.size_options))

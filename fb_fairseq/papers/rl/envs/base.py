@@ -25,7 +25,6 @@ class BatchedEnv:
 
     observation_sizes: tuple[int, ...]  # number of possible values of each component of an observation
     action_names: tuple[str, ...]
-    size_options: tuple[str, ...]  # the constructor's arguments that set the size of the task
     state_arrays: tuple[str, ...] = ("steps",)  # attributes with a row per environment; their names are in checkpoints
 
     def __init__(self, num_envs: int):

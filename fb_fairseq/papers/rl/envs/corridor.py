@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.papers.rl.envs.base import BLUE, GREEN, LIGHT_GREY, RED, BatchedEnv, StepResult
 from fb_fairseq.papers.rl.options import check_range
 
@@ -20,16 +19,13 @@ class Corridor(BatchedEnv):
 
     observation_sizes = (4,)
     action_names = ("forward", *(f"{colour} door" for colour in COLOURS))
-    size_options = ("length", "shortest")
     state_arrays = ("steps", "colour", "position", "end")
 
     def __init__(self, num_envs: int, length: int = 50, shortest: int | None = None):
         super().__init__(num_envs)
         check_range("length", length, 1)
         self.length, self.shortest = length, length if shortest is None else shortest
-        check_range("shortest", self.shortest, 1)
-        if self.shortest > length:
-            raise UserError(f"--shortest {shortest}: must not be greater than --length {length}")
+        check_range("shortest", self.shortest, 1, length)
         self.end = np.full(num_envs, length)
         self.colour = np.zeros(num_envs, np.int64)
         self.position = np.zeros(num_envs, np.int64)

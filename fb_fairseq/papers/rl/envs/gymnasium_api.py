@@ -10,10 +10,11 @@ Importing this module registers the environments. Vectorised environments reset 
 their episodes ended, ``_final_obs``.
 """
 
+from inspect import signature
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
-from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -38,13 +39,11 @@ def _build(env, name: str, number: int, render_mode: str | None, sizes: dict) ->
 
 def _check_actions(actions, env: BatchedEnv) -> np.ndarray:
     """The actions [B] as an array."""
-    actions = np.asarray(actions)
-    if actions.shape != (env.num_envs,) or actions.dtype.kind not in "iu":
-        raise ValueError(f"action {actions}: give {env.num_envs} integers")
-    outside = actions[(actions < 0) | (actions >= len(env.action_names))]
-    if len(outside):
-        names = ", ".join(env.action_names)
-        raise ValueError(f"action {outside[0]}: must be between 0 and {len(env.action_names) - 1} ({names})")
+    actions, largest = np.asarray(actions), len(env.action_names) - 1
+    integers = actions.shape == (env.num_envs,) and actions.dtype.kind in "iu"
+    if not integers or (actions < 0).any() or (actions > largest).any():
+        meaning = ", ".join(env.action_names)
+        raise ValueError(f"action {actions}: give {env.num_envs} integers from 0 to {largest} ({meaning})")
     return actions
 
 
@@ -90,8 +89,7 @@ class ParallelEnv(VectorEnv):
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        if seed is not None:
-            self._np_random, self._np_random_seed = seeding.np_random(seed)
+        super().reset(seed=seed)
         self.batched_env.rng = self.np_random
         self.batched_env.reset(np.arange(self.num_envs))
         return self.batched_env.observe(), {}
@@ -125,7 +123,7 @@ def make_vector_env(
     """Environments that run in parallel."""
     check_choice("environment", name, list(ENV_IDS))
     for option in sizes or {}:
-        if option not in ENVS[name].size_options:
+        if option not in signature(ENVS[name]).parameters:
             raise UserError(f"{flag(option)}: not an option of --environment {name}; leave it out")
     return gymnasium.make_vec(
         ENV_IDS[name], num_envs, vectorization_mode="vector_entry_point", render_mode=render_mode, **(sizes or {})

@@ -9,21 +9,10 @@ from fb_fairseq.papers.rl.options import LARGEST_GRID, check_range
 EMPTY, WALL, FIRST_COLOUR = 0, 1, 2  # values of a cell; the object of colour c is FIRST_COLOUR + c
 COLOURS = 8
 DARKENED = 0.7  # brightness of the cell that the agent faces
-PALETTE = np.array(  # of rendered cells: empty, wall, the colours
-    [
-        [235, 235, 235],
-        [70, 70, 70],
-        [31, 119, 180],
-        [255, 127, 14],
-        [44, 160, 44],
-        [214, 39, 40],
-        [148, 103, 189],
-        [140, 86, 75],
-        [227, 119, 194],
-        [188, 189, 34],
-    ],
-    np.uint8,
-)
+# Of rendered cells: empty, wall, the colours.
+PALETTE = np.frombuffer(
+    bytes.fromhex("ebebeb 464646 1f77b4 ff7f0e 2ca02c d62728 9467bd 8c564b e377c2 bcbd22"), np.uint8
+).reshape(-1, 3)
 
 
 def generate_maze(rng: np.random.Generator, size: int) -> np.ndarray:
@@ -79,7 +68,6 @@ class Maze(BatchedEnv):
     oriented = True
     action_names = ("forward", "turn left", "turn right")
     observation_sizes = (FIRST_COLOUR + COLOURS,) * 9 + (COLOURS,)
-    size_options = ("size", "limit")
     state_arrays = ("steps", "cells", "position", "heading", "target")
 
     def __init__(self, num_envs: int, size: int = 9, limit: int = 200):

@@ -14,7 +14,6 @@ class WaterMaze(BatchedEnv):
     of the goal, and whether the goal is among the 3 x 3 cells around it."""
 
     action_names = ("up", "right", "down", "left")
-    size_options = ("size", "limit")
     state_arrays = ("steps", "names", "position", "goal")
 
     def __init__(self, num_envs: int, size: int = 15, limit: int = 200):

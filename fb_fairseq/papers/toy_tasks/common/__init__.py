@@ -1,4 +1,4 @@
-"""What a file of a task is made of: a generator of sequences, options, and a recipe."""
+"""The parts of a task's file: a generator of sequences, options, and a recipe."""
 
 import argparse
 import random
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fb_fairseq.errors import UserError, flag
 
+SPLITS = ("train", "valid", "test")
 NO_LABEL = "_"  # label of a symbol that is not evaluated; must equal fb_fairseq.streams.fairseq.labels.IGNORED
 
 
@@ -52,37 +53,52 @@ class SeededRandom:
 class Option:
     """An option of a task on the command line."""
 
-    default: Any  # the papers' value
+    default: Any  # the papers' value; False: the option is a switch, which has no value
     help: str
-    metavar = "NAME"
-    test_name = training_name = known = ""
+    choices: tuple[str, ...] = ()  # the known values; empty: the task checks the value
+    metavar: str = "NAME"
+    test_name = training_name = test_lowest = ""  # see ``Size``
+
+    def names(self, name: str) -> list[str]:
+        """The option ``name``, and those that set it for one split."""
+        return [each for each in (name, self.test_name, self.training_name, self.test_lowest) if each]
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         """Add the option to a parser."""
-        text, kind = f"{self.help}{self.known} (default: %(default)s)", type(self.default)
+        if self.default is False:
+            parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
+            return
+        known = f": {', '.join(self.choices)}" if self.choices else ""
+        text, kind = f"{self.help}{known} (default: %(default)s)", type(self.default)
         parser.add_argument(flag(name), type=kind, default=self.default, metavar=self.metavar, help=text)
 
     def check(self, name: str, value: Any) -> None:
         """Raise a ``UserError`` for a wrong value of the option ``name``."""
+        if self.choices and value not in self.choices:
+            raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(self.choices)}")
 
 
 @dataclass(frozen=True)
 class Size(Option):
     """A size of a task's sequences."""
 
+    metavar: str = "N"
     lowest: int = 1
     highest: int = 1_000_000
     test_name: str = ""  # of an option that overrides the size in the test split; empty if there is none
     training_name: str = ""  # of one with which sizes in training vary, from its value to the size; empty: none
-    metavar = "N"
+    # The same for the test split, up to its size.
+    test_lowest = property(lambda self: f"test_{self.training_name}" if self.test_name and self.training_name else "")
 
     def add(self, parser: argparse.ArgumentParser, name: str) -> None:
         super().add(parser, name)
-        lowest = flag(self.training_name)
-        for other, text in (
-            (self.test_name, f"{self.help} of the test split (default: as {flag(name)})"),
-            (self.training_name, f"training sequences have {lowest} to {flag(name)} (default: all have {flag(name)})"),
-        ):
+        size, test_size = flag(name), flag(self.test_name)
+        texts = {
+            self.test_name: f"{self.help} of the test split (default: as {size})",
+            self.training_name: f"training sequences have N to {size} (default: all have {size})",
+            self.test_lowest: f"test sequences have N to {test_size} (default: all have {test_size})",
+        }
+        for other, text in texts.items():
             if other:
                 parser.add_argument(flag(other), type=int, metavar="N", help=text)
 
@@ -91,67 +107,20 @@ class Size(Option):
             raise UserError(f"{flag(name)} {value}: give a number from {self.lowest} to {self.highest}")
 
 
-@dataclass(frozen=True)
-class Choice(Option):
-    """One of several readings of the papers."""
-
-    choices: tuple[str, ...] = ()
-    known = property(lambda self: f": {', '.join(self.choices)}")
-
-    def check(self, name: str, value: str) -> None:
-        if value not in self.choices:
-            raise UserError(f"{flag(name)} {value}: unknown; choose from {', '.join(self.choices)}")
-
-
-@dataclass(frozen=True)
-class Letters(Option):
-    """A set of letters of an alphabet, in any order, as one word."""
-
-    alphabet: str = ""
-    metavar = "LETTERS"
-
-    def check(self, name: str, value: str) -> None:
-        if not value or len(set(value)) < len(value) or not set(value) <= set(self.alphabet):
-            first, last = self.alphabet[0], self.alphabet[-1]
-            raise UserError(f'{flag(name)} "{value}": give one or more of the letters {first} to {last}, each once')
-
-
-class Switch(Option):
-    """A reading of the papers that is off unless the option is given."""
-
-    def add(self, parser: argparse.ArgumentParser, name: str) -> None:
-        parser.add_argument(flag(name), action="store_true", help=f"{self.help} (default: off)")
-
-
 class Growth(NamedTuple):
     """How the sequences of a task grow in ``state-tracking``."""
 
-    size: str  # the option of the task that grows
-    smallest: int  # its value at the start of training
-    steps: Callable[[int], int]  # number of steps in a sequence of a size
-    # The task's other options for a size, given those of the command line.
-    options: Callable[[int, dict[str, Any]], dict[str, Any]]
+    smallest: int  # the size at the start of training
     symbols: Callable[[dict[str, Any]], Sequence[str]]  # all inputs, given the task's options
     labels: Callable[[dict[str, Any]], Sequence[str]]  # all labels
+    size: str = "length"  # the option of the task that grows
+    steps_each: int = 1  # number of steps in a sequence, as a multiple of the size
     # Whether every step has a label, so that sequences of one size show the accuracy at all smaller ones.
     by_position: bool = False
 
-
-def numbers(end: int, start: int = 0) -> list[str]:
-    """The numbers from ``start`` to ``end``, which is excluded, as symbols."""
-    return list(map(str, range(start, end)))
-
-
-class Splits(NamedTuple):
-    """Number of sequences in each split."""
-
-    train: int
-    valid: int
-    test: int
-
-
-def anything_fits(**options) -> None:
-    """The ``check`` of tasks whose options fit together in any way."""
+    def steps(self, size: int) -> int:
+        """Number of steps in a sequence of a size."""
+        return self.steps_each * size
 
 
 class Task(NamedTuple):
@@ -161,10 +130,10 @@ class Task(NamedTuple):
     # Returns one sequence, given a ``SeededRandom`` and the options as keyword arguments.
     generate: Callable[..., LabelledSequence]
     options: dict[str, Option]  # the options by name
-    sequences: Splits  # the papers' number of sequences
+    sequences: dict[str, int]  # the papers' number of sequences, by split
     disjoint_splits: bool = True  # whether a sequence may occur in one split only
     # Called with the options as keyword arguments; raises a ``UserError`` if they do not fit together.
-    check: Callable[..., None] = anything_fits
+    check: Callable[..., None] = lambda **options: None
     growth: Growth | None = None  # how sequences grow in ``state-tracking``; None: the task is not for it
 
 
@@ -172,8 +141,6 @@ class Task(NamedTuple):
 class Setting:
     """How the models are trained on a task."""
 
-    source: str  # where the values come from
-    sequences: Mapping[str, Any]  # options of ``synthetic-tasks``
     updates: int  # of training
     span: int  # attention span in steps
     layers: int  # of every model
@@ -181,37 +148,55 @@ class Setting:
     model: Mapping[str, Any]  # options of all models
     attention: Mapping[str, Any]  # options of the Transformer and the Feedback Transformer
     training: Mapping[str, Any]  # options of training
+    lstm: Mapping[str, Any]  # what LSTMs have instead
     feedback: Mapping[str, Any] = field(default_factory=dict)  # further options of the Feedback Transformer
-    lstm: Mapping[str, Any] = field(default_factory=dict)  # what LSTMs have instead
+    sequences: Mapping[str, Any] = field(default_factory=dict)  # options of ``synthetic-tasks``
     # Whether the learning rate stays constant while accuracy may be on a plateau, and then falls to a tenth; and longer
     # spans of attention grow from 8 steps, as Feedback Transformers otherwise learn late with them.
     decay: bool = False
+
+    def changed(self, **changes: Any) -> "Setting":
+        """This setting with other values; those of a mapping are added to it."""
+        for name, value in changes.items():
+            if isinstance(value, Mapping):
+                changes[name] = {**getattr(self, name), **value}
+        return replace(self, **changes)
 
     def schedule(self) -> dict[str, Any]:
         """The options of the learning rate's schedule."""
         if not self.decay:
             return {}
         warmup, decay = self.updates // 20, -(-self.updates // 5)
-        return dict(
-            **dict(lr_scheduler="tri_stage", warmup_steps=warmup, hold_steps=self.updates - warmup - decay),
-            **dict(decay_steps=decay, final_lr_scale=0.1),
-        )
+        hold = self.updates - warmup - decay
+        steps = dict(warmup_steps=warmup, hold_steps=hold, decay_steps=decay)
+        return dict(lr_scheduler="tri_stage", **steps, final_lr_scale=0.1)
 
 
 # All models have the same number of layers and the same width. The LSTM has no feed-forward sublayers; the Feedback
 # Transformer shares its projections.
-SMALL = Setting(
-    source="this project: minutes on a CPU",
-    **dict(sequences={}, updates=1000, span=8, layers=2, streams=64, model=dict(decoder_embed_dim=64)),
+SMALL = Setting(  # minutes on a CPU
+    updates=1000,
+    span=8,
+    layers=2,
+    streams=64,
+    model=dict(decoder_embed_dim=64),
     attention=dict(decoder_ffn_embed_dim=256, decoder_attention_heads=4, decoder_normalize_before=True),
-    **dict(training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0), lstm=dict(lr=0.005), decay=True),
+    training=dict(tokens_per_sample=32, lr=0.002, clip_norm=1.0),
+    lstm=dict(lr=0.005),
+    decay=True,
 )
-FULL = Setting(
-    source="v3 Table 9, random walk, which gives no number of updates",
-    **dict(sequences={}, updates=10_000, span=100, layers=4, streams=512, model=dict(decoder_embed_dim=256)),
+FULL = Setting(  # v3 Table 9, random walk, which gives no number of updates
+    updates=10_000,
+    span=100,
+    layers=4,
+    streams=512,
+    model=dict(decoder_embed_dim=256),
     attention=dict(
-        **dict(decoder_ffn_embed_dim=1024, decoder_attention_heads=4, decoder_normalize_before=True),
-        **dict(attention_dropout=0.2, activation_dropout=0.2),
+        decoder_ffn_embed_dim=1024,
+        decoder_attention_heads=4,
+        decoder_normalize_before=True,
+        attention_dropout=0.2,
+        activation_dropout=0.2,
     ),
     feedback=dict(memory_projections="per-layer"),  # 3.2M parameters each
     training=dict(tokens_per_sample=64, lr=0.0001, clip_norm=0.1, lr_scheduler="fixed", warmup_updates=1000),
@@ -219,23 +204,13 @@ FULL = Setting(
 )
 
 
-def small(**changes: Any) -> Setting:
-    """The small setting with changes."""
-    return replace(SMALL, **changes)
-
-
-def full(**changes: Any) -> Setting:
-    """The papers' setting with changes."""
-    return replace(FULL, **changes)
-
-
 @dataclass(frozen=True)
 class Labels:
     """A recipe that trains fairseq's models on a task (``papers/runner/labels.py``)."""
 
     summary: str  # one line for the list of recipes
-    small: Setting  # a setting for a CPU, the default
-    full: Setting  # the papers' setting
+    small: Mapping[str, Any]  # changes to ``SMALL``, a setting for a CPU, the default
+    full: Mapping[str, Any]  # changes to ``FULL``, the papers' setting
     graded: str = ""  # the size that ``--curriculum`` varies; empty if the task has none
     kind: str = "fb_fairseq.papers.runner.labels:LabelledTask"
 

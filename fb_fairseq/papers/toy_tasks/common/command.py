@@ -17,7 +17,7 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import check_output_folder
 from fb_fairseq.papers.toy_tasks import load, names
-from fb_fairseq.papers.toy_tasks.common import LabelledSequence, SeededRandom, Splits, Task
+from fb_fairseq.papers.toy_tasks.common import SPLITS, LabelledSequence, Option, SeededRandom, Task
 
 MAX_ATTEMPTS = 100  # sequences generated per sequence wanted, before we conclude that there are too few different ones
 
@@ -32,7 +32,7 @@ def build_parser() -> CommandParser:
         command.add_argument("--out", required=True, metavar="DIR", help="folder to write the files to")
         add_overwrite(command)
         command.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-        for split, number in task.sequences._asdict().items():
+        for split, number in task.sequences.items():
             text = f"number of sequences in {split}.input (default: %(default)s)"
             command.add_argument(flag(split), type=int, default=number, metavar="N", help=text)
         for name, option in task.options.items():
@@ -40,20 +40,29 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def limits(name: str, option: Option, split: str, options: dict[str, Any]) -> tuple[str, str]:
+    """The names of the options with the value of the task's option ``name`` in a split, and with the lowest one there;
+    that is not among ``options``, or None, if the value does not vary."""
+    if split != "test":
+        return name, option.training_name if split == "train" else ""
+    return name if options.get(option.test_name) is None else option.test_name, option.test_lowest
+
+
 def check_options(task: Task, options: dict[str, Any]) -> None:
     """Check the numbers of sequences and the task's own options."""
-    for split in Splits._fields:
+    for split in SPLITS:
         if options[split] < 1:
             raise UserError(f"{flag(split)} {options[split]}: give 1 or more sequences")
     for name, option in task.options.items():
-        for spelling in filter(None, (name, option.test_name, option.training_name)):
+        for spelling in option.names(name):
             if options[spelling] is not None:
                 option.check(spelling, options[spelling])
-        shortest = options.get(option.training_name)
-        if shortest is not None and shortest > options[name]:
-            raise UserError(
-                f"{flag(option.training_name)} {shortest}: more than {flag(name)} {options[name]}; give at most this"
-            )
+        for split in SPLITS:
+            most, least = limits(name, option, split, options)
+            if options.get(least) is not None and options[least] > options[most]:
+                raise UserError(
+                    f"{flag(least)} {options[least]}: more than {flag(most)} {options[most]}; give at most this"
+                )
     task.check(**{name: options[name] for name in task.options})
 
 
@@ -62,12 +71,12 @@ def generate_split(options: dict[str, Any], split: str, seen: set[tuple[str, ...
     be disjoint."""
     name, wanted = options["task"], options[split]
     task = load(name).TASK
-    chosen, lowest = {}, {}  # the task's options, and the smallest values of sizes that vary, in training only
+    chosen, lowest = {}, {}  # the task's options, and the smallest values of those that vary
     for own, option in task.options.items():
-        changed = options.get(option.test_name) if split == "test" else None
-        chosen[own] = options[own] if changed is None else changed
-        if split == "train" and options.get(option.training_name) is not None:
-            lowest[own] = options[option.training_name]
+        most, least = limits(own, option, split, options)
+        chosen[own] = options[most]
+        if options.get(least) is not None:
+            lowest[own] = options[least]
     generated = accepted = 0
     while accepted < wanted:
         rng = SeededRandom(options["seed"], name, split, generated)
@@ -88,7 +97,7 @@ def write_splits(options: dict[str, Any], folder: str) -> None:
     """Write all files to ``folder``. The training split comes last and avoids the sequences of the others, so these do
     not depend on its size."""
     seen: set[tuple[str, ...]] = set()
-    for split in reversed(Splits._fields):
+    for split in reversed(SPLITS):
         inputs_path, labels_path = (os.path.join(folder, f"{split}.{side}") for side in ("input", "label"))
         new = set()
         with open(inputs_path, "w") as inputs_file, open(labels_path, "w") as labels_file:
