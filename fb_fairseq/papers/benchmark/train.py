@@ -19,9 +19,19 @@ from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
 from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE, TORCH
 from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
-from fb_fairseq.papers.benchmark.options import add_block, add_only, add_repeats, only
-from fb_fairseq.papers.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
+from fb_fairseq.papers.benchmark.models import (
+    DTYPES,
+    STOCK_NAME,
+    Case,
+    add_block,
+    add_only,
+    add_repeats,
+    block_with_full_memory,
+    build_model,
+    only,
+    random_tokens,
+    stock_decoder,
+)
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
 # Passes over all steps of a block at once: fixed, and until they converge.
@@ -31,19 +41,13 @@ FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to th
 HALF_TOLERANCE = 0.1
 
 
+@dataclasses.dataclass
 class TrainingStep:
-    """A forward and backward pass.
+    """A forward and backward pass."""
 
-    Args:
-        model: the model whose parameters get gradients.
-        forward: returns the model's output [T, B, D] or [B, T, D].
-        weights: weights of the output's entries in the loss.
-    """
-
-    def __init__(self, model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tensor):
-        self.model = model
-        self.forward = forward
-        self.weights = weights
+    model: torch.nn.Module  # whose parameters get gradients
+    forward: Callable[[], Tensor]  # returns the model's output [T, B, D] or [B, T, D]
+    weights: Tensor  # of the output's entries in the loss
 
     def __call__(self) -> None:
         (self.forward() * self.weights).float().mean().backward()
@@ -56,16 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_only(parser)
 
 
-def warm_up_blocks() -> int:
-    """How many blocks of the same shapes every step loop takes until it runs as it will from then on."""
-    return loops.warm_up_blocks(AUTO) + 1
+def warm_up(step: TrainingStep, device: str, case: Case | None = None) -> None:
+    """On a GPU, repeat a step until the graphs of the case's step loop are captured (without a case: of any), and
+    libraries have allocated what they keep."""
+    loop = case.options.get("step_loop", AUTO) if case else AUTO
+    for _ in range(loops.warm_up_blocks(loop) + 1 if device.startswith("cuda") else 0):
+        step()
 
 
 def cases_on(device: str) -> dict[str, Case]:
-    """What is measured on a device: the step loops that run on it, the plain one first, and other models.
-
-    A loop without a warm-up is also measured recomputing its activations.
-    """
+    """What is measured on a device: the step loops that run on it, the plain one first, and other models. A loop
+    without a warm-up is also measured recomputing its activations."""
     cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
     for loop in LOOPS.values():
         if device.partition(":")[0] not in loop.devices:
@@ -79,13 +84,7 @@ def cases_on(device: str) -> dict[str, Case]:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Check the step loops' gradients, then measure all cases.
-
-    Raises:
-        RuntimeError: the gradients of a step loop are wrong.
-        UserError: ``--only`` names something else.
-    """
-    gpu = args.device.startswith("cuda")
+    """Check the step loops' gradients, then measure all cases."""
     cases = only(cases_on(args.device), args)
     if REFERENCE in cases:
         options = [case.options for case in cases.values() if case.model == "feedback"]
@@ -97,11 +96,8 @@ def run(args: argparse.Namespace) -> dict:
     if stock is not None:
         steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
         steps[STOCK_NAME] = stock_training_step(stock, args)
-    if gpu:
-        for name, step in steps.items():
-            loop = cases[name].options.get("step_loop") if name in cases else None
-            for _ in range(loops.warm_up_blocks(loop) + 1 if loop else 2):
-                step()
+    for name, step in steps.items():
+        warm_up(step, args.device, cases.get(name))
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
     rows = [[name, speed, speed / speeds["transformer"]] for name, speed in speeds.items()]
@@ -118,7 +114,7 @@ def run(args: argparse.Namespace) -> dict:
         "ratio": speed_ratios(speeds),
         "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case.model == "feedback"}),
     }
-    if gpu:
+    if args.device.startswith("cuda"):
         launches = {name: round(count_launches(step) / args.block, 1) for name, step in steps.items()}
         result["launches_per_step"] = launches
         table(["", "kernel launches per step"], [list(item) for item in launches.items()])
@@ -137,14 +133,9 @@ def speed_ratios(speeds: dict[str, float]) -> dict[str, float]:
 
 
 def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
-    """What share of the device's memory bandwidth the step loops use.
-
-    If its caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of
-    all layers, and S keys and values per layer and stream.
-
-    Args:
-        speeds: tokens per second by name of the step loop.
-    """
+    """The share of the device's memory bandwidth that step loops use at these speeds, in tokens per second. If its
+    caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of all
+    layers, and S keys and values per layer and stream."""
     D, L = args.embed_dim, args.layers
     layer_weights = 2 * D * D + 2 * D * args.ffn_dim  # query and output projection, and the feed-forward sublayer
     weights = L * layer_weights + 2 * D * D  # and the shared key and value projections
@@ -162,11 +153,7 @@ def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
 
 
 def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> TrainingStep:
-    """A training step of one of our models, on a random block.
-
-    Args:
-        full_memory: whether a full memory is carried into the block, or an empty one.
-    """
+    """A training step of one of our models, on a random block into which a full memory is carried, or an empty one."""
     model = build_model(case.model, args, **case.options)
     x_TBD, state = block_with_full_memory(model, args)
 
@@ -184,14 +171,8 @@ def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> T
 
 
 def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
-    """Compare the gradients of the parameters after a block with a full memory.
-
-    Args:
-        step_loops: options of the step loops, those of the reference loop first.
-
-    Raises:
-        RuntimeError: the gradients of a step loop are not those of the first one.
-    """
+    """Compare the gradients of the parameters after a block with a full memory. ``step_loops`` are options of the step
+    loops, those of the reference loop first."""
     model = build_model("feedback", args)
     x_TBD, state = block_with_full_memory(model, args)
     weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
