@@ -1,12 +1,11 @@
-"""The step ``prepare``: data that appears only when it is complete, and that models were trained on stays; and the
-checkpoint that a fine-tuning starts from."""
+"""The step ``prepare``: data that appears only when it is complete, and that models were trained on stays."""
 
 import glob
 import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 from fb_fairseq.checksums import checksum_of
 from fb_fairseq.errors import UserError
@@ -34,7 +33,7 @@ def prepare_data(shell: Shell, out: str, data: str, setting: str, source: str, p
 
 def _unfinished(shell: Shell, data: str, setting: str, source: str) -> str:
     """The folder to prepare the data in, empty and locked; an empty name if they are prepared."""
-    if read(f"{data}.prepared").splitlines() == [setting, *checksums(source), *sizes(data)]:
+    if read(f"{data}.prepared").splitlines() == state_of(data, setting, source):
         shell.say("== prepare: done already")
         return ""
     shell.say("== prepare")
@@ -62,7 +61,12 @@ def _finish(out: str, data: str, setting: str, source: str) -> None:
     with suppress(FileNotFoundError):  # the second time in this process
         os.remove(os.path.join(data, LOCK))
     with atomic_write(marker) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join([setting, *checksums(source), *sizes(data)]) + "\n")
+        file.write("\n".join(state_of(data, setting, source)) + "\n")
+
+
+def state_of(data: str, setting: str, source: str) -> list[str]:
+    """What the data were prepared from, and the data itself, in lines."""
+    return [setting, *listed(source, checksum), *listed(data, os.path.getsize)]
 
 
 def checksum(path: str) -> str:
@@ -70,20 +74,11 @@ def checksum(path: str) -> str:
     return f"{checksum_of(path)} {os.path.getsize(path)}"
 
 
-def checksums(source: str) -> list[str]:
-    """The checksum of a file, or of all files in a folder; empty if there is nothing."""
-    if os.path.isfile(source):
-        return [f"{os.path.basename(source)} {checksum(source)}"]
-    if not os.path.isdir(source):
-        return []
-    files = [name for name in sorted(os.listdir(source)) if os.path.isfile(os.path.join(source, name))]
-    return [f"{name!r} {checksum(os.path.join(source, name))}" for name in files]
-
-
-def sizes(folder: str) -> list[str]:
-    """The names and sizes of a folder's files; empty if it does not exist."""
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [f"{name!r} {os.path.getsize(os.path.join(folder, name))}" for name in names]
+def listed(path: str, describe: Callable[[str], Any]) -> list[str]:
+    """A line for a file, or for each file in a folder: its name, and what describes it; none if there is nothing."""
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    files = [path] if os.path.isfile(path) else [os.path.join(path, name) for name in names]
+    return [f"{os.path.basename(file)!r} {describe(file)}" for file in files if os.path.isfile(file)]
 
 
 def differs(old: str, new: str) -> bool:
@@ -94,18 +89,3 @@ def differs(old: str, new: str) -> bool:
             if os.path.exists(other) and checksum(other) != checksum(path):
                 return True
     return False
-
-
-def started_from(run: str, checkpoint: str) -> bool:
-    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
-    return read(f"{run}.from").splitlines() == [checksum(checkpoint)]
-
-
-def start_over(run: str, checkpoint: str) -> None:
-    """Remove RUN/ and its files, and write down the checkpoint that it starts from."""
-    folder, name = os.path.split(run)
-    for other in os.listdir(folder):
-        if other.startswith(f"{name}."):
-            os.remove(os.path.join(folder, other))
-    shutil.rmtree(run, ignore_errors=True)
-    Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")

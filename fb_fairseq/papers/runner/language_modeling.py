@@ -1,15 +1,18 @@
 """Recipes that train language models on streams of text: the steps prepare, train, finetune, evaluate and generate."""
 
 import argparse
+import glob
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.data import start_over, started_from
+from fb_fairseq.papers.runner.data import checksum
 from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
 from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed, read
@@ -228,6 +231,19 @@ def best(run: str) -> str:
 def has_trained(shell: Shell, run: str) -> bool:
     """Whether a run has a checkpoint; with ``--print``, whether its training was printed."""
     return shell.exists(best(run)) or shell.do(lambda: False, otherwise=shell.exists(f"{run}.log"))
+
+
+def started_from(run: str, checkpoint: str) -> bool:
+    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
+    return read(f"{run}.from").strip() == checksum(checkpoint)
+
+
+def start_over(run: str, checkpoint: str) -> None:
+    """Remove RUN/ and its files, and write down the checkpoint that it starts from."""
+    for path in glob.glob(f"{glob.escape(run)}.*"):
+        os.remove(path)
+    shutil.rmtree(run, ignore_errors=True)
+    Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")
 
 
 def fixed(run: ModelRun) -> dict[str, int]:
