@@ -4,7 +4,7 @@ import os
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, composed, equal_parameters
+from fb_fairseq.papers.runner.settings import Options, Scale, Training, composed, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
 
@@ -72,14 +72,11 @@ CHAR_PTB = LanguageModeling(
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
     **dict(prepare=prepare, metric="loss", prompt="t h e _ c o m p a n y _"),
     full=Scale(
-        **dict(training=FULL, models=["feedback_transformer_lm_char_ptb"]),
-        named={"initialised": Model("feedback_transformer_lm_char_ptb", init_from="relative_transformer_lm_char_ptb")},
-        **dict(model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"), shape=full_shape),
+        training=FULL,
+        models=["feedback_transformer_lm_char_ptb"],
+        named=initialised("feedback_transformer_lm_char_ptb"),
+        model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"),
+        shape=full_shape,
     ),
-    small=Scale(
-        training=SMALL,
-        models=["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"],
-        named={"initialised": Model("feedback_transformer_lm", init_from="relative_transformer_lm")},
-        **dict(model=composed, layers=[2], shape=small_shape),
-    ),
+    small=Scale(SMALL, named=initialised(), model=composed, layers=[2], shape=small_shape),
 )

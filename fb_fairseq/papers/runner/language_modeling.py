@@ -14,13 +14,12 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import results, sweep
 from fb_fairseq.papers.runner.data import checksum
 from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
-from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
+from fb_fairseq.papers.runner.settings import Model, Scale, Training, resolved, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
 ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
-SHOWN = 5  # names in a message
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
 FINETUNED = "-finetuned"
@@ -59,7 +58,6 @@ class LanguageModeling(Experiment):
     prompt: str = "The"  # text that the step generate continues
     full: Scale | None = None
     small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
-    result: str = "bits_per_token"  # of the figure against the number of layers: bits_per_token or perplexity
     # Functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
     figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
     # Functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
@@ -81,16 +79,11 @@ class LanguageModeling(Experiment):
         found = scale.named.get(name) or (scale.model(name) if scale.model else None)
         if found:
             return found
-        if not scale.architectures:
-            raise UserError(f"--models {name}: unknown; choose from {', '.join(scale.named or scale.models)}")
-        if name.startswith(ARCHITECTURES):
+        if scale.architectures and name.startswith(ARCHITECTURES):
             return Model(name)
-        named = list(scale.named)
-        others = f", or {', '.join(named[:SHOWN])}{', …' * (len(named) > SHOWN)}" if named else ""
-        raise UserError(
-            f"--models {name}: unknown; give architectures, such as "
-            f'"feedback_transformer_lm relative_transformer_lm"{others}'
-        )
+        known = ", ".join(dict.fromkeys([*scale.models, *scale.named]))
+        others = " or another architecture" * scale.architectures
+        raise UserError(f"--models {name}: unknown; choose from {known}{others}")
 
     def runs(self, call: Call) -> Iterator[ModelRun]:
         args, scale = call.args, call.setting
@@ -129,7 +122,8 @@ class LanguageModeling(Experiment):
         if "evaluate" in call.steps:
             results.collect_results(shell, out)
             if len({run.values["layers"] for run in call.runs}) > 1:
-                results.draw_against("layers", f"test_{self.result}")(shell, out)
+                result = "perplexity" if self.metric == "ppl" else "bits_per_token"
+                results.draw_against("layers", f"test_{result}")(shell, out)
             for draw in self.figures:
                 draw(shell, out)
             results.compare(shell, out)
@@ -146,7 +140,7 @@ class LanguageModeling(Experiment):
             **run.options,
             **dict(tokens_per_sample=training.tokens_per_sample, batch_size=streams, update_freq=call.update_freq),
             **dict(valid_streams=training.valid_streams, optimizer=training.optimizer),
-            **training.resolved(training.options),
+            **resolved(training.options, training.updates),
             "keep_interval_updates": 1,
         }
 
@@ -162,7 +156,7 @@ class LanguageModeling(Experiment):
             options["finetune_from_model"] = best(run.beside(start, FINETUNED))
             shell.need(options["finetune_from_model"], f"finetune of the model {start}")
         options["lr"] = training.lr
-        options.update(training.resolved({**training.warmup, **training.bptt_warmup}))
+        options.update(resolved({**training.warmup, **training.bptt_warmup}, training.updates))
         call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
 
     def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:

@@ -162,11 +162,6 @@ def as_float(value: float) -> float:
     return float(value) if abs(value) < LARGEST or value != value else math.inf
 
 
-def digits_after_point(metric: str) -> int:
-    """How many are printed."""
-    return 3 if "bits" in metric or "nll" in metric else 2
-
-
 def spread(values: list[float], metric: str) -> str:
     """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
     of them is not finite."""
@@ -174,6 +169,6 @@ def spread(values: list[float], metric: str) -> str:
         return "–"
     if not all(map(math.isfinite, values)):
         return "nan"
-    digits = digits_after_point(metric)
+    digits = 3 if "bits" in metric or "nll" in metric else 2
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"

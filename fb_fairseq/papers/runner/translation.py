@@ -13,7 +13,7 @@ from typing import Any
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.options import RecipeParser, names_among, seeds_of
+from fb_fairseq.papers.runner.options import RecipeParser, name_among, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
@@ -91,14 +91,10 @@ class Translation(Experiment):
         super().add_options(parser)
         models = (*MODELS, *self.full.variants)
         parser.add_argument("--models", type=names_among(models), default=list(MODELS), metavar=f'"{" ".join(models)}"')
-        parser.add_argument("--projections", type=names_among(("per-layer", "shared")), metavar="per-layer|shared")
-
-    def variants(self, call: Call) -> Mapping[str, Variant]:
-        """The further models."""
-        return {**self.full.variants, **call.setting.variants}
+        parser.add_argument("--projections", type=name_among(("per-layer", "shared")), metavar="per-layer|shared")
 
     def runs(self, call: Call) -> Iterator[ModelRun]:
-        args, scale, variants = call.args, call.setting, self.variants(call)
+        args, scale, variants = call.args, call.setting, self.full.variants
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
             layers = list(dict.fromkeys(variants[model].layers for model in args.models))
@@ -112,14 +108,14 @@ class Translation(Experiment):
                         )
                     suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
                     default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
-                    projections = args.projections[0] if args.projections and default else default
+                    projections = (args.projections or default) if default else None
                     values = dict(model=model, layers=depth, seed=seed, projections=projections)
                     path = os.path.join(call.out, f"{model}{suffix}")
                     yield ModelRun(path, values, self.options(call, values), args.extra, suffix)
 
     def options(self, call: Call, values: Mapping[str, Any]) -> Options:
         """The options that make up a model."""
-        scale, model, variants = call.setting, values["model"], self.variants(call)
+        scale, model, variants = call.setting, values["model"], self.full.variants
         return {
             **scale.sizes,
             "decoder_layers": values["layers"],

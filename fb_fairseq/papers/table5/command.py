@@ -24,7 +24,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, progress, table
-from fb_fairseq.papers.benchmark.options import add_number
+from fb_fairseq.papers.benchmark.models import add_number
 from fb_fairseq.papers.table5.memory import largest_batch, release, work_bytes
 from fb_fairseq.papers.table5.task import FULL, PAPERS, PER_LAYER, PHASES, SHARED, SMALL, TRANSFORMER, Task, Work
 
