@@ -8,7 +8,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, unpack
+from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, require, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -81,8 +81,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             source += ".zip"
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
-        if not given(shell, source):
-            raise UserError(f"DATA {source}: no such file; give wikitext-103-v1.zip")
+        require(shell, source, "wikitext-103-v1.zip")
         check_file(shell, source, MD5, "wikitext-103-v1.zip")
     for split in ("train", "valid", "test"):
         target = os.path.join(folder, f"{split}.words")

@@ -296,10 +296,8 @@ class Printer(Shell):
 
     def relative(self, word: str, folder: str) -> str:
         """A path, or NAME=PATH, relative to a folder if it lies in it."""
-        name, path = "", word
         before, sign, after = word.partition("=")
-        if sign and after.startswith(f"{folder}/") and "/" not in before:
-            name, path = f"{before}=", after
+        name, path = (f"{before}=", after) if sign and "/" not in before else ("", word)
         if path.startswith(f"{folder}/") and len(path) > len(folder) + 1:
             path = path[len(folder) + 1 :]
             path = f"./{path}" if path.startswith("-") else path

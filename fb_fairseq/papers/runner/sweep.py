@@ -94,8 +94,7 @@ class Experiment:
         raise NotImplementedError
 
     def begin(self, call: "Call") -> None:
-        """Prepare the data of all runs."""
-        call.shell.do(call.machines.look, call.shell)
+        """Prepare the data of all runs, if they have the same."""
 
     def waits(self, run: Run) -> bool:
         """Whether a run starts from the results of another one."""
@@ -240,6 +239,9 @@ class Sweep(Experiment):
                 seen.append(path)
                 values = {**{axis.name: chosen[axis.name] for axis in applying}, "seed": seed}
                 yield Run(path, values, options, call.args.extra)
+
+    def begin(self, call: Call) -> None:
+        call.shell.do(call.machines.look, call.shell)
 
     def run(self, call: Call, shell: Shell, run: Run) -> None:
         """Run the steps; RUN.hardware has what they ran on."""

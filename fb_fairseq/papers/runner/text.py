@@ -56,8 +56,6 @@ def unpack(shell: Shell, source: str, target: str, member: str = "") -> None:
 
 
 def _unpack(source: str, target: str, member: str) -> None:
-    if not os.path.isfile(source):
-        raise UserError(f"{source}: no such file; give another")
     zipped = source.endswith(".zip")
     try:
         with atomic_write(target) as temporary, open(temporary, "wb") as out:
@@ -110,13 +108,11 @@ def count_lines(path: str) -> int:
 
 @not_printed
 def check_lines(shell: Shell, path: str, number: int) -> None:
-    """Stop unless a file has this number of lines, in UTF-8."""
-    if not os.path.isfile(path):
-        raise UserError(f"{path}: no such file; use the corpus named in the README, or --small DATA")
+    """Stop unless a file is text in UTF-8 with this number of lines."""
+    check_text(shell, path)
     lines = count_lines(path)
     if lines != number:
         raise UserError(f"{path}: {lines} lines, not {number}; use the corpus named in the README, or --small")
-    check_text(shell, path)
 
 
 def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, options: Options) -> None:
