@@ -12,8 +12,8 @@ from fb_fairseq.ops import threads as buffers
 from fb_fairseq.papers.benchmark.command import main
 from fb_fairseq.papers.table5 import command
 from fb_fairseq.papers.table5 import task as settings
+from fb_fairseq.papers.table5.command import largest_batch, work_bytes
 from fb_fairseq.papers.table5.fairseq_tasks import LanguageModelling, Translation
-from fb_fairseq.papers.table5.memory import largest_batch, work_bytes
 from fb_fairseq.papers.table5.reinforcement_learning import ReinforcementLearning
 from fb_fairseq.papers.table5.task import PER_LAYER, PHASES, SHARED, TRANSFORMER
 

@@ -6,7 +6,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
 from fb_fairseq.papers.runner.settings import Options, Scale, Training, composed, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
+from fb_fairseq.papers.runner.text import check_file, first_file, preprocess, unpack
 
 FULL = Training(
     source="v3 Table 9, char-PTB",
@@ -59,7 +59,6 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
         names = (f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
         file = first_file(shell, source, *names, wanted="the folder of PTB's files", what="PTB")
         text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
-        check_text(shell, file)
         unpack(shell, file, text)
         if not small:
             check_file(shell, text, md5, f"ptb.{split}.txt", size)

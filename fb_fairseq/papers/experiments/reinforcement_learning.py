@@ -48,21 +48,16 @@ def summarise(call: Call) -> None:
     compare(call.shell, call.out)
 
 
-def environment(
-    name: str,
-    summary: str,
-    agents: Sequence[str] = AGENTS,
-    small_spans: Sequence[int] = (),
-    full_spans: Sequence[int] = (),
-) -> Sweep:
-    """The recipe of an environment; attention spans to compare are none if there are only the preset's."""
+def environment(name: str, summary: str, agents: Sequence[str] = AGENTS, spans: Sequence[Sequence[int]] = ()) -> Sweep:
+    """The recipe of an environment. Attention spans to compare, small and full, are none if there are only the
+    preset's."""
     text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
-    spans = ("span", "attention spans in steps", small_spans, full_spans)
+    attends = lambda values: values["agent"] != "lstm"
     return Sweep(
         *(name, summary, "python -m fb_fairseq rl train", "train and evaluate"),
         axes=(
             Axis("agent", text, agents, agents, known),
-            Axis(*spans, label="span{}", applies=lambda values: values["agent"] != "lstm"),
+            Axis("span", "attention spans in steps", *spans, label="span{}", applies=attends),
         ),
         **dict(each=(train, evaluate), figures=(summarise,), small=dict(environment=name, small=True)),
         **dict(full=dict(environment=name), seeds=FULL_SEEDS),
@@ -72,7 +67,8 @@ def environment(
 CORRIDOR = environment(
     "corridor",
     "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
-    **dict(agents=("feedback", "transformer"), small_spans=(4, 8, 16), full_spans=(5, 10, 20, 50, 100, 200)),
+    agents=("feedback", "transformer"),
+    spans=((4, 8, 16), (5, 10, 20, 50, 100, 200)),
 )
 _text = "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
 MAZE = environment("maze", _text)

@@ -6,9 +6,9 @@ from functools import partial
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters, initialised
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, require, unpack
+from fb_fairseq.papers.runner.text import check_file, first_file, preprocess, require, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -29,7 +29,7 @@ SMALL = Training(
     source="this project: an hour on a CPU",
     **dict(updates=600, finetune_updates=60, lr=0.008, streams=64, tokens_per_sample=32, validate_every=200),
     **dict(test_streams=64, options=dict(clip_norm=0.5), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
-    bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=Share(1, 3, up=True)),
+    bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=lambda updates: -(-updates // 3)),
     post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
 )
 FEEDBACK = "feedback_transformer_lm_wikitext103_small"
@@ -90,7 +90,6 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             continue
         names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
         file = first_file(shell, source, *names, wanted="WikiText-2's")
-        check_text(shell, file)
         unpack(shell, file, target)
     preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))
 
@@ -183,7 +182,7 @@ def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     include the Transformer's."""
     curves = []
     for run in runs:
-        if run.suffix == runs[0].suffix and given(shell, run.log):
+        if run.suffix == runs[0].suffix and shell.exists(run.log):
             model, origin = run.values["model"], run.described.init_from
             curves += [f"{model}={run.beside(origin)}.log"] if origin else []
             curves.append(f"{model}={run.log}")

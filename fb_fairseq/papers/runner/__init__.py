@@ -11,14 +11,13 @@ of one's own.
 
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
 from fb_fairseq.papers.runner.results import draw_against
-from fb_fairseq.papers.runner.settings import Model, Scale, Share, Training, change, equal_parameters
+from fb_fairseq.papers.runner.settings import Model, Scale, Training, change, equal_parameters
 from fb_fairseq.papers.runner.translation import Translation
 
 __all__ = [
     "LanguageModeling",
     "Model",
     "Scale",
-    "Share",
     "Training",
     "Translation",
     "change",

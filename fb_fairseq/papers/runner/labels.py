@@ -119,7 +119,8 @@ class LabelledTask(Experiment):
             setting = replace(call.setting, **{name: value for name, value in given.items() if value})
             path = os.path.join(call.out, name) if several else call.out
             if models:
-                yield TaskRun(path, {"seed": seed}, {}, args.extra, models, setting, sequences)
+                values = {"seed": seed}
+                yield TaskRun(path, values, extra=args.extra, models=models, setting=setting, sequences=sequences)
 
     def run(self, call: Call, shell: Shell, run: TaskRun) -> None:
         """Generate the data, and train and evaluate all models."""

@@ -30,7 +30,6 @@ class ModelRun(sweep.Run):
     """One model to train, with everything that it depends on. Its values are model, layers (None: the architecture's),
     seed and lr; its options make up the model."""
 
-    suffix: str = ""  # how the name goes on after the model's: its number of layers, and its seed unless this is 1
     described: Model = None
     training: Training = None
 
@@ -277,7 +276,7 @@ def read_evaluation(path: str) -> tuple[float, int]:
     """Bits per token, and the number of tokens, in the output of fairseq-eval-lm."""
     bits, tokens = BITS.findall(read(path)), TOKENS.findall(read(path))
     if not bits or not tokens:
-        raise UserError(f"{path}: has no result; run step evaluate again")
+        raise UserError(f"{path}: has no result; run the same command again")
     return float(bits[-1]), int(tokens[-1].replace(",", ""))
 
 

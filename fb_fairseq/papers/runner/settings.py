@@ -1,12 +1,11 @@
 """The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
 ``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
---warmup-updates 8000``."""
+--warmup-updates 8000``. A value may be a function of the number of updates."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from fb_fairseq.errors import flag
@@ -34,20 +33,6 @@ def number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of the number of updates, rounded down or up: ``Share(1, 3)`` is a third."""
-
-    part: int
-    of: int
-    up: bool = False
-
-    def resolve(self, updates: int) -> int:
-        """The number of updates."""
-        exact = Fraction(updates * self.part, self.of)
-        return -(-exact // 1) if self.up else exact // 1
-
-
-@dataclass(frozen=True)
 class Training:
     """How a language model is trained, fine-tuned and evaluated."""
 
@@ -68,8 +53,8 @@ class Training:
 
 
 def resolved(options: Options, updates: int) -> dict[str, Any]:
-    """The options, with every ``Share`` as a number of updates."""
-    return {name: value.resolve(updates) if isinstance(value, Share) else value for name, value in options.items()}
+    """The options, with values that are functions of the number of updates as numbers."""
+    return {name: value(updates) if callable(value) else value for name, value in options.items()}
 
 
 def change(**fields: Any) -> Callable[[Any], Any]:

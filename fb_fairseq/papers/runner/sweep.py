@@ -28,6 +28,7 @@ class Run:
     values: Mapping[str, Any]  # by axis, and the ``seed``
     options: Options = field(default_factory=dict)  # of all runs, from the setting and the command line
     extra: Sequence[str] = ()  # what follows ``--`` on the command line
+    suffix: str = ""  # how the name goes on after the model's: its number of layers, and its seed unless this is 1
 
     @property
     def name(self) -> str:

@@ -17,30 +17,22 @@ CHUNK = 1 << 20  # bytes
 DAMAGED = (EOFError, KeyError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, NotImplementedError, RuntimeError)
 
 
-def beside(folder: str, name: str) -> str:
-    """The path of a log beside the folder that is prepared: in the recipe's own."""
-    return os.path.join(os.path.dirname(folder), name)
-
-
-def given(shell: Shell, path: str) -> bool:
-    """Whether a file exists; with ``--print`` it need not."""
-    return shell.do(os.path.isfile, path, otherwise=True)
-
-
 def require(shell: Shell, source: str, wanted: str) -> None:
     """Stop unless DATA is a file."""
-    if not given(shell, source):
+    if not shell.do(os.path.isfile, source, otherwise=True):
         raise UserError(f"DATA {source}: no such file; give {wanted}")
 
 
 def first_file(shell: Shell, folder: str, *names: str, wanted: str, what: str = "DATA") -> str:
-    """The first of a folder's files that exists and is not empty; with ``--print``, the first name if there is none."""
+    """The first of a folder's files that exists and is not empty, which has to be text in UTF-8; with ``--print``, the
+    first name if there is none."""
     paths = [os.path.join(folder, name) for name in names]
     found = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
     found = found or shell.do(list, otherwise=paths)
     if not found:
         listed = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
         raise UserError(f"{what} {folder}: no {listed} in this folder; give {wanted}")
+    check_text(shell, found[0])
     return found[0]
 
 
@@ -122,7 +114,8 @@ def preprocess(shell: Shell, folder: str, splits: Sequence[str], target: str, op
     names = [split if inside else os.path.join(folder, split) for split in splits]
     prefixes = [word for option, name in zip(("train", "valid", "test"), names) for word in (f"--{option}pref", name)]
     command = ("fairseq-preprocess", *prefixes, "--destdir", target, "--workers", 1, *words(options))
-    shell.run(*command, what="preprocessing", log=beside(target, "preprocess.out"), folder=folder if inside else None)
+    log = os.path.join(os.path.dirname(target), "preprocess.out")
+    shell.run(*command, what="preprocessing", log=log, folder=folder if inside else None)
 
 
 def preprocess_bytes(shell: Shell, text: str, target: str, log: str | None = None) -> None:
@@ -131,25 +124,17 @@ def preprocess_bytes(shell: Shell, text: str, target: str, log: str | None = Non
     shell.run(*command, "--destdir", target, what="preprocessing", log=log)
 
 
-def tokenise(shell: Shell, source: str, language: str, target: str, log: str) -> None:
-    """Split text into tokens with Moses' rules."""
-    command = ("sacremoses", "-q", "-l", language, "tokenize")
-    shell.run(*command, what="tokenising", log=log, read=source, write=target)
-
-
-def apply_bpe(shell: Shell, folder: str, pair: Sequence[str], merges: int, log: str) -> None:
+def apply_bpe(shell: Shell, folder: str, pair: Sequence[str], merges: int) -> None:
     """Learn one BPE code from both languages of ``train.tok.xx``, write ``{train,valid,test}.tok.xx`` in subwords to
     ``{train,valid,test}.bpe.xx``, and binarise them."""
-    path = {name: os.path.join(folder, name) for name in ("train.tok", "codes")}
-    both = [os.path.join(folder, f"train.tok.{language}") for language in pair]
-    shell.run("cat", *both, what="BPE", log=log, write=path["train.tok"])
-    learn = ("subword-nmt", "learn-bpe", "-s", merges)
-    shell.run(*learn, what="BPE", log=log, read=path["train.tok"], write=path["codes"])
-    shell.run("rm", path["train.tok"])
+    both, codes = (os.path.join(folder, name) for name in ("train.tok", "codes"))
+    log = os.path.join(os.path.dirname(folder), "bpe.err")
+    shell.run("cat", *(f"{both}.{language}" for language in pair), what="BPE", log=log, write=both)
+    shell.run("subword-nmt", "learn-bpe", "-s", merges, what="BPE", log=log, read=both, write=codes)
+    shell.run("rm", both)
     for language in pair:
         for split in ("train", "valid", "test"):
-            command = ("subword-nmt", "apply-bpe", "-c", path["codes"])
             source, target = (os.path.join(folder, f"{split}.{kind}.{language}") for kind in ("tok", "bpe"))
-            shell.run(*command, what="BPE", log=log, read=source, write=target)
+            shell.run("subword-nmt", "apply-bpe", "-c", codes, what="BPE", log=log, read=source, write=target)
     options = dict(joined_dictionary=True, source_lang=pair[0], target_lang=pair[1])
     preprocess(shell, folder, ["train.bpe", "valid.bpe", "test.bpe"], folder, options)

@@ -12,11 +12,11 @@ from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.papers.runner import results, sweep
+from fb_fairseq.papers.runner import results
 from fb_fairseq.papers.runner.options import RecipeParser, name_among, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
 from fb_fairseq.papers.runner.shell import Shell, not_printed, read
-from fb_fairseq.papers.runner.sweep import Call, Experiment
+from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
 from fb_fairseq.papers.runner.training import draw_curves
 
 MODELS = ("transformer", "feedback", "initialised")
@@ -24,14 +24,6 @@ LOSS = dict(criterion="label_smoothed_cross_entropy", label_smoothing=0.1)
 ADAM = dict(optimizer="adam", adam_betas="(0.9, 0.98)")
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A further model: a feedback decoder with other options of training, at one number of decoder layers."""
-
-    options: Options
-    layers: int
 
 
 @dataclass(frozen=True)
@@ -54,19 +46,8 @@ class Scale:
     # Of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default: each has
     # a counterpart in the vanilla model.
     projections: str = "per-layer"
-    variants: Mapping[str, Variant] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ModelRun(sweep.Run):
-    """One model to train. Its values are model, layers (of the decoder), seed and projections."""
-
-    suffix: str = ""  # how the name goes on after the model's
-
-    @property
-    def model(self) -> str:
-        """One of ``MODELS``, or a variant."""
-        return self.values["model"]
+    # Further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
+    variants: Mapping[str, Options] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,15 +74,15 @@ class Translation(Experiment):
         parser.add_argument("--models", type=names_among(models), default=list(MODELS), metavar=f'"{" ".join(models)}"')
         parser.add_argument("--projections", type=name_among(("per-layer", "shared")), metavar="per-layer|shared")
 
-    def runs(self, call: Call) -> Iterator[ModelRun]:
+    def runs(self, call: Call) -> Iterator[Run]:
         args, scale, variants = call.args, call.setting, self.full.variants
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
-            layers = list(dict.fromkeys(variants[model].layers for model in args.models))
+            layers = list(dict.fromkeys(variants[model]["decoder_layers"] for model in args.models))
         for seed in seeds_of(args):
             for depth in layers:
                 for model in args.models:
-                    wanted = variants[model].layers if model in variants else depth
+                    wanted = variants[model]["decoder_layers"] if model in variants else depth
                     if depth != wanted:
                         raise UserError(
                             f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
@@ -110,19 +91,14 @@ class Translation(Experiment):
                     default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
                     projections = (args.projections or default) if default else None
                     values = dict(model=model, layers=depth, seed=seed, projections=projections)
-                    path = os.path.join(call.out, f"{model}{suffix}")
-                    yield ModelRun(path, values, self.options(call, values), args.extra, suffix)
-
-    def options(self, call: Call, values: Mapping[str, Any]) -> Options:
-        """The options that make up a model."""
-        scale, model, variants = call.setting, values["model"], self.full.variants
-        return {
-            **scale.sizes,
-            "decoder_layers": values["layers"],
-            "arch": scale.transformer if model == "transformer" else scale.feedback,
-            "memory_projections": values["projections"],
-            **(variants[model].options if model in variants else {}),
-        }
+                    options = {
+                        **scale.sizes,
+                        "decoder_layers": depth,
+                        "arch": scale.transformer if model == "transformer" else scale.feedback,
+                        "memory_projections": projections,
+                        **variants.get(model, {}),
+                    }
+                    yield Run(os.path.join(call.out, f"{model}{suffix}"), values, options, args.extra, suffix)
 
     def task_options(self) -> Options:
         """The options of fairseq's task."""
@@ -131,8 +107,8 @@ class Translation(Experiment):
     def begin(self, call: Call) -> None:
         call.prepare(f"dict.{self.pair[1]}.txt")
 
-    def waits(self, run: ModelRun) -> bool:
-        return run.model == "initialised"
+    def waits(self, run: Run) -> bool:
+        return run.values["model"] == "initialised"
 
     def finish(self, call: Call) -> None:
         shell, out = call.shell, call.out
@@ -143,7 +119,7 @@ class Translation(Experiment):
                 results.draw_against("layers", self.metric[1], "dev_nll", "decoded_tokens_per_second")(shell, out)
             results.compare(shell, out)
 
-    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def train(self, call: Call, shell: Shell, run: Run) -> None:
         """Train a model."""
         shell.comment(f"train {run.name}")
         start, scale, updates = {}, call.setting, call.args.updates or call.setting.updates
@@ -164,7 +140,7 @@ class Translation(Experiment):
         every, seed = scale.validate_every, run.values["seed"]
         call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=seed)
 
-    def average(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def average(self, call: Call, shell: Shell, run: Run) -> None:
         """Write the average of the last checkpoints, or a copy of the best one, to RUN.pt."""
         path, target, number = run.path, f"{run.path}.pt", call.setting.average
         best = os.path.join(path, "checkpoint_best.pt")
@@ -179,7 +155,7 @@ class Translation(Experiment):
             shell.show("cp", best, target)
             shell.do(copy, best, target)
 
-    def translate(self, call: Call, shell: Shell, run: ModelRun, subset: str, lengths: Options) -> None:
+    def translate(self, call: Call, shell: Shell, run: Run, subset: str, lengths: Options) -> None:
         """Translate a subset with the model to RUN.SUBSET."""
         checkpoint, target = f"{run.path}.pt", f"{run.path}.{subset}"
         shell.need(checkpoint, "average")
@@ -198,7 +174,7 @@ class Translation(Experiment):
         language = self.language or self.pair[1]
         return ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", language, *more]
 
-    def tune(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def tune(self, call: Call, shell: Shell, run: Run) -> None:
         """Find the length penalty with the best metric on the validation set, and then the best lengths. Writes the
         options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev."""
         shell.need(f"{run.path}.pt", "average")
@@ -226,7 +202,7 @@ class Translation(Experiment):
         shell.do(write_lines, f"{run.path}.dev", [str(best)])
         shell.do(write_lines, f"{run.path}.tuned", words(chosen))
 
-    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def generate(self, call: Call, shell: Shell, run: Run) -> None:
         """Translate the test set with the tuned options to RUN.test."""
         checkpoint, target, tuned = (f"{run.path}{end}" for end in (".pt", ".test", ".tuned"))
         shell.need(checkpoint, "average")
@@ -236,7 +212,7 @@ class Translation(Experiment):
         if not shell.do(lambda: newer(target, checkpoint) and not newer(tuned, target)):
             self.translate(call, shell, run, "test", shell.do(read_tuned, tuned, otherwise={}) or default)
 
-    def score(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def score(self, call: Call, shell: Shell, run: Run) -> None:
         """Write the scores on the test set to RUN.json."""
         shell.need(f"{run.path}.test", "generate")
         shell.comment(f"score {run.name}")
