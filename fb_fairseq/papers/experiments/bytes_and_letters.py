@@ -7,10 +7,10 @@ import re
 from functools import partial
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, preprocess_bytes, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, preprocess_bytes, require, unpack
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
@@ -71,7 +71,7 @@ def prepare_bytes(
     text = os.path.join(folder, file)
     unpack(shell, source, text, corpus)
     if not small:
-        check_file(shell, text, md5, corpus, SIZE)
+        shell.do(check_file, text, md5, corpus, SIZE)
     preprocess_bytes(shell, text, folder)
 
 
@@ -86,7 +86,7 @@ def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
     else:
         shell.run("mv", unpacked, text)
     if not small:
-        check_file(shell, text, TEXT8_MD5, "text8", SIZE)
+        shell.do(check_file, text, TEXT8_MD5, "text8", SIZE)
     preprocess_bytes(shell, text, folder)
 
 
@@ -176,10 +176,7 @@ PERSISTENT_MEMORY = LanguageModeling(
     metric="bpb",
     prompt="in the beginning",
     full=Scale(
-        full_training,
-        ["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS],
-        architectures=False,
-        model=FULL_MODEL,
+        full_training, ["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS], architectures=False, model=FULL_MODEL
     ),
     small=Scale(
         SMALL,

@@ -3,11 +3,12 @@
 import os
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
 from fb_fairseq.papers.runner.settings import Options, Scale, Training, composed, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, first_file, preprocess, unpack
 
+ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(
     source="v3 Table 9, char-PTB",
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
@@ -61,7 +62,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
         text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
         unpack(shell, file, text)
         if not small:
-            check_file(shell, text, md5, f"ptb.{split}.txt", size)
+            shell.do(check_file, text, md5, f"ptb.{split}.txt", size)
         shell.run("python", "-m", "fb_fairseq.papers.experiments.corpora.characters", text, characters)
     preprocess(shell, folder, ["train.chars", "valid.chars", "test.chars"], folder, dict(only_source=True))
 
@@ -70,12 +71,6 @@ CHAR_PTB = LanguageModeling(
     **dict(name="char_ptb", summary="character-level Penn Treebank (v3 Table 9, Figure 9)"),
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
     **dict(prepare=prepare, metric="loss", prompt="t h e _ c o m p a n y _"),
-    full=Scale(
-        training=FULL,
-        models=["feedback_transformer_lm_char_ptb"],
-        named=initialised("feedback_transformer_lm_char_ptb"),
-        model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"),
-        shape=full_shape,
-    ),
+    full=Scale(FULL, [ARCH], initialised(ARCH), model=lambda name: composed(name, ARCH), shape=full_shape),
     small=Scale(SMALL, named=initialised(), model=composed, layers=[2], shape=small_shape),
 )

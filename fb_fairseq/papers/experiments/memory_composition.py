@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.char_ptb import CHAR_PTB
 from fb_fairseq.papers.runner.command import find
+from fb_fairseq.papers.runner.data import first_file
 from fb_fairseq.papers.runner.options import RecipeParser, number_list
 from fb_fairseq.papers.runner.settings import words
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
-from fb_fairseq.papers.runner.text import first_file
 
 PAPERS_LAYERS = 6  # of v3 Table 9's setting for PTB
 

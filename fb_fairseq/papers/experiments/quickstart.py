@@ -12,12 +12,11 @@ from pathlib import Path
 
 from fb_fairseq.errors import UserError, missing_package
 from fb_fairseq.papers.runner import command
-from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.data import prepare_data, preprocess_bytes
 from fb_fairseq.papers.runner.language_modeling import read_evaluation
 from fb_fairseq.papers.runner.options import RecipeParser
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
-from fb_fairseq.papers.runner.text import preprocess_bytes
 
 TEST_SPLIT = re.compile(r"^test: \d+ documents?, (\d+) bytes", re.MULTILINE)
 PROMPT, LONGEST_PROMPT = "def __init__(self", 60
@@ -98,7 +97,7 @@ class Quickstart(Experiment):
         words = ["python", "-m", "fb_fairseq", "generate", "--path", best, "--data", call.data, "--prompt"]
         words += [prompt_of(call.source) if call.source else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
         shell.run(*words)
-        say_result(shell, call.out, call.data, run.values["started"], best)
+        shell.do(say_result, shell, call.out, call.data, run.values["started"], best)
 
     def train(self, call: Call, shell: Shell, run: Run) -> None:
         """Train the model, on a CPU even if there is a GPU."""
@@ -144,7 +143,6 @@ def prompt_of(text: str) -> str:
     return "".join(chr(byte) for byte in lines[0] if 32 <= byte < 127).replace("\\", "\\\\")
 
 
-@not_printed
 def say_result(shell: Shell, out: str, data: str, started: float, model: str) -> None:
     """Say the bits per byte of the test split: all bits, including those of </s>, divided by its bytes."""
     bits, tokens = read_evaluation(os.path.join(out, "eval.log"))

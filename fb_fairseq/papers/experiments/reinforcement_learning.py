@@ -9,7 +9,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import names_among
 from fb_fairseq.papers.runner.results import compare
 from fb_fairseq.papers.runner.settings import words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 
 AGENTS = ("feedback", "transformer", "lstm")
@@ -28,10 +28,9 @@ def evaluate(shell: Shell, run: Run) -> None:
     """Evaluate an agent to RUN.json, and record an episode to RUN.gif."""
     evaluation = ("--path", os.path.join(run.path, "checkpoint.pt"), "--out", f"{run.path}.json")
     shell.run(*RL, "evaluate", *evaluation, "--record", f"{run.path}.gif", what=run.name, log=run.log, append=True)
-    say_result(shell, run)
+    shell.do(say_result, shell, run)
 
 
-@not_printed
 def say_result(shell: Shell, run: Run) -> None:
     """Say what the evaluation has measured."""
     measured = [line.strip() for line in read(run.log).splitlines() if "per episode" in line]

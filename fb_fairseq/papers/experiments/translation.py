@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import (
+from fb_fairseq.papers.runner.data import (
     apply_bpe,
     check_lines,
     check_text,
@@ -16,6 +15,7 @@ from fb_fairseq.papers.runner.text import (
     preprocess,
     unpack,
 )
+from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.translation import Scale, Translation
 
 IWSLT14 = Scale(
@@ -85,7 +85,7 @@ def prepare(pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **
             return
         for split, number in zip(splits, lines):
             for language in pair:
-                check_lines(shell, os.path.join(source, f"{split}.{language}"), number)
+                shell.do(check_lines, os.path.join(source, f"{split}.{language}"), number)
         preprocess(shell, source, splits, folder, dict(**options, source_lang=pair[0], target_lang=pair[1]))
 
     return prepare_corpus
@@ -152,7 +152,7 @@ def prepare_sample(shell: Shell, source: str, folder: str) -> None:
     pattern = os.path.join(glob.escape(source), "*.csv")
     files = sorted(path for path in [*glob.glob(pattern), *glob.glob(f"{pattern}.gz")] if os.path.isfile(path))
     for path in files:
-        check_text(shell, path)
+        shell.do(check_text, path)
     if not files:
         shell.comment("(all .csv and .csv.gz files of DATA instead of this one)")
         files = shell.do(list, otherwise=[os.path.join(source, "articles.csv")])
@@ -174,7 +174,7 @@ def prepare_cnn_dm(shell: Shell, source: str, folder: str, small: bool) -> None:
             file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz", wanted="another")
             read_csv(shell, [file], folder, split)
         for split, (_, number) in PAIRS.items():
-            check_lines(shell, os.path.join(folder, f"{split}.tok.article"), number)
+            shell.do(check_lines, os.path.join(folder, f"{split}.tok.article"), number)
     apply_bpe(shell, folder, SIDES, 2000 if small else 32_000)
 
 

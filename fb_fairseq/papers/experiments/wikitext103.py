@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
 from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
-from fb_fairseq.papers.runner.text import check_file, first_file, preprocess, require, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -82,7 +82,7 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
         require(shell, source, "wikitext-103-v1.zip")
-        check_file(shell, source, MD5, "wikitext-103-v1.zip")
+        shell.do(check_file, source, MD5, "wikitext-103-v1.zip")
     for split in ("train", "valid", "test"):
         target = os.path.join(folder, f"{split}.words")
         if not small:

@@ -107,13 +107,9 @@ def embedding_tables(source: Source) -> list[Tensor]:
 
 def import_embeddings(source: Source, indices: list[int], dictionary_size: int) -> Imported:
     """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
-    symbols have these indices."""
-    adaptive = "in_emb.emb_layers.0.weight" in source
-    return (import_adaptive if adaptive else import_plain)(source, indices, dictionary_size)
-
-
-def import_plain(source: Source, indices: list[int], dictionary_size: int) -> Imported:
-    """Import an embedding and an output layer. Symbols that the original does not know are never predicted."""
+    symbols have these indices. Symbols that the original does not know are never predicted."""
+    if "in_emb.emb_layers.0.weight" in source:
+        return import_adaptive(source, indices, dictionary_size)
     output = "out.out_emb" if "out.out_emb.weight" in source else "out_emb"
     bias = source.take(f"{output}.bias")
     parameters = {

@@ -14,13 +14,12 @@ from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.data import prepare_data, preprocess
 from fb_fairseq.papers.runner.language_modeling import ARCHITECTURES, best
 from fb_fairseq.papers.runner.options import RecipeParser, number_list, seeds_of, whole_number, word_list
 from fb_fairseq.papers.runner.settings import Options, composition, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
-from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import Labels, Option, Setting, Size, Splits, Switch
@@ -147,7 +146,7 @@ class LabelledTask(Experiment):
             for model in run.models:
                 self.train(call, shell, run, model, stages)
                 self.evaluate(call, shell, run, model, stages)
-            results.collect_results(shell, out)
+            shell.do(results.collect_results, shell, out)
             draw_curves(shell, out, "accuracy", stages)
 
     def generate(self, shell: Shell, data: str, run: TaskRun, sequences: Options, dictionaries: Options) -> None:
@@ -215,7 +214,7 @@ class LabelledTask(Experiment):
         identity = {"recipe": self.name, "small": call.small, "model": model, "data": data, "layers": setting.layers}
         identity.update(updates=setting.updates, seed=run.values["seed"])
         identity.update({} if "lstm" in model else {"attention_span": setting.span})
-        write_results(shell, path, identity, [os.path.join(folder, model) for folder in stages])
+        shell.do(write_results, shell, path, identity, [os.path.join(folder, model) for folder in stages])
 
     def finish(self, call: Call) -> None:
         shell, out = call.shell, call.out
@@ -225,7 +224,6 @@ class LabelledTask(Experiment):
         results.compare(shell, out)
 
 
-@not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], stages: Sequence[str]) -> None:
     """Write RUN.json from RUN.accuracy, which evaluate-labels has written, and the logs of training."""
     result = {**identity, **json.loads(read(f"{run}.accuracy"))}

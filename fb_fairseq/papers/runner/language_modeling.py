@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fb_fairseq.papers.runner import results, sweep
 from fb_fairseq.papers.runner.data import checksum
 from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
 from fb_fairseq.papers.runner.settings import Model, Scale, Training, resolved, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
@@ -90,17 +91,16 @@ class LanguageModeling(Experiment):
             raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
         if args.layers and scale.shape is None:
             raise UserError("--layers: only with --small" if self.small else "--layers: this recipe has one depth")
-        for seed in seeds_of(args):
-            for layers in args.layers or scale.layers or [None]:
-                for name in args.models or scale.models:
-                    model = self.describe(name, scale)
-                    suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
-                    shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
-                    training = training_of(model, scale, args)
-                    values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
-                    options = {"arch": model.arch, **shape, **model.options}
-                    path = os.path.join(call.out, f"{name}{suffix}")
-                    yield ModelRun(path, values, options, args.extra, suffix, model, training)
+        depths = args.layers or scale.layers or [None]
+        for seed, layers, name in product(seeds_of(args), depths, args.models or scale.models):
+            model = self.describe(name, scale)
+            suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
+            shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
+            training = training_of(model, scale, args)
+            values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
+            options = {"arch": model.arch, **shape, **model.options}
+            path = os.path.join(call.out, f"{name}{suffix}")
+            yield ModelRun(path, values, options, args.extra, suffix, model, training)
 
     def begin(self, call: Call) -> None:
         call.prepare("dict.txt")
@@ -119,7 +119,7 @@ class LanguageModeling(Experiment):
         shell, out = call.shell, call.out
         draw_curves(shell, out, self.metric)
         if "evaluate" in call.steps:
-            results.collect_results(shell, out)
+            shell.do(results.collect_results, shell, out)
             if len({run.values["layers"] for run in call.runs}) > 1:
                 result = "perplexity" if self.metric == "ppl" else "bits_per_token"
                 results.draw_against("layers", f"test_{result}")(shell, out)
@@ -156,7 +156,8 @@ class LanguageModeling(Experiment):
             shell.need(options["finetune_from_model"], f"finetune of the model {start}")
         options["lr"] = training.lr
         options.update(resolved({**training.warmup, **training.bptt_warmup}, training.updates))
-        call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
+        every, seed = training.validate_every, run.values["seed"]
+        call.trainer.train(shell, run.path, call.data, options, updates=training.updates, every=every, seed=seed)
 
     def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Continue from the best checkpoint at a tenth of the learning rate. "The final performances are obtained by
@@ -178,7 +179,8 @@ class LanguageModeling(Experiment):
             shell.comment(f"(--max-update: {updates} more than the best checkpoint has, here {done})")
             start, updates = "continue_once", updates + done
         options = {**self.options(call, run), start: checkpoint, "lr": run.training.lr / 10}
-        call.trainer.train(shell, path, call.data, options, updates=updates, renewed=renewed, **fixed(run))
+        fixed = dict(every=run.training.validate_every, seed=run.values["seed"], renewed=renewed)
+        call.trainer.train(shell, path, call.data, options, updates=updates, **fixed)
 
     def evaluate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Evaluate the best checkpoints on the validation and test splits; the results go to RUN.json."""
@@ -197,7 +199,7 @@ class LanguageModeling(Experiment):
                 command = ["fairseq-eval-lm", call.data, "--user-dir", shell.user_dir, *words(options)]
                 shell.run(*command, *call.machines.cpu, what="evaluation", log=log)
             identity = {"recipe": self.name, "small": call.small, **run.values}
-            write_results(shell, path, identity, run.training.test_streams, before(run, path))
+            shell.do(write_results, shell, path, identity, run.training.test_streams, before(run, path))
 
     def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""
@@ -237,11 +239,6 @@ def start_over(run: str, checkpoint: str) -> None:
         os.remove(path)
     shutil.rmtree(run, ignore_errors=True)
     Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")
-
-
-def fixed(run: ModelRun) -> dict[str, int]:
-    """The arguments that training and fine-tuning share."""
-    return dict(every=run.training.validate_every, seed=run.values["seed"])
 
 
 def training_of(model: Model, scale: Scale, args: argparse.Namespace) -> Training:
@@ -288,7 +285,6 @@ def available_context(tokens: int, streams: int, span: int) -> float:
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
-@not_printed
 def write_results(
     shell: Shell, run: str, identity: Mapping[str, Any], streams: int, before: Sequence[str] = ()
 ) -> None:

@@ -182,10 +182,6 @@ class Axis:
         return f"{self.name.rstrip('s')}s"
 
 
-Step = Callable[[Shell, Run], None]
-Figure = Callable[[Call], None]
-
-
 @dataclass(frozen=True)
 class Sweep(Experiment):
     """An experiment that is data alone."""
@@ -195,8 +191,8 @@ class Sweep(Experiment):
     extra: str
     doing: str  # the steps in words
     axes: Sequence[Axis]  # in the order of a run's name; the last one varies most slowly, but for the seed
-    each: Sequence[Step]  # the steps of a run, one after the other
-    figures: Sequence[Figure]  # drawn when all runs have ended
+    each: Sequence[Callable[[Shell, Run], None]]  # the steps of a run, one after the other
+    figures: Sequence[Callable[[Call], None]]  # drawn when all runs have ended
     small: Options
     # Small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU.
     full: Options

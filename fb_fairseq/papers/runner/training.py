@@ -178,10 +178,11 @@ class Trainer:
             program = [
                 *("python", "-m", "torch.distributed.run", "--nnodes", machines.nodes),
                 *("--node-rank", machines.node_rank, "--nproc-per-node", machines.processes // machines.nodes),
-                *("--master-addr", machines.host, "--master-port", machines.next_port()),
+                *("--master-addr", machines.host, "--master-port", machines.port),
                 # The first machine may be busy with other steps for hours before it joins.
                 *("--rdzv-conf", "timeout=86400", "-m", "fairseq_cli.train"),
             ]
+            machines.port += 1
             if machines.cpu:
                 arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
         return [str(word) for word in (*program, *arguments)]

@@ -8,6 +8,8 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fb_fairseq.errors import UserError
@@ -15,7 +17,7 @@ from fb_fairseq.files import atomic_write
 from fb_fairseq.papers.runner import results
 from fb_fairseq.papers.runner.options import RecipeParser, name_among, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
 from fb_fairseq.papers.runner.training import draw_curves
 
@@ -79,26 +81,24 @@ class Translation(Experiment):
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
             layers = list(dict.fromkeys(variants[model]["decoder_layers"] for model in args.models))
-        for seed in seeds_of(args):
-            for depth in layers:
-                for model in args.models:
-                    wanted = variants[model]["decoder_layers"] if model in variants else depth
-                    if depth != wanted:
-                        raise UserError(
-                            f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
-                        )
-                    suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
-                    default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
-                    projections = (args.projections or default) if default else None
-                    values = dict(model=model, layers=depth, seed=seed, projections=projections)
-                    options = {
-                        **scale.sizes,
-                        "decoder_layers": depth,
-                        "arch": scale.transformer if model == "transformer" else scale.feedback,
-                        "memory_projections": projections,
-                        **variants.get(model, {}),
-                    }
-                    yield Run(os.path.join(call.out, f"{model}{suffix}"), values, options, args.extra, suffix)
+        for seed, depth, model in product(seeds_of(args), layers, args.models):
+            wanted = variants[model]["decoder_layers"] if model in variants else depth
+            if depth != wanted:
+                raise UserError(
+                    f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
+                )
+            suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
+            default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
+            projections = (args.projections or default) if default else None
+            values = dict(model=model, layers=depth, seed=seed, projections=projections)
+            options = {
+                **scale.sizes,
+                "decoder_layers": depth,
+                "arch": scale.transformer if model == "transformer" else scale.feedback,
+                "memory_projections": projections,
+                **variants.get(model, {}),
+            }
+            yield Run(os.path.join(call.out, f"{model}{suffix}"), values, options, args.extra, suffix)
 
     def task_options(self) -> Options:
         """The options of fairseq's task."""
@@ -114,7 +114,7 @@ class Translation(Experiment):
         shell, out = call.shell, call.out
         draw_curves(shell, out, "nll_loss")
         if "score" in call.steps:
-            results.collect_results(shell, out)
+            shell.do(results.collect_results, shell, out)
             if len({run.values["layers"] for run in call.runs}) > 1:
                 results.draw_against("layers", self.metric[1], "dev_nll", "decoded_tokens_per_second")(shell, out)
             results.compare(shell, out)
@@ -199,8 +199,8 @@ class Translation(Experiment):
             attempt({"lenpen": lenpen, **first})
         for lengths in others:
             attempt({"lenpen": chosen["lenpen"], **lengths})
-        shell.do(write_lines, f"{run.path}.dev", [str(best)])
-        shell.do(write_lines, f"{run.path}.tuned", words(chosen))
+        shell.do(Path(f"{run.path}.dev").write_text, f"{best}\n")
+        shell.do(Path(f"{run.path}.tuned").write_text, "\n".join([*words(chosen), ""]))
 
     def generate(self, call: Call, shell: Shell, run: Run) -> None:
         """Translate the test set with the tuned options to RUN.test."""
@@ -221,19 +221,13 @@ class Translation(Experiment):
         scores = shell.output(*self.score_command(f"{run.path}.test", *reference), what="scoring")
         identity = {"recipe": self.name, "small": call.small}
         identity.update({name: value for name, value in run.values.items() if value})
-        write_results(shell, run.path, identity, scores)
+        shell.do(write_results, shell, run.path, identity, scores)
 
 
 def copy(source: str, target: str) -> None:
     """Copy a file, which appears only when it is complete."""
     with atomic_write(target) as temporary:
         shutil.copyfile(source, temporary)
-
-
-def write_lines(path: str, lines: Sequence[str]) -> None:
-    """Write a file of lines."""
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
 
 
 def newer(path: str, other: str) -> bool:
@@ -255,7 +249,6 @@ def best_nll(log: str) -> float:
     return float(best.get("valid_nll_loss", best["valid_loss"]))  # criterion cross_entropy logs only one of them
 
 
-@not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], scores: str) -> None:
     """Write RUN.json, and say what is in it."""
     result: dict[str, Any] = {**identity, **json.loads(scores), "parameters": results.parameters_of(run)}
