@@ -14,20 +14,9 @@ import torch
 
 from fb_fairseq.ops.feedback.loops import TORCH
 from fb_fairseq.ops.feedback.ring import STORAGES
+from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import seconds, table
-from fb_fairseq.papers.benchmark.models import (
-    DTYPES,
-    MODELS,
-    STOCK_NAME,
-    Case,
-    add_number,
-    add_only,
-    build_model,
-    only,
-    random_tokens,
-    state_bytes,
-    stock_decoder,
-)
+from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, STOCK_NAME, Case
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
@@ -50,8 +39,8 @@ class Decoding(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
-    add_only(parser)
+    models.add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
+    models.add_only(parser)
     text = "what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
     text += "after the other)"
     parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help=text)
@@ -63,12 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: dict[str, Decoding] = {}
-    for name, case in only(CASES, args).items():
+    for name, case in models.only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
-        model = build_model(case.model, sizes, **case.options).eval()
+        model = models.build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:
             results[f"{name}, {storage}"] = decode(model, storage, args)
-    stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
+    stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
         results[STOCK_NAME] = decode_stock(stock.eval(), args)
     rows, found = [], {}
@@ -84,7 +73,7 @@ def run(args: argparse.Namespace) -> dict:
 
 def with_equal_parameters(args: argparse.Namespace) -> argparse.Namespace:
     """``args`` with the ``ffn_dim`` that gives the Feedback Transformer as many parameters as the Transformer."""
-    feedback, transformer = (count_parameters(build_model(name, args)) for name in ("feedback", "transformer"))
+    feedback, transformer = (count_parameters(models.build_model(name, args)) for name in ("feedback", "transformer"))
     parameters_per_unit = args.layers * (2 * args.embed_dim + 1)  # a row of fc1 with its bias, and a column of fc2
     ffn_dim = args.ffn_dim + round((transformer - feedback) / parameters_per_unit)
     print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
@@ -105,13 +94,13 @@ def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> De
 
 def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> Decoding:
     """Time the steps of fairseq's ``transformer_lm``."""
-    tokens_BT = random_tokens(args, args.steps + 1)
+    tokens_BT = models.random_tokens(args, args.steps + 1)
     state = {}
 
     def step(t):
         decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
 
-    return time_parts(decoder, step, lambda: state_bytes(state), args)
+    return time_parts(decoder, step, lambda: models.state_bytes(state), args)
 
 
 def time_parts(

@@ -18,20 +18,9 @@ from torch import Tensor
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
 from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE, TORCH
+from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import (
-    DTYPES,
-    STOCK_NAME,
-    Case,
-    add_block,
-    add_only,
-    add_repeats,
-    block_with_full_memory,
-    build_model,
-    only,
-    random_tokens,
-    stock_decoder,
-)
+from fb_fairseq.papers.benchmark.models import DTYPES, STOCK_NAME, Case
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
 # Passes over all steps of a block at once: fixed, and until they converge.
@@ -55,9 +44,9 @@ class TrainingStep:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    add_block(parser)
-    add_repeats(parser)
-    add_only(parser)
+    models.add_block(parser)
+    models.add_repeats(parser)
+    models.add_only(parser)
 
 
 def warm_up(step: TrainingStep, device: str, case: Case | None = None) -> None:
@@ -85,14 +74,14 @@ def cases_on(device: str) -> dict[str, Case]:
 
 def run(args: argparse.Namespace) -> dict:
     """Check the step loops' gradients, then measure all cases."""
-    cases = only(cases_on(args.device), args)
+    cases = models.only(cases_on(args.device), args)
     if REFERENCE in cases:
         options = [case.options for case in cases.values() if case.model == "feedback"]
         check_gradients(args, [given for given in options if not given.get("parallel_passes")])
     else:
         print("Gradients are not checked: the reference loop is not among --only.")
     steps = {name: training_step(case, args) for name, case in cases.items()}
-    stock = stock_decoder(args, args.block)
+    stock = models.stock_decoder(args, args.block)
     if stock is not None:
         steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
         steps[STOCK_NAME] = stock_training_step(stock, args)
@@ -154,8 +143,8 @@ def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
 
 def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> TrainingStep:
     """A training step of one of our models, on a random block into which a full memory is carried, or an empty one."""
-    model = build_model(case.model, args, **case.options)
-    x_TBD, state = block_with_full_memory(model, args)
+    model = models.build_model(case.model, args, **case.options)
+    x_TBD, state = models.block_with_full_memory(model, args)
 
     def forward():
         return model.run_block(x_TBD, StreamState(state.memory_KCBD) if full_memory else None)[0]
@@ -165,7 +154,7 @@ def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True
 
 def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> TrainingStep:
     """A training step of fairseq's ``transformer_lm``, on random tokens."""
-    tokens_BT = random_tokens(args, args.block)
+    tokens_BT = models.random_tokens(args, args.block)
     weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
     return TrainingStep(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
 
@@ -173,8 +162,8 @@ def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> T
 def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
     """Compare the gradients of the parameters after a block with a full memory. ``step_loops`` are options of the step
     loops, those of the reference loop first."""
-    model = build_model("feedback", args)
-    x_TBD, state = block_with_full_memory(model, args)
+    model = models.build_model("feedback", args)
+    x_TBD, state = models.block_with_full_memory(model, args)
     weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
     tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
     expected: Tensor | None = None

@@ -170,10 +170,9 @@ def prepare_cnn_dm(shell: Shell, source: str, folder: str, small: bool) -> None:
     if small:
         prepare_sample(shell, source, folder)
     else:
-        for split, (name, _) in PAIRS.items():
+        for split, (name, number) in PAIRS.items():
             file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz", wanted="another")
             read_csv(shell, [file], folder, split)
-        for split, (_, number) in PAIRS.items():
             shell.do(check_lines, os.path.join(folder, f"{split}.tok.article"), number)
     apply_bpe(shell, folder, SIDES, 2000 if small else 32_000)
 
@@ -183,14 +182,12 @@ CNN_DM = Translation(
     summary="summarization on CNN/DailyMail (v3 §6.3, Table 8, Figure 7)",
     corpus="a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights); with "
     "--small a folder with any such CSV files, at least 300 pairs in total",
-    **dict(
-        pair=SIDES,
-        prepare=prepare_cnn_dm,
-        metric=("rouge", "rougeL"),
-        full=CNN_DM_FULL,
-        small=CNN_DM_SMALL,
-        language="en",
-    ),
+    pair=SIDES,
+    prepare=prepare_cnn_dm,
+    metric=("rouge", "rougeL"),
+    full=CNN_DM_FULL,
+    small=CNN_DM_SMALL,
+    language="en",
     # 400 words rarely have more than 1024 subwords; without truncation fairseq would stop at an article that does.
     task=dict(truncate_source=True, max_source_positions=1024, max_target_positions=1024),
 )

@@ -135,8 +135,9 @@ class LabelledTask(Experiment):
                 )
             data = os.path.join(out, "data")
             self.generate(shell, data, run, run.sequences, {})
-            sides = {"srcdict": "input", "tgtdict": "label"}
-            dictionaries = {option: os.path.join(data, f"dict.{side}.txt") for option, side in sides.items()}
+            dictionaries = dict(
+                srcdict=os.path.join(data, "dict.input.txt"), tgtdict=os.path.join(data, "dict.label.txt")
+            )
             stages = []
             for stage in call.args.curriculum or []:
                 stages.append(os.path.join(out, f"{graded}-{stage}"))
