@@ -53,21 +53,9 @@ def small_shape(arch: str, layers: int) -> Options:
     )
 
 
-def full(arch: str) -> Scale:
-    """The papers' setting."""
-    return Scale(full_training, [arch], initialised(arch))
-
-
-def small(*layers: int) -> Scale:
-    """A setting for a CPU."""
-    return Scale(SMALL, named=initialised(), layers=layers, shape=small_shape)
-
-
-def prepare_bytes(
-    shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str, wanted: str
-) -> None:
+def prepare_bytes(shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str) -> None:
     """The bytes of a corpus or, with ``small``, of any text, which is unpacked to a file."""
-    require(shell, source, wanted)
+    require(shell, source, f"{corpus} or {corpus}.zip ({URL}{corpus}.zip), or --small TEXT")
     text = os.path.join(folder, file)
     unpack(shell, source, text, corpus)
     if not small:
@@ -103,13 +91,11 @@ ENWIK8 = LanguageModeling(
     name="enwik8",
     summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)",
     corpus="enwik8 or enwik8.zip; with --small any text",
-    prepare=partial(
-        prepare_bytes, file="enwik8", corpus="enwik8", md5=ENWIK8_MD5, wanted=f"enwik8 or enwik8.zip ({URL}enwik8.zip)"
-    ),
+    prepare=partial(prepare_bytes, file="enwik8", corpus="enwik8", md5=ENWIK8_MD5),
     metric="bpb",
     prompt="In the beginning",
-    full=full("feedback_transformer_lm_enwik8"),
-    small=small(2, 4),
+    full=Scale(full_training, ["feedback_transformer_lm_enwik8"], initialised("feedback_transformer_lm_enwik8")),
+    small=Scale(SMALL, named=initialised(), layers=[2, 4], shape=small_shape),
 )
 TEXT8 = LanguageModeling(
     name="text8",
@@ -118,8 +104,8 @@ TEXT8 = LanguageModeling(
     prepare=prepare_text8,
     metric="bpb",
     prompt="in the beginning",
-    full=full("feedback_transformer_lm_text8"),
-    small=small(2),
+    full=Scale(full_training, ["feedback_transformer_lm_text8"], initialised("feedback_transformer_lm_text8")),
+    small=Scale(SMALL, named=initialised(), layers=[2], shape=small_shape),
 )
 
 
@@ -166,13 +152,7 @@ PERSISTENT_MEMORY = LanguageModeling(
     name="persistent_memory",
     summary="number and use of persistent vectors (All-attention Figure 2)",
     corpus="text8 or text8.zip; with --small any text",
-    prepare=partial(
-        prepare_bytes,
-        file="text",
-        corpus="text8",
-        md5=TEXT8_MD5,
-        wanted=f"text8 or text8.zip ({URL}text8.zip), or --small TEXT",
-    ),
+    prepare=partial(prepare_bytes, file="text", corpus="text8", md5=TEXT8_MD5),
     metric="bpb",
     prompt="in the beginning",
     full=Scale(
