@@ -23,7 +23,7 @@ from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_po
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import interleaved_medians
-from fb_fairseq.papers.benchmark.options import add_model_options
+from fb_fairseq.papers.benchmark.models import add_model_options
 
 SIZES = {
     "span": [32, 64, 128, 256, 512, 1024],

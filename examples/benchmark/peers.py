@@ -27,8 +27,7 @@ import torch.nn as nn
 from fb_fairseq.hardware import hardware
 from fb_fairseq.papers.benchmark import command, train
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import DTYPES
-from fb_fairseq.papers.benchmark.options import add_model_options
+from fb_fairseq.papers.benchmark.models import DTYPES, add_model_options
 
 OWN = ("transformer", "cpp", "torch")  # of train.cases_on
 

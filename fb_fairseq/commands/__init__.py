@@ -54,7 +54,7 @@ COMMANDS = {
         "fb_fairseq.commands.import_transformers", "convert a model of transformers to a checkpoint of fairseq"
     ),
     "score": Command("fb_fairseq.commands.score", "BLEU and ROUGE of generated text"),
-    "compare": Command("fb_fairseq.papers.compare.command", "results of recipes beside the papers' tables"),
+    "compare": Command("fb_fairseq.papers.compare", "results of recipes beside the papers' tables"),
     "plot": Command(
         "fb_fairseq.commands.plot.command", "learning curves, what models have learned, and what they attend to"
     ),

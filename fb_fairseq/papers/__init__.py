@@ -8,6 +8,6 @@ rl/               ``rl``: reinforcement learning in a corridor, mazes and a wate
 state_tracking/   ``state-tracking``: the Feedback Transformer beside other recurrent models
 table5/           ``benchmark table5``: speed and memory, as in v3 Table 5
 benchmark/        ``benchmark``: speed and memory of training and decoding
-compare/          ``compare``: results of recipes beside the papers' tables
+compare.py        ``compare``: results of recipes beside the papers' tables
 import_original/  ``import-original``: reads checkpoints of the papers' original programs
 """

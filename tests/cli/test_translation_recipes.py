@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fb_fairseq.papers.compare.command import main as compare
+from fb_fairseq.papers.compare import main as compare
 from tests.cli.odd_names import ODD_NAME
 from tests.cli.recipes import PNG, made_up_parallel_corpus, recipe  # noqa: F401
 from tests.conftest import REPOSITORY

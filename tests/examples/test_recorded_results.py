@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fb_fairseq.papers.compare.command import main
+from fb_fairseq.papers.compare import main
 from fb_fairseq.papers.experiments.figures.state_tracking import best_results, table
 from fb_fairseq.papers.runner.results import grouped, read_runs, spread
 

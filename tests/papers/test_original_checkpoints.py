@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
-from fb_fairseq.papers.import_original.layers import import_layers
-from fb_fairseq.papers.import_original.source import Source
+from fb_fairseq.papers.import_original.layers import Source, import_layers
 from tests.papers.original_checkpoints import FILES
 
 STACKS = {

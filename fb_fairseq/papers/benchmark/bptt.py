@@ -12,9 +12,8 @@ from fb_fairseq.command_line import add_overwrite
 from fb_fairseq.drawing import Panel, check_figure, colors, draw_figure, draw_points
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import Case
-from fb_fairseq.papers.benchmark.options import add_number, add_repeats
-from fb_fairseq.papers.benchmark.train import TrainingStep, training_step, warm_up_blocks
+from fb_fairseq.papers.benchmark.models import Case, add_number, add_repeats
+from fb_fairseq.papers.benchmark.train import TrainingStep, training_step, warm_up
 
 CASES = {
     "Feedback, shared": Case("feedback", {"memory_projections": "shared"}),
@@ -65,8 +64,7 @@ def warm_step(case: Case, args: argparse.Namespace, block: int) -> TrainingStep:
     """A training step on blocks of this length; on a GPU repeated until its graph is captured."""
     sizes = argparse.Namespace(**{**vars(args), "block": block, "batch_size": args.tokens // block})
     step = training_step(case, sizes)
-    for _ in range(warm_up_blocks() if args.device.startswith("cuda") else 0):
-        step()
+    warm_up(step, args.device)
     return step
 
 

@@ -12,7 +12,7 @@ from fb_fairseq.command_line import CommandParser
 from fb_fairseq.errors import flag
 from fb_fairseq.hardware import MOST_THREADS, check_layers_fit, hardware
 from fb_fairseq.papers.benchmark import bptt, decode, memory, span, train
-from fb_fairseq.papers.benchmark.options import add_dtype, add_machine, add_model_options, add_sizes
+from fb_fairseq.papers.benchmark.models import add_dtype, add_machine, add_model_options, add_sizes
 
 COMMANDS = {"train": train, "decode": decode, "memory": memory, "span": span, "bptt": bptt}
 TABLE5 = "fb_fairseq.papers.table5.command"  # imported when the command runs, as it is no part of this folder
@@ -53,11 +53,10 @@ def parse(argv=None) -> argparse.Namespace:
 def main(argv=None) -> None:
     """Run ``python -m fb_fairseq benchmark``."""
     args = parse(argv)
-    with CommandParser("benchmark").one_line_errors():
-        check_layers_fit({name: getattr(args, name, None) for name in ("layers", "embed_dim", "ffn_dim")})
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     with CommandParser("benchmark").one_line_errors():
+        check_layers_fit({name: getattr(args, name, None) for name in ("layers", "embed_dim", "ffn_dim")})
         results = all_commands()[args.command].run(args)
     setting = {**vars(args), "hardware": hardware(args.device), "torch": torch.__version__}
     print(json.dumps({**results, "setting": setting}))

@@ -14,10 +14,9 @@ import torch
 
 from fb_fairseq.ops.feedback.loops import TORCH
 from fb_fairseq.ops.feedback.ring import STORAGES
+from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import seconds, table
-from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, Case, build_model
-from fb_fairseq.papers.benchmark.options import add_number, add_only, only
-from fb_fairseq.papers.benchmark.stock import STOCK_NAME, random_tokens, state_bytes, stock_decoder
+from fb_fairseq.papers.benchmark.models import DTYPES, MODELS, STOCK_NAME, Case
 
 PARTS = 10
 STOCK_MAX_STEPS = 4096  # fairseq's transformer_lm keeps all tokens, and gets slower with each
@@ -37,69 +36,44 @@ class Decoding(NamedTuple):
     milliseconds: list[float]
     state_bytes: list[int]
 
-    def tokens_per_second(self, streams: int) -> float:
-        """Tokens of all streams per second, over all parts."""
-        return streams * PARTS / sum(self.milliseconds) * 1e3
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
-    add_only(parser)
-    parser.add_argument(
-        "--storage",
-        nargs="+",
-        choices=STORAGES,
-        default=list(STORAGES),
-        help="what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
-        "after the other)",
-    )
-    parser.add_argument(
-        "--equal-parameters",
-        action="store_true",
-        help="widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
-        "Transformer's (it has fewer, because its layers share key and value projections)",
-    )
+    models.add_number(parser, "--steps", 20_000, "length of the stream, in tokens")
+    models.add_only(parser)
+    text = "what the memory keeps of each step: projected keys and values, or the memory vectors (default: both, one "
+    text += "after the other)"
+    parser.add_argument("--storage", nargs="+", choices=STORAGES, default=list(STORAGES), help=text)
+    text = "widen the Feedback Transformer's feed-forward sublayers until its layers have as many parameters as the "
+    text += "Transformer's (it has fewer, because its layers share key and value projections)"
+    parser.add_argument("--equal-parameters", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> dict:
     """Decode a stream with each model and storage."""
     results: dict[str, Decoding] = {}
-    for name, case in only(CASES, args).items():
+    for name, case in models.only(CASES, args).items():
         sizes = with_equal_parameters(args) if case.model == "feedback" and args.equal_parameters else args
-        model = build_model(case.model, sizes, **case.options).eval()
+        model = models.build_model(case.model, sizes, **case.options).eval()
         for storage in args.storage:
             results[f"{name}, {storage}"] = decode(model, storage, args)
-    stock = stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
+    stock = models.stock_decoder(args, args.steps + 2) if args.steps <= STOCK_MAX_STEPS and not args.only else None
     if stock is not None:
         results[STOCK_NAME] = decode_stock(stock.eval(), args)
-    print_results(results, args.batch_size)
-    return {
-        name: {
-            "parameters": result.parameters,
-            "ms_per_token": result.milliseconds,
-            "state_bytes": result.state_bytes,
-            "tokens_per_second": round(result.tokens_per_second(args.batch_size), 1),
-        }
-        for name, result in results.items()
-    }
-
-
-def print_results(results: dict[str, Decoding], streams: int) -> None:
-    """Print the table."""
-    rows = []
-    for name, result in results.items():
-        _, times, sizes = result
-        speed = result.tokens_per_second(streams)
-        middle = sorted(times)[PARTS // 2]
-        rows.append([name, result.parameters, times[1], middle, times[-1], speed, sizes[1], sizes[-1]])
+    rows, found = [], {}
+    for name, (parameters, times, sizes) in results.items():
+        speed = args.batch_size * PARTS / sum(times) * 1e3
+        rows.append([name, parameters, times[1], sorted(times)[PARTS // 2], times[-1], speed, sizes[1], sizes[-1]])
+        measured = {"parameters": parameters, "ms_per_token": times, "state_bytes": sizes}
+        found[name] = {**measured, "tokens_per_second": round(speed, 1)}
     times_head = ["ms/step: part 2", "median", f"part {PARTS}"]
     table(["", "parameters", *times_head, "tokens/s overall", "state bytes: part 2", f"part {PARTS}"], rows)
+    return found
 
 
 def with_equal_parameters(args: argparse.Namespace) -> argparse.Namespace:
     """``args`` with the ``ffn_dim`` that gives the Feedback Transformer as many parameters as the Transformer."""
-    feedback, transformer = (count_parameters(build_model(name, args)) for name in ("feedback", "transformer"))
+    feedback, transformer = (count_parameters(models.build_model(name, args)) for name in ("feedback", "transformer"))
     parameters_per_unit = args.layers * (2 * args.embed_dim + 1)  # a row of fc1 with its bias, and a column of fc2
     ffn_dim = args.ffn_dim + round((transformer - feedback) / parameters_per_unit)
     print(f"The Feedback Transformer's feed-forward sublayers have {ffn_dim} units instead of {args.ffn_dim}.")
@@ -120,13 +94,13 @@ def decode(model: torch.nn.Module, storage: str, args: argparse.Namespace) -> De
 
 def decode_stock(decoder: torch.nn.Module, args: argparse.Namespace) -> Decoding:
     """Time the steps of fairseq's ``transformer_lm``."""
-    tokens_BT = random_tokens(args, args.steps + 1)
+    tokens_BT = models.random_tokens(args, args.steps + 1)
     state = {}
 
     def step(t):
         decoder.extract_features(tokens_BT[:, : t + 1], None, incremental_state=state)
 
-    return time_parts(decoder, step, lambda: state_bytes(state), args)
+    return time_parts(decoder, step, lambda: models.state_bytes(state), args)
 
 
 def time_parts(

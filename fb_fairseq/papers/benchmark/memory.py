@@ -7,11 +7,9 @@ a full memory too.
 
 import argparse
 
-from fb_fairseq.ops.feedback.loops import warm_up_blocks
 from fb_fairseq.papers.benchmark.measure import peak_bytes, progress, table
-from fb_fairseq.papers.benchmark.models import Case
-from fb_fairseq.papers.benchmark.options import add_block, add_only, only
-from fb_fairseq.papers.benchmark.train import cases_on, training_step
+from fb_fairseq.papers.benchmark.models import Case, add_block, add_only, only
+from fb_fairseq.papers.benchmark.train import cases_on, training_step, warm_up
 
 RECOMPUTING = Case("transformer", {"checkpoint_activations": True})
 
@@ -29,11 +27,8 @@ def run(args: argparse.Namespace) -> dict:
     for number, (name, case) in enumerate(cases.items(), 1):
         progress(f"{name}, {number} of {len(cases)}")
         step = training_step(case, args)
-        if args.device.startswith("cuda"):
-            loop = case.options.get("step_loop")
-            for _ in range(warm_up_blocks(loop) + 1 if loop else 1):
-                step()  # captures graphs; and libraries allocate memory of their own in a first call
-            step.model.zero_grad(set_to_none=True)
+        warm_up(step, args.device, case)
+        step.model.zero_grad(set_to_none=True)
         peaks[name] = peak_bytes(step, args.device)
         del step  # frees its memory before the next model is built
     progress()

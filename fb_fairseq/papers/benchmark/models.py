@@ -1,18 +1,22 @@
-"""The models that are measured, built with the sizes from the command line.
+"""The models that are measured, and the options that several benchmarks have in common, such as the models' sizes.
 
 Shape suffixes: see ``fb_fairseq/ops/__init__.py``.
 """
 
 import argparse
+import importlib.util
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fb_fairseq.errors import UserError
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer, StreamState, TransformerOptions
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MODELS = {"feedback": FeedbackTransformer, "transformer": RelativeTransformer, "all-attention": AllAttention}
+STOCK_NAME = "fairseq's transformer_lm"
+VOCABULARY_SIZE = 260
 
 
 class Case(NamedTuple):
@@ -22,24 +26,83 @@ class Case(NamedTuple):
     options: dict[str, Any]
 
 
+def add_number(parser: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
+    """Add an option with a positive whole number."""
+    parser.add_argument(option, type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of most benchmarks: sizes of the models, number of streams, threads, device and type."""
+    add_sizes(parser)
+    add_number(parser, "--batch-size", 8, "number of streams")
+    add_machine(parser)
+    add_dtype(parser)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the sizes of the models."""
+    add_number(parser, "--layers", 4, "number of layers")
+    add_number(parser, "--embed-dim", 256, "model width D")
+    add_number(parser, "--heads", 4, "number of attention heads")
+    add_number(parser, "--ffn-dim", 1024, "units of a feed-forward sublayer")
+    add_number(parser, "--span", 100, "attention span S, in steps")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add ``--threads`` and ``--device``."""
+    add_number(parser, "--threads", 1, "number of CPU threads")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=device, help="cpu or cuda (default here: %(default)s)")
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add ``--dtype``."""
+    text = "type of parameters and activations (default: %(default)s)"
+    parser.add_argument("--dtype", choices=DTYPES, default="fp32", help=text)
+
+
+def add_block(parser: argparse.ArgumentParser) -> None:
+    """Add ``--block``, for benchmarks of training."""
+    add_number(parser, "--block", 64, "number of steps in a training block")
+
+
+def add_only(parser: argparse.ArgumentParser) -> None:
+    """Add ``--only``, for benchmarks of the step loops."""
+    text = "measure these, and the Transformer, instead of all, such as: triton torch"
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=text)
+
+
+def only(cases: dict[str, Case], args: argparse.Namespace) -> dict[str, Case]:
+    """The cases of ``--only``, and the Transformer, with which they are compared; all without the option."""
+    if not args.only:
+        return cases
+    unknown = [name for name in args.only if name not in cases]
+    if unknown:
+        known = ", ".join(map(repr, cases))
+        raise UserError(f"--only {unknown[0]!r}: not measured on {args.device}; choose from {known}")
+    return {name: case for name, case in cases.items() if name in (*args.only, "transformer")}
+
+
+def add_repeats(parser: argparse.ArgumentParser) -> None:
+    """Add ``--repeats``, for benchmarks that report a median time."""
+    add_number(parser, "--repeats", 5, "number of timed runs; their median is reported")
+
+
 def build_model(name: str, args: argparse.Namespace, **options) -> torch.nn.Module:
-    """One of ``MODELS``, without embeddings and output layer.
-
-    All-attention gets ``--ffn-dim`` persistent vectors per layer: as many parameters as a feed-forward sublayer of that
-    width.
-
-    Args:
-        options: other options of ``TransformerOptions``.
-    """
+    """One of ``MODELS``, without embeddings and output layer, with other ``TransformerOptions``. All-attention gets
+    ``--ffn-dim`` persistent vectors per layer: as many parameters as a feed-forward sublayer of that width."""
     if name == "all-attention":
         options["persistent_memory_size"] = args.ffn_dim
-    model_options = TransformerOptions(
-        **dict(decoder_layers=args.layers, decoder_embed_dim=args.embed_dim),
-        **dict(decoder_ffn_embed_dim=args.ffn_dim, decoder_attention_heads=args.heads),
-        **dict(decoder_normalize_before=True, attention_span=args.span),
+    sizes = TransformerOptions(
+        decoder_layers=args.layers,
+        decoder_embed_dim=args.embed_dim,
+        decoder_ffn_embed_dim=args.ffn_dim,
+        decoder_attention_heads=args.heads,
+        decoder_normalize_before=True,
+        attention_span=args.span,
         **options,
     )
-    return MODELS[name](model_options).to(args.device, DTYPES[args.dtype])
+    return MODELS[name](sizes).to(args.device, DTYPES[args.dtype])
 
 
 def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> tuple[Tensor, StreamState]:
@@ -50,3 +113,47 @@ def block_with_full_memory(model: torch.nn.Module, args: argparse.Namespace) -> 
         for _ in range(2 * args.span // args.block + 1):
             state = model.run_block(x_TBD, state)[1]
     return x_TBD, state
+
+
+def stock_decoder(args: argparse.Namespace, positions: int) -> torch.nn.Module | None:
+    """The decoder of fairseq's ``transformer_lm`` with this many absolute positions; None if fairseq is not
+    installed."""
+    if importlib.util.find_spec("fairseq") is None:
+        return None
+    from fb_fairseq import patches  # noqa: F401  before fairseq is imported: the warning filters
+
+    # isort: split
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+
+    dictionary = Dictionary()
+    for i in range(VOCABULARY_SIZE - len(dictionary)):
+        dictionary.add_symbol(str(i))
+    cfg = TransformerLanguageModelConfig(
+        decoder_layers=args.layers,
+        decoder_embed_dim=args.embed_dim,
+        decoder_input_dim=args.embed_dim,
+        decoder_output_dim=args.embed_dim,
+        decoder_ffn_embed_dim=args.ffn_dim,
+        decoder_attention_heads=args.heads,
+        decoder_normalize_before=True,
+        dropout=0.0,
+        tokens_per_sample=positions,
+        max_target_positions=positions,
+        add_bos_token=False,
+        tpu=False,
+    )
+    task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = TransformerLanguageModel.build_model(cfg, task)
+    return model.decoder.to(args.device, DTYPES[args.dtype])
+
+
+def random_tokens(args: argparse.Namespace, steps: int) -> torch.Tensor:
+    """Random words [B, T], without the special symbols of fairseq's dictionaries (the first four)."""
+    return torch.randint(4, VOCABULARY_SIZE, (args.batch_size, steps), device=args.device)
+
+
+def state_bytes(incremental_state: dict[str, dict[str, Any]]) -> int:
+    """Bytes of the keys and values that fairseq's incremental decoding keeps."""
+    tensors = [x for entry in incremental_state.values() for x in entry.values() if torch.is_tensor(x)]
+    return sum(x.numel() * x.element_size() for x in tensors)

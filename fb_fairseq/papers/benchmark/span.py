@@ -7,22 +7,12 @@ longest head reaches.)
 
 import argparse
 from collections.abc import Callable
-from typing import NamedTuple
 
 from fb_fairseq.modules import StreamState
 from fb_fairseq.papers.benchmark.measure import interleaved_medians, saved_bytes, table
-from fb_fairseq.papers.benchmark.models import MODELS, block_with_full_memory, build_model
-from fb_fairseq.papers.benchmark.options import add_block, add_repeats
+from fb_fairseq.papers.benchmark.models import MODELS, add_block, add_repeats, block_with_full_memory, build_model
 
 SHORT_SPAN = 8  # spans of this length or less are not halved
-
-
-class SpanCase(NamedTuple):
-    """A training step of a model whose heads have a certain span, and the bytes that it saves and carries."""
-
-    step: Callable[[], None]
-    saved_bytes: int
-    state_bytes: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,22 +28,19 @@ def run(args: argparse.Namespace) -> dict:
         spans.append(spans[-1] // 2)
     results, rows = {}, []
     for name in MODELS:
-        cases = [span_case(name, args, span) for span in spans]
-        times = interleaved_medians([case.step for case in cases], args.device, args.repeats)
-        for span, case, time in zip(spans, cases, times):
+        steps, saved, carried = zip(*(span_case(name, args, span) for span in spans))
+        times = interleaved_medians(steps, args.device, args.repeats)
+        for span, time, kept, state in zip(spans, times, saved, carried):
             speed = args.batch_size * args.block / time
-            results[f"{name}, span {span}"] = {
-                "tokens_per_second": round(speed, 1),
-                "saved_bytes": case.saved_bytes,
-                "state_bytes": case.state_bytes,
-            }
-            rows.append([f"{name}, span {span}", speed, case.saved_bytes, case.state_bytes])
+            measured = dict(tokens_per_second=round(speed, 1), saved_bytes=kept, state_bytes=state)
+            results[f"{name}, span {span}"] = measured
+            rows.append([f"{name}, span {span}", speed, kept, state])
     table(["", "tokens/s", "bytes saved for backward", "bytes carried to the next block"], rows)
     return results
 
 
-def span_case(name: str, args: argparse.Namespace, span: int) -> SpanCase:
-    """A model whose heads all have this span."""
+def span_case(name: str, args: argparse.Namespace, span: int) -> tuple[Callable[[], None], int, int]:
+    """A training step of a model whose heads all have this span, and the bytes that it saves and carries."""
     z = (span - 1) / args.span  # the ramp adds one step
     model = build_model(name, args, adaptive_span=True, adaptive_span_ramp=1, adaptive_span_init=z)
     x_TBD, state = block_with_full_memory(model, args)
@@ -64,4 +51,4 @@ def span_case(name: str, args: argparse.Namespace, span: int) -> SpanCase:
     def step():
         forward().float().pow(2).mean().backward()
 
-    return SpanCase(step, saved_bytes(forward, model), state.memory_KCBD.untyped_storage().nbytes())
+    return step, saved_bytes(forward, model), state.memory_KCBD.untyped_storage().nbytes()

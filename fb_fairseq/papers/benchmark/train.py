@@ -18,10 +18,9 @@ from torch import Tensor
 from fb_fairseq.modules import StreamState
 from fb_fairseq.ops.feedback import loops
 from fb_fairseq.ops.feedback.loops import AUTO, LOOPS, PARALLEL, REFERENCE, TORCH
+from fb_fairseq.papers.benchmark import models
 from fb_fairseq.papers.benchmark.measure import copy_bandwidth, count_launches, interleaved_medians, table
-from fb_fairseq.papers.benchmark.models import DTYPES, Case, block_with_full_memory, build_model
-from fb_fairseq.papers.benchmark.options import add_block, add_only, add_repeats, only
-from fb_fairseq.papers.benchmark.stock import STOCK_NAME, random_tokens, stock_decoder
+from fb_fairseq.papers.benchmark.models import DTYPES, STOCK_NAME, Case
 
 OTHER_MODELS = {"transformer": Case("transformer", {}), "all-attention": Case("all-attention", {})}
 # Passes over all steps of a block at once: fixed, and until they converge.
@@ -31,19 +30,13 @@ FP32_TOLERANCE = 1e-3  # norm of the difference of two gradients, relative to th
 HALF_TOLERANCE = 0.1
 
 
+@dataclasses.dataclass
 class TrainingStep:
-    """A forward and backward pass.
+    """A forward and backward pass."""
 
-    Args:
-        model: the model whose parameters get gradients.
-        forward: returns the model's output [T, B, D] or [B, T, D].
-        weights: weights of the output's entries in the loss.
-    """
-
-    def __init__(self, model: torch.nn.Module, forward: Callable[[], Tensor], weights: Tensor):
-        self.model = model
-        self.forward = forward
-        self.weights = weights
+    model: torch.nn.Module  # whose parameters get gradients
+    forward: Callable[[], Tensor]  # returns the model's output [T, B, D] or [B, T, D]
+    weights: Tensor  # of the output's entries in the loss
 
     def __call__(self) -> None:
         (self.forward() * self.weights).float().mean().backward()
@@ -51,21 +44,22 @@ class TrainingStep:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    add_block(parser)
-    add_repeats(parser)
-    add_only(parser)
+    models.add_block(parser)
+    models.add_repeats(parser)
+    models.add_only(parser)
 
 
-def warm_up_blocks() -> int:
-    """How many blocks of the same shapes every step loop takes until it runs as it will from then on."""
-    return loops.warm_up_blocks(AUTO) + 1
+def warm_up(step: TrainingStep, device: str, case: Case | None = None) -> None:
+    """On a GPU, repeat a step until the graphs of the case's step loop are captured (without a case: of any), and
+    libraries have allocated what they keep."""
+    loop = case.options.get("step_loop", AUTO) if case else AUTO
+    for _ in range(loops.warm_up_blocks(loop) + 1 if device.startswith("cuda") else 0):
+        step()
 
 
 def cases_on(device: str) -> dict[str, Case]:
-    """What is measured on a device: the step loops that run on it, the plain one first, and other models.
-
-    A loop without a warm-up is also measured recomputing its activations.
-    """
+    """What is measured on a device: the step loops that run on it, the plain one first, and other models. A loop
+    without a warm-up is also measured recomputing its activations."""
     cases = {REFERENCE: Case("feedback", {"step_loop": REFERENCE})}
     for loop in LOOPS.values():
         if device.partition(":")[0] not in loop.devices:
@@ -79,29 +73,20 @@ def cases_on(device: str) -> dict[str, Case]:
 
 
 def run(args: argparse.Namespace) -> dict:
-    """Check the step loops' gradients, then measure all cases.
-
-    Raises:
-        RuntimeError: the gradients of a step loop are wrong.
-        UserError: ``--only`` names something else.
-    """
-    gpu = args.device.startswith("cuda")
-    cases = only(cases_on(args.device), args)
+    """Check the step loops' gradients, then measure all cases."""
+    cases = models.only(cases_on(args.device), args)
     if REFERENCE in cases:
         options = [case.options for case in cases.values() if case.model == "feedback"]
         check_gradients(args, [given for given in options if not given.get("parallel_passes")])
     else:
         print("Gradients are not checked: the reference loop is not among --only.")
     steps = {name: training_step(case, args) for name, case in cases.items()}
-    stock = stock_decoder(args, args.block)
+    stock = models.stock_decoder(args, args.block)
     if stock is not None:
         steps[WITHOUT_MEMORY] = training_step(cases["transformer"], args, full_memory=False)
         steps[STOCK_NAME] = stock_training_step(stock, args)
-    if gpu:
-        for name, step in steps.items():
-            loop = cases[name].options.get("step_loop") if name in cases else None
-            for _ in range(loops.warm_up_blocks(loop) + 1 if loop else 2):
-                step()
+    for name, step in steps.items():
+        warm_up(step, args.device, cases.get(name))
     times = interleaved_medians(list(steps.values()), args.device, args.repeats)
     speeds = {name: args.batch_size * args.block / time for name, time in zip(steps, times)}
     rows = [[name, speed, speed / speeds["transformer"]] for name, speed in speeds.items()]
@@ -118,7 +103,7 @@ def run(args: argparse.Namespace) -> dict:
         "ratio": speed_ratios(speeds),
         "bandwidth": bandwidth(args, {name: speeds[name] for name, case in cases.items() if case.model == "feedback"}),
     }
-    if gpu:
+    if args.device.startswith("cuda"):
         launches = {name: round(count_launches(step) / args.block, 1) for name, step in steps.items()}
         result["launches_per_step"] = launches
         table(["", "kernel launches per step"], [list(item) for item in launches.items()])
@@ -137,14 +122,9 @@ def speed_ratios(speeds: dict[str, float]) -> dict[str, float]:
 
 
 def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
-    """What share of the device's memory bandwidth the step loops use.
-
-    If its caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of
-    all layers, and S keys and values per layer and stream.
-
-    Args:
-        speeds: tokens per second by name of the step loop.
-    """
+    """The share of the device's memory bandwidth that step loops use at these speeds, in tokens per second. If its
+    caches kept nothing, the forward and the backward pass would each have to read, at every step, the weights of all
+    layers, and S keys and values per layer and stream."""
     D, L = args.embed_dim, args.layers
     layer_weights = 2 * D * D + 2 * D * args.ffn_dim  # query and output projection, and the feed-forward sublayer
     weights = L * layer_weights + 2 * D * D  # and the shared key and value projections
@@ -162,13 +142,9 @@ def bandwidth(args: argparse.Namespace, speeds: dict[str, float]) -> dict:
 
 
 def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True) -> TrainingStep:
-    """A training step of one of our models, on a random block.
-
-    Args:
-        full_memory: whether a full memory is carried into the block, or an empty one.
-    """
-    model = build_model(case.model, args, **case.options)
-    x_TBD, state = block_with_full_memory(model, args)
+    """A training step of one of our models, on a random block into which a full memory is carried, or an empty one."""
+    model = models.build_model(case.model, args, **case.options)
+    x_TBD, state = models.block_with_full_memory(model, args)
 
     def forward():
         return model.run_block(x_TBD, StreamState(state.memory_KCBD) if full_memory else None)[0]
@@ -178,22 +154,16 @@ def training_step(case: Case, args: argparse.Namespace, full_memory: bool = True
 
 def stock_training_step(decoder: torch.nn.Module, args: argparse.Namespace) -> TrainingStep:
     """A training step of fairseq's ``transformer_lm``, on random tokens."""
-    tokens_BT = random_tokens(args, args.block)
+    tokens_BT = models.random_tokens(args, args.block)
     weights_BTD = torch.randn(*tokens_BT.shape, args.embed_dim, device=args.device)
     return TrainingStep(decoder, lambda: decoder.extract_features(tokens_BT, None)[0], weights_BTD)
 
 
 def check_gradients(args: argparse.Namespace, step_loops: list[dict[str, Any]]) -> None:
-    """Compare the gradients of the parameters after a block with a full memory.
-
-    Args:
-        step_loops: options of the step loops, those of the reference loop first.
-
-    Raises:
-        RuntimeError: the gradients of a step loop are not those of the first one.
-    """
-    model = build_model("feedback", args)
-    x_TBD, state = block_with_full_memory(model, args)
+    """Compare the gradients of the parameters after a block with a full memory. ``step_loops`` are options of the step
+    loops, those of the reference loop first."""
+    model = models.build_model("feedback", args)
+    x_TBD, state = models.block_with_full_memory(model, args)
     weights_TBD = torch.randn_like(x_TBD)  # (the sum of squares is no loss: it is constant after a layer norm)
     tolerance = FP32_TOLERANCE if args.dtype == "fp32" else HALF_TOLERANCE
     expected: Tensor | None = None

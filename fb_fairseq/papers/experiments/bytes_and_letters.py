@@ -1,11 +1,16 @@
-"""enwik8 as bytes and text8 as letters: Feedback Transformer v3 Table 9 and §7.6, All-attention §5.1."""
+"""enwik8 as bytes and text8 as letters: Feedback Transformer v3 Table 9 and §7.6, All-attention §5.1. And ablations on
+text8, All-attention §5.3 (Figure 2): the number of persistent vectors, and how attention combines them with the
+context."""
 
 import os
+import re
+from functools import partial
 
-from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters
+from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, preprocess_bytes, require, unpack
+from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, preprocess_bytes, require, unpack
 
 FEEDBACK = Training(
     source="v3 Table 9 and §7.6, enwik8",
@@ -28,7 +33,8 @@ SMALL = Training(
     **dict(updates=1500, finetune_updates=150, lr=0.002, streams=64, tokens_per_sample=32, validate_every=250),
     **dict(test_streams=64, options=dict(clip_norm=1.0), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
 )
-SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")
+VARIANTS = ("attn-split", "head-split", "single-head", "ff-attn")  # of attention on persistent vectors
+URL = "http://mattmahoney.net/dc/"
 TEXT8_MD5, ENWIK8_MD5, SIZE = "3bea1919949baf155f99411df5fada7e", "a1fa5ffddb56f4953e226637dabbb36a", 100_000_000
 
 
@@ -47,32 +53,19 @@ def small_shape(arch: str, layers: int) -> Options:
     )
 
 
-def full(arch: str) -> Scale:
-    """The papers' setting."""
-    origin = arch.replace("feedback", "relative", 1)
-    return Scale(training=full_training, models=[arch], named={"initialised": Model(arch, init_from=origin)})
-
-
-def small(*layers: int) -> Scale:
-    """A setting for a CPU."""
-    initialised = Model("feedback_transformer_lm", init_from="relative_transformer_lm")
-    named = {"initialised": initialised}
-    return Scale(training=SMALL, models=SMALL_MODELS, named=named, layers=layers, shape=small_shape)
-
-
-def prepare_enwik8(shell: Shell, source: str, folder: str, small: bool) -> None:
-    """Its bytes."""
-    require(shell, source, "enwik8 or enwik8.zip (http://mattmahoney.net/dc/enwik8.zip)")
-    text = os.path.join(folder, "enwik8")
-    unpack(shell, source, text, "enwik8")
+def prepare_bytes(shell: Shell, source: str, folder: str, small: bool, *, file: str, corpus: str, md5: str) -> None:
+    """The bytes of a corpus or, with ``small``, of any text, which is unpacked to a file."""
+    require(shell, source, f"{corpus} or {corpus}.zip ({URL}{corpus}.zip), or --small TEXT")
+    text = os.path.join(folder, file)
+    unpack(shell, source, text, corpus)
     if not small:
-        check_file(shell, text, ENWIK8_MD5, "enwik8", SIZE)
+        shell.do(check_file, text, md5, corpus, SIZE)
     preprocess_bytes(shell, text, folder)
 
 
 def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
     """Its letters. DATA is text8 itself, or a Wikipedia dump, which is cleaned by text8's rules."""
-    require(shell, source, "text8 or text8.zip (http://mattmahoney.net/dc/text8.zip), or enwik9")
+    require(shell, source, f"text8 or text8.zip ({URL}text8.zip), or enwik9")
     text, unpacked = os.path.join(folder, "text8"), os.path.join(folder, "unpacked")
     unpack(shell, source, unpacked, "text8")
     if is_dump(shell, shell.do(lambda: unpacked, otherwise=source)):
@@ -81,7 +74,7 @@ def prepare_text8(shell: Shell, source: str, folder: str, small: bool) -> None:
     else:
         shell.run("mv", unpacked, text)
     if not small:
-        check_file(shell, text, TEXT8_MD5, "text8", SIZE)
+        shell.do(check_file, text, TEXT8_MD5, "text8", SIZE)
     preprocess_bytes(shell, text, folder)
 
 
@@ -95,12 +88,83 @@ def is_dump(shell: Shell, path: str) -> bool:
 
 
 ENWIK8 = LanguageModeling(
-    **dict(name="enwik8", summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)"),
-    **dict(corpus="enwik8 or enwik8.zip; with --small any text", prepare=prepare_enwik8, metric="bpb"),
-    **dict(prompt="In the beginning", full=full("feedback_transformer_lm_enwik8"), small=small(2, 4)),
+    name="enwik8",
+    summary="enwik8 as bytes (v3 Table 9; All-attention Table 1)",
+    corpus="enwik8 or enwik8.zip; with --small any text",
+    prepare=partial(prepare_bytes, file="enwik8", corpus="enwik8", md5=ENWIK8_MD5),
+    metric="bpb",
+    prompt="In the beginning",
+    full=Scale(full_training, ["feedback_transformer_lm_enwik8"], initialised("feedback_transformer_lm_enwik8")),
+    small=Scale(SMALL, named=initialised(), layers=[2, 4], shape=small_shape),
 )
 TEXT8 = LanguageModeling(
-    **dict(name="text8", summary="text8 as letters (enwik8's setting of v3 Table 9; All-attention Table 2)"),
-    **dict(corpus="text8, text8.zip or enwik9; with --small any Wikipedia dump or text", prepare=prepare_text8),
-    **dict(metric="bpb", prompt="in the beginning", full=full("feedback_transformer_lm_text8"), small=small(2)),
+    name="text8",
+    summary="text8 as letters (enwik8's setting of v3 Table 9; All-attention Table 2)",
+    corpus="text8, text8.zip or enwik9; with --small any Wikipedia dump or text",
+    prepare=prepare_text8,
+    metric="bpb",
+    prompt="in the beginning",
+    full=Scale(full_training, ["feedback_transformer_lm_text8"], initialised("feedback_transformer_lm_text8")),
+    small=Scale(SMALL, named=initialised(), layers=[2], shape=small_shape),
+)
+
+
+def persistent_model(name: str, arch: str, size: int, baseline: str, feed_forward: Options) -> Model:
+    """The model of a name: a number of vectors (N512), a variant with so many vectors, or the baseline's Transformer.
+    FF-attn has further options."""
+    vectors = re.fullmatch(r"N(\d+)", name)
+    if vectors:
+        return Model(arch, dict(persistent_memory_size=int(vectors[1])))
+    if name in VARIANTS:
+        more = feed_forward if name == "ff-attn" else {}
+        return Model(arch, {"persistent_memory_variant": name, "persistent_memory_size": size, **more})
+    if name == "relative_transformer_lm":
+        return Model(baseline)
+    variants = ", ".join(VARIANTS)
+    raise UserError(f"--models {name}: unknown; give N<number>, {variants}, relative_transformer_lm")
+
+
+FULL_MODEL = partial(
+    persistent_model,
+    arch="all_attention_lm_char_large",
+    size=2048,
+    baseline="relative_transformer_lm_char_large",  # the larger one of All-attention Table 2
+    # "we decrease the number of layers to 24 and increase the feedforward size to 3072"
+    feed_forward=dict(persistent_memory_size=3072, decoder_layers=24),
+)
+SMALL_MODEL = partial(
+    persistent_model, arch="all_attention_lm", size=512, baseline="relative_transformer_lm", feed_forward={}
+)
+
+
+def post_norm_shape(arch: str, layers: int) -> Options:
+    """The same sizes; as in the paper, all models normalise after each sublayer."""
+    return {**small_shape(arch, layers), "decoder_normalize_before": False}
+
+
+def draw_persistent_memory(shell: Shell, out: str, runs: list[ModelRun]) -> None:
+    """Both panels of the figure."""
+    shell.comment("draw the figure of the paper")
+    shell.run("python", "-m", "fb_fairseq.papers.experiments.figures.persistent_memory", out)
+
+
+PERSISTENT_MEMORY = LanguageModeling(
+    name="persistent_memory",
+    summary="number and use of persistent vectors (All-attention Figure 2)",
+    corpus="text8 or text8.zip; with --small any text",
+    prepare=partial(prepare_bytes, file="text", corpus="text8", md5=TEXT8_MD5),
+    metric="bpb",
+    prompt="in the beginning",
+    full=Scale(
+        full_training, ["N0", "N512", "N1024", "N2048", "N4096", *VARIANTS], architectures=False, model=FULL_MODEL
+    ),
+    small=Scale(
+        SMALL,
+        ["relative_transformer_lm", "N0", "N64", "N128", "N256", "N512", "N1024", *VARIANTS],
+        architectures=False,
+        model=SMALL_MODEL,
+        layers=[2],
+        shape=post_norm_shape,
+    ),
+    after=[draw_persistent_memory],
 )

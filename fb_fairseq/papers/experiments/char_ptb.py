@@ -3,11 +3,12 @@
 import os
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, composed, equal_parameters
+from fb_fairseq.papers.runner.settings import Options, Scale, Training, composed, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, preprocess, unpack
 
+ARCH = "feedback_transformer_lm_char_ptb"
 FULL = Training(
     source="v3 Table 9, char-PTB",
     # "15k updates (or earlier if the validation loss stops decreasing)": after 20 validations without improvement
@@ -59,10 +60,9 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
         names = (f"ptb.{split}.txt", f"ptb.{split}.txt.gz")
         file = first_file(shell, source, *names, wanted="the folder of PTB's files", what="PTB")
         text, characters = (os.path.join(folder, f"{split}.{kind}") for kind in ("words", "chars"))
-        check_text(shell, file)
         unpack(shell, file, text)
         if not small:
-            check_file(shell, text, md5, f"ptb.{split}.txt", size)
+            shell.do(check_file, text, md5, f"ptb.{split}.txt", size)
         shell.run("python", "-m", "fb_fairseq.papers.experiments.corpora.characters", text, characters)
     preprocess(shell, folder, ["train.chars", "valid.chars", "test.chars"], folder, dict(only_source=True))
 
@@ -71,15 +71,6 @@ CHAR_PTB = LanguageModeling(
     **dict(name="char_ptb", summary="character-level Penn Treebank (v3 Table 9, Figure 9)"),
     corpus="the folder of PTB's word-level files, ptb.train.txt, ptb.valid.txt and ptb.test.txt (or .txt.gz)",
     **dict(prepare=prepare, metric="loss", prompt="t h e _ c o m p a n y _"),
-    full=Scale(
-        **dict(training=FULL, models=["feedback_transformer_lm_char_ptb"]),
-        named={"initialised": Model("feedback_transformer_lm_char_ptb", init_from="relative_transformer_lm_char_ptb")},
-        **dict(model=lambda name: composed(name, "feedback_transformer_lm_char_ptb"), shape=full_shape),
-    ),
-    small=Scale(
-        training=SMALL,
-        models=["feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm"],
-        named={"initialised": Model("feedback_transformer_lm", init_from="relative_transformer_lm")},
-        **dict(model=composed, layers=[2], shape=small_shape),
-    ),
+    full=Scale(FULL, [ARCH], initialised(ARCH), model=lambda name: composed(name, ARCH), shape=full_shape),
+    small=Scale(SMALL, named=initialised(), model=composed, layers=[2], shape=small_shape),
 )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.experiments.char_ptb import CHAR_PTB
 from fb_fairseq.papers.runner.command import find
+from fb_fairseq.papers.runner.data import first_file
 from fb_fairseq.papers.runner.options import RecipeParser, number_list
 from fb_fairseq.papers.runner.settings import words
 from fb_fairseq.papers.runner.shell import Shell
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
-from fb_fairseq.papers.runner.text import first_file
 
 PAPERS_LAYERS = 6  # of v3 Table 9's setting for PTB
 
@@ -43,23 +43,22 @@ class MemoryComposition(Experiment):
         if source:  # (the walks, which take long, come first)
             names = ("ptb.train.txt", "ptb.train.txt.gz")
             first_file(call.shell, source, *names, wanted="the folder of PTB's files", what="PTB")
-        transformer = "relative_transformer_lm"
-        models = ["weighted", "average", "same-and-lower", transformer, *(f"layer{n}" for n in range(layers + 1))]
-        common = {"small": small, "full": not small, "jobs": args.jobs or 1}
-        seeds = " ".join(map(str, args.seeds or []))
-        last = dict(seeds=seeds or None)
-        walk, ptb = (os.path.join(call.out, name) for name in ("walk", "char_ptb"))
-        options = dict(sweep=True, depths=layers, models=" ".join(models), out=walk, updates=args.walk_updates)
-        yield Run(walk, dict(recipe=find("blocked_random_walk"), layers=layers), {**common, **options, **last})
-        if source:
-            models[3] = transformer if small else f"{transformer}_char_ptb"
-            steps = dict(steps="prepare train finetune evaluate", models=" ".join(models), out=ptb)
-            updates = dict(updates=args.updates, finetune_updates=args.finetune_updates)
-            sizes = dict(layers=layers if small else None)
-            yield Run(ptb, dict(recipe=CHAR_PTB), {**common, **sizes, **steps, **updates, **last}, [source])
+        seeds = " ".join(map(str, args.seeds or [])) or None
+        common = dict(small=small, full=not small, jobs=args.jobs or 1, seeds=seeds)
 
-    def begin(self, call: Call) -> None:
-        """Prepare nothing: both recipes do."""
+        def models(transformer: str) -> str:
+            lower = (f"layer{n}" for n in range(layers + 1))
+            return " ".join(["weighted", "average", "same-and-lower", transformer, *lower])
+
+        walk, ptb = (os.path.join(call.out, name) for name in ("walk", "char_ptb"))
+        names = models("relative_transformer_lm")
+        options = dict(sweep=True, depths=layers, models=names, out=walk, updates=args.walk_updates)
+        yield Run(walk, dict(recipe=find("blocked_random_walk"), layers=layers), {**common, **options})
+        if source:
+            names = models("relative_transformer_lm" if small else "relative_transformer_lm_char_ptb")
+            options = dict(steps="prepare train finetune evaluate", models=names, out=ptb, updates=args.updates)
+            options.update(layers=layers if small else None, finetune_updates=args.finetune_updates)
+            yield Run(ptb, dict(recipe=CHAR_PTB), {**common, **options}, [source])
 
     def run(self, call: Call, shell: Shell, run: Run) -> None:
         """Run one of the recipes."""

@@ -8,38 +8,26 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from fb_fairseq.errors import UserError, missing_package
 from fb_fairseq.papers.runner import command
-from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.data import prepare_data, preprocess_bytes
+from fb_fairseq.papers.runner.language_modeling import read_evaluation
 from fb_fairseq.papers.runner.options import RecipeParser
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
-from fb_fairseq.papers.runner.text import preprocess_bytes
 
-BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
-TEST_SPLIT = re.compile(r"^test: \d+ documents?, (\d+) bytes, (\d+) tokens", re.MULTILINE)
+TEST_SPLIT = re.compile(r"^test: \d+ documents?, (\d+) bytes", re.MULTILINE)
 PROMPT, LONGEST_PROMPT = "def __init__(self", 60
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A model that can be trained in some minutes on two idle CPU cores. How these were found:
-    examples/results/quickstart.md. In so few updates, a longer span is no better."""
-
-    updates: int
-    layers: int
-    width: int
-    span: int
-    lr: float
-
-
+# By minutes of training, about, on two idle CPU cores. How these were found: examples/results/quickstart.md. In so few
+# updates, a longer span is no better.
 SETTINGS = {
-    2: Setting(updates=1000, layers=2, width=128, span=16, lr=0.006),
-    10: Setting(updates=2300, layers=3, width=192, span=32, lr=0.004),
-    60: Setting(updates=7500, layers=3, width=256, span=32, lr=0.003),
+    2: dict(updates=1000, layers=2, width=128, span=16, lr=0.006),
+    10: dict(updates=2300, layers=3, width=192, span=32, lr=0.004),
+    60: dict(updates=7500, layers=3, width=256, span=32, lr=0.003),
 }
 
 
@@ -74,7 +62,7 @@ class Quickstart(Experiment):
         if args.minutes not in map(str, SETTINGS):
             raise UserError(f"--minutes {args.minutes}: give 2, 10 or 60")
         setting = SETTINGS[int(args.minutes)]
-        values = dict(setting=setting, updates=args.updates or setting.updates, started=time.monotonic())
+        values = dict(setting=setting, updates=args.updates or setting["updates"], started=time.monotonic())
         call.source = os.path.abspath(args.text) if args.text else ""
         yield Run(os.path.join(call.out, "checkpoints"), values)
 
@@ -109,7 +97,7 @@ class Quickstart(Experiment):
         words = ["python", "-m", "fb_fairseq", "generate", "--path", best, "--data", call.data, "--prompt"]
         words += [prompt_of(call.source) if call.source else PROMPT, "--length", 260, "--seed", 1, "--cpu"]
         shell.run(*words)
-        say_result(shell, call.out, call.data, run.values["started"], best)
+        shell.do(say_result, shell, call.out, call.data, run.values["started"], best)
 
     def train(self, call: Call, shell: Shell, run: Run) -> None:
         """Train the model, on a CPU even if there is a GPU."""
@@ -118,14 +106,14 @@ class Quickstart(Experiment):
         call.machines.gpus = 0
         setting, updates = run.values["setting"], run.values["updates"]
         options = dict(
-            **dict(task="streaming_lm", arch="feedback_transformer_lm", decoder_layers=setting.layers),
-            **dict(decoder_embed_dim=setting.width, decoder_ffn_embed_dim=4 * setting.width),
-            **dict(decoder_attention_heads=4, decoder_normalize_before=True, attention_span=setting.span),
+            **dict(task="streaming_lm", arch="feedback_transformer_lm", decoder_layers=setting["layers"]),
+            **dict(decoder_embed_dim=setting["width"], decoder_ffn_embed_dim=4 * setting["width"]),
+            **dict(decoder_attention_heads=4, decoder_normalize_before=True, attention_span=setting["span"]),
             **dict(tokens_per_sample=32, batch_size=48, valid_streams=32, criterion="lm_loss", optimizer="adam"),
-            **dict(lr=setting.lr, lr_scheduler="cosine", warmup_updates=100, clip_norm=1.0, keep_interval_updates=1),
+            **dict(lr=setting["lr"], lr_scheduler="cosine", warmup_updates=100, clip_norm=1.0, keep_interval_updates=1),
         )
-        schedule = dict(updates=updates, every=-(-updates // 5), seed=1)
-        call.trainer.train(shell, run.path, call.data, options, **schedule)
+        every = -(-updates // 5)
+        call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=1)
 
 
 def prepare(shell: Shell, text: str, folder: str) -> None:
@@ -155,16 +143,12 @@ def prompt_of(text: str) -> str:
     return "".join(chr(byte) for byte in lines[0] if 32 <= byte < 127).replace("\\", "\\\\")
 
 
-@not_printed
 def say_result(shell: Shell, out: str, data: str, started: float, model: str) -> None:
     """Say the bits per byte of the test split: all bits, including those of </s>, divided by its bytes."""
-    bits = BITS.findall(read(os.path.join(out, "eval.log")))
-    found = TEST_SPLIT.search(read(os.path.join(data, "sizes")))
-    if not bits or not found:
-        raise UserError(f"{out}/eval.log: has no result; run the same command again")
-    size, tokens = int(found[1]), int(found[2])
+    bits, tokens = read_evaluation(os.path.join(out, "eval.log"))
+    size = int(TEST_SPLIT.search(read(os.path.join(data, "sizes")))[1])
     minutes, seconds = divmod(int(time.monotonic() - started), 60)
-    shell.say(f"\nTest split: {float(bits[-1]) * tokens / size:.3f} bits per byte ({size} bytes)")
+    shell.say(f"\nTest split: {bits * tokens / size:.3f} bits per byte ({size} bytes)")
     shell.say(f"It took {minutes} min {seconds} s. Model: {model}")
 
 

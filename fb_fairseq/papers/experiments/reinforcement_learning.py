@@ -9,7 +9,7 @@ from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import names_among
 from fb_fairseq.papers.runner.results import compare
 from fb_fairseq.papers.runner.settings import words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Axis, Call, Run, Sweep
 
 AGENTS = ("feedback", "transformer", "lstm")
@@ -28,10 +28,9 @@ def evaluate(shell: Shell, run: Run) -> None:
     """Evaluate an agent to RUN.json, and record an episode to RUN.gif."""
     evaluation = ("--path", os.path.join(run.path, "checkpoint.pt"), "--out", f"{run.path}.json")
     shell.run(*RL, "evaluate", *evaluation, "--record", f"{run.path}.gif", what=run.name, log=run.log, append=True)
-    say_result(shell, run)
+    shell.do(say_result, shell, run)
 
 
-@not_printed
 def say_result(shell: Shell, run: Run) -> None:
     """Say what the evaluation has measured."""
     measured = [line.strip() for line in read(run.log).splitlines() if "per episode" in line]
@@ -48,21 +47,16 @@ def summarise(call: Call) -> None:
     compare(call.shell, call.out)
 
 
-def environment(
-    name: str,
-    summary: str,
-    agents: Sequence[str] = AGENTS,
-    small_spans: Sequence[int] = (),
-    full_spans: Sequence[int] = (),
-) -> Sweep:
-    """The recipe of an environment; attention spans to compare are none if there are only the preset's."""
+def environment(name: str, summary: str, agents: Sequence[str] = AGENTS, spans: Sequence[Sequence[int]] = ()) -> Sweep:
+    """The recipe of an environment. Attention spans to compare, small and full, are none if there are only the
+    preset's."""
     text, known = "agents to train (default: all that the paper has)", names_among(AGENTS)
-    spans = ("span", "attention spans in steps", small_spans, full_spans)
+    attends = lambda values: values["agent"] != "lstm"
     return Sweep(
         *(name, summary, "python -m fb_fairseq rl train", "train and evaluate"),
         axes=(
             Axis("agent", text, agents, agents, known),
-            Axis(*spans, label="span{}", applies=lambda values: values["agent"] != "lstm"),
+            Axis("span", "attention spans in steps", *spans, label="span{}", applies=attends),
         ),
         **dict(each=(train, evaluate), figures=(summarise,), small=dict(environment=name, small=True)),
         **dict(full=dict(environment=name), seeds=FULL_SEEDS),
@@ -72,7 +66,8 @@ def environment(
 CORRIDOR = environment(
     "corridor",
     "remember a colour from the start to the end; success by memory size (v3 §4.1.1, Figure 3)",
-    **dict(agents=("feedback", "transformer"), small_spans=(4, 8, 16), full_spans=(5, 10, 20, 50, 100, 200)),
+    agents=("feedback", "transformer"),
+    spans=((4, 8, 16), (5, 10, 20, 50, 100, 200)),
 )
 _text = "find objects of eight colours and remember where they are (v3 §4.2.2, §7.2); small: 7 x 7 cells"
 MAZE = environment("maze", _text)

@@ -1,22 +1,22 @@
-"""IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k."""
+"""Translation: IWSLT'14 German to English and WMT'14 English to German (v3 §4.2.1, §6.2, Table 8); small: Multi30k.
+Summarization: CNN/DailyMail (v3 §6.3, Table 8)."""
 
+import glob
 import os
 from collections.abc import Callable, Sequence
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.settings import Share
-from fb_fairseq.papers.runner.shell import Shell
-from fb_fairseq.papers.runner.text import (
+from fb_fairseq.papers.runner.data import (
     apply_bpe,
-    beside,
     check_lines,
     check_text,
-    given,
+    count_lines,
+    first_file,
     preprocess,
-    tokenise,
     unpack,
 )
-from fb_fairseq.papers.runner.translation import Scale, Translation, Variant
+from fb_fairseq.papers.runner.shell import Shell
+from fb_fairseq.papers.runner.translation import Scale, Translation
 
 IWSLT14 = Scale(
     source='v3 §6.2 and Table 8: "we use beam size 5 without checkpoint averaging"',
@@ -38,14 +38,20 @@ WMT14 = Scale(
     projections="shared",  # "in experiments on large datasets" (v3 §4)
     # 12 encoder and 2 decoder layers with LayerDrop (v3 §4.2.1). The paper does not give its rate: here it is that of
     # Fan et al. 2019 (arXiv 1909.11556).
-    variants={"deep-encoder": Variant(dict(encoder_layers=12, encoder_layerdrop=0.2), layers=2)},
+    variants={"deep-encoder": dict(encoder_layers=12, encoder_layerdrop=0.2, decoder_layers=2)},
 )
 MULTI30K = Scale(
     source="this project: small models on Multi30k",
     **dict(transformer="transformer", feedback="feedback_decoder", updates=1000, max_tokens=2000),
     **dict(validate_every=100, layers=[1, 2]),
     training=dict(
-        **dict(lr=0.004, lr_scheduler="cosine", warmup_updates=Share(3, 10), dropout=0.1, clip_norm=1.0),
+        **dict(
+            lr=0.004,
+            lr_scheduler="cosine",
+            warmup_updates=lambda updates: updates * 3 // 10,
+            dropout=0.1,
+            clip_norm=1.0,
+        ),
         share_all_embeddings=True,
     ),
     decoding=dict(beam=5),
@@ -61,14 +67,13 @@ def multi30k(shell: Shell, source: str, folder: str, pair: Sequence[str]) -> Non
     """Tokenise Multi30k, split it into subwords and binarise it."""
     for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
         for language in pair:
-            file = os.path.join(source, f"{name}.{language}.gz")
-            if not given(shell, file):
-                raise UserError(f"DATA {source}: no {name}.{language}.gz in this folder; give Multi30k's task 1, raw")
+            file = first_file(shell, source, f"{name}.{language}.gz", wanted="Multi30k's task 1, raw")
             raw, tokens = (os.path.join(folder, f"{split}.{kind}.{language}") for kind in ("raw", "tok"))
-            check_text(shell, file)
             unpack(shell, file, raw)
-            tokenise(shell, raw, language, tokens, log=beside(folder, "tokenise.err"))
-    apply_bpe(shell, folder, pair, 4000, log=beside(folder, "bpe.err"))
+            command = ("sacremoses", "-q", "-l", language, "tokenize")  # Moses' rules
+            log = os.path.join(os.path.dirname(folder), "tokenise.err")
+            shell.run(*command, what="tokenising", log=log, read=raw, write=tokens)
+    apply_bpe(shell, folder, pair, 4000)
 
 
 def prepare(pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **options) -> Callable:
@@ -80,7 +85,7 @@ def prepare(pair: Sequence[str], splits: Sequence[str], lines: Sequence[int], **
             return
         for split, number in zip(splits, lines):
             for language in pair:
-                check_lines(shell, os.path.join(source, f"{split}.{language}"), number)
+                shell.do(check_lines, os.path.join(source, f"{split}.{language}"), number)
         preprocess(shell, source, splits, folder, dict(**options, source_lang=pair[0], target_lang=pair[1]))
 
     return prepare_corpus
@@ -100,4 +105,89 @@ WMT14_EN_DE = Translation(
     **dict(corpus=f"the unpacked wmt16_en_de.tar.gz (32K joint BPE); {MULTI30K_CORPUS}", pair=("en", "de")),
     prepare=prepare(("en", "de"), WMT14_SPLITS, (4_500_966, 3000, 3003), joined_dictionary=True),
     **dict(metric=("compound_split_bleu", "compound_split_bleu"), full=WMT14, small=MULTI30K),
+)
+
+SIDES = ("article", "summary")
+# "use 3-gram blocking and tune length": the length penalty first, then the longest and shortest output
+CNN_DM_DECODING = dict(beam=5, no_repeat_ngram_size=3, max_len_a=0)
+CNN_DM_FULL = Scale(
+    source="v3 §6.3 and Table 8, Summarization",
+    **dict(transformer="transformer", feedback="feedback_decoder_cnn_dm", updates=50_000, max_tokens=65_536),
+    **dict(validate_every=1000, layers=[6, 4, 2, 1]),
+    training=dict(lr=0.0005, lr_scheduler="inverse_sqrt", warmup_updates=4000, dropout=0.3, share_all_embeddings=True),
+    **dict(decoding=CNN_DM_DECODING, lenpens=[0.5, 1.0, 1.5, 2.0]),
+    lengths=[
+        dict(max_len_b=longest, min_len=shortest)
+        for longest, shortest in ((140, 20), (100, 20), (180, 20), (140, 40), (140, 55))
+    ],
+)
+CNN_DM_SMALL = Scale(
+    source="this project: small models on a sample",
+    **dict(transformer="transformer", feedback="feedback_decoder", updates=300, max_tokens=4000),
+    **dict(validate_every=100, layers=[1]),
+    training=dict(
+        lr=0.002, lr_scheduler="inverse_sqrt", warmup_updates=100, dropout=0.1, clip_norm=1.0, share_all_embeddings=True
+    ),
+    decoding=CNN_DM_DECODING,
+    sizes=dict(
+        **dict(encoder_layers=2, encoder_embed_dim=96, encoder_ffn_embed_dim=192, encoder_attention_heads=4),
+        **dict(decoder_attention_heads=4, encoder_normalize_before=True, decoder_normalize_before=True),
+    ),
+    lenpens=[1.0, 2.0],
+    lengths=[dict(max_len_b=80, min_len=10), dict(max_len_b=60, min_len=10)],
+)
+PAIRS = {"train": ("train", 287_113), "valid": ("validation", 13_368), "test": ("test", 11_490)}
+HELD_OUT = 100  # pairs of a sample for testing, and for validation
+
+
+def read_csv(shell: Shell, files: list[str], folder: str, split: str, *options: object) -> None:
+    """Write the tokens of both sides to ``{split}.tok.{article,summary}``."""
+    article, summary = (os.path.join(folder, f"{split}.tok.{side}") for side in SIDES)
+    command = ("python", "-m", "fb_fairseq.papers.experiments.corpora.read_csv", *files, *options)
+    shell.run(*command, "--source", article, "--target", summary)
+
+
+def prepare_sample(shell: Shell, source: str, folder: str) -> None:
+    """Some CSV files: the first pairs are for testing and validation."""
+    pattern = os.path.join(glob.escape(source), "*.csv")
+    files = sorted(path for path in [*glob.glob(pattern), *glob.glob(f"{pattern}.gz")] if os.path.isfile(path))
+    for path in files:
+        shell.do(check_text, path)
+    if not files:
+        shell.comment("(all .csv and .csv.gz files of DATA instead of this one)")
+        files = shell.do(list, otherwise=[os.path.join(source, "articles.csv")])
+    if not files:
+        raise UserError(f"DATA {source}: no *.csv or *.csv.gz in this folder; give another")
+    read_csv(shell, files, folder, "test", "--take", HELD_OUT)
+    read_csv(shell, files, folder, "valid", "--skip", HELD_OUT, "--take", HELD_OUT)
+    read_csv(shell, files, folder, "train", "--skip", 2 * HELD_OUT)
+    if shell.do(count_lines, os.path.join(folder, "train.tok.article"), otherwise=HELD_OUT) < HELD_OUT:
+        raise UserError(f"DATA {source}: fewer than {3 * HELD_OUT} pairs; give more")
+
+
+def prepare_cnn_dm(shell: Shell, source: str, folder: str, small: bool) -> None:
+    """Tokenise both sides, split them into subwords and binarise them."""
+    if small:
+        prepare_sample(shell, source, folder)
+    else:
+        for split, (name, number) in PAIRS.items():
+            file = first_file(shell, source, f"{name}.csv", f"{name}.csv.gz", wanted="another")
+            read_csv(shell, [file], folder, split)
+            shell.do(check_lines, os.path.join(folder, f"{split}.tok.article"), number)
+    apply_bpe(shell, folder, SIDES, 2000 if small else 32_000)
+
+
+CNN_DM = Translation(
+    name="cnn_dm",
+    summary="summarization on CNN/DailyMail (v3 §6.3, Table 8, Figure 7)",
+    corpus="a folder with train.csv, validation.csv and test.csv (or .csv.gz; columns article and highlights); with "
+    "--small a folder with any such CSV files, at least 300 pairs in total",
+    pair=SIDES,
+    prepare=prepare_cnn_dm,
+    metric=("rouge", "rougeL"),
+    full=CNN_DM_FULL,
+    small=CNN_DM_SMALL,
+    language="en",
+    # 400 words rarely have more than 1024 subwords; without truncation fairseq would stop at an article that does.
+    task=dict(truncate_source=True, max_source_positions=1024, max_target_positions=1024),
 )

@@ -2,12 +2,13 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.runner.data import check_file, first_file, preprocess, require, unpack
 from fb_fairseq.papers.runner.language_modeling import LanguageModeling, ModelRun
-from fb_fairseq.papers.runner.settings import Model, Options, Scale, Share, Training, equal_parameters
+from fb_fairseq.papers.runner.settings import Model, Options, Scale, Training, equal_parameters, initialised
 from fb_fairseq.papers.runner.shell import PLACEHOLDER, Shell
-from fb_fairseq.papers.runner.text import check_file, check_text, first_file, given, preprocess, unpack
 
 FULL = Training(
     source="v3 Table 9 and §7.6, WikiText-103",
@@ -28,10 +29,10 @@ SMALL = Training(
     source="this project: an hour on a CPU",
     **dict(updates=600, finetune_updates=60, lr=0.008, streams=64, tokens_per_sample=32, validate_every=200),
     **dict(test_streams=64, options=dict(clip_norm=0.5), warmup=dict(lr_scheduler="fixed", warmup_updates=100)),
-    bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=Share(1, 3, up=True)),
+    bptt_warmup=dict(bptt_warmup_tokens=8, bptt_warmup_iterations=lambda updates: -(-updates // 3)),
     post_norm_lr=0.003,  # about the same fraction of lr as in the papers' setting
 )
-SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")
+FEEDBACK = "feedback_transformer_lm_wikitext103_small"
 # v1 Table 6 has 12 layers and 140M parameters. It does not give the widths: these are wikitext103_large's, but for the
 # feed-forward width.
 TWELVE_LAYERS = dict(decoder_layers=12, decoder_ffn_embed_dim=2048)
@@ -54,8 +55,7 @@ def full_shape(arch: str, layers: int) -> Options:
     if "_transformer_lm_wikitext103_" not in arch:
         raise UserError(f"--layers: only for Transformers and Feedback Transformers; leave out {arch}")
     if 128 * base % layers:
-        most = 128 * base
-        raise UserError(f"--layers {layers}: give a power of two up to {most}, which divides the widths")
+        raise UserError(f"--layers {layers}: give a power of two up to {128 * base}, which divides the widths")
     head, ffn = 128 * base // layers, 4096 * base // layers
     return dict(decoder_layers=layers, decoder_head_dim=head, decoder_ffn_embed_dim=ffn)
 
@@ -81,9 +81,8 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             source += ".zip"
         if not source.endswith(".zip"):
             raise UserError(f"DATA {source}: give wikitext-103-v1.zip ({URL}), or --small and a folder")
-        if not given(shell, source):
-            raise UserError(f"DATA {source}: no such file; give wikitext-103-v1.zip")
-        check_file(shell, source, MD5, "wikitext-103-v1.zip")
+        require(shell, source, "wikitext-103-v1.zip")
+        shell.do(check_file, source, MD5, "wikitext-103-v1.zip")
     for split in ("train", "valid", "test"):
         target = os.path.join(folder, f"{split}.words")
         if not small:
@@ -91,47 +90,26 @@ def prepare(shell: Shell, source: str, folder: str, small: bool) -> None:
             continue
         names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
         file = first_file(shell, source, *names, wanted="WikiText-2's")
-        check_text(shell, file)
         unpack(shell, file, target)
     preprocess(shell, folder, ["train.words", "valid.words", "test.words"], folder, dict(only_source=True))
 
 
-def recipe(name: str, summary: str, full: Scale, small: Scale, **more) -> LanguageModeling:
-    """A recipe on WikiText-103."""
-    return LanguageModeling(
-        name=name, summary=summary, corpus=CORPUS, prepare=prepare, metric="ppl", result="perplexity", full=full,
-        small=small, **more,
-    )  # fmt: skip
+recipe = partial(LanguageModeling, corpus=CORPUS, prepare=prepare, metric="ppl")
 
 
 def rows(full: dict[str, Model], small: dict[str, Model]) -> dict[str, Scale]:
     """The scales of an experiment whose models are the rows of a table."""
     return dict(
-        full=Scale(FULL, models=list(full), named=full, architectures=False),
-        small=Scale(SMALL, models=list(small), named=small, architectures=False, layers=[2], shape=small_shape),
+        full=Scale(FULL, list(full), full, architectures=False),
+        small=Scale(SMALL, list(small), small, architectures=False, layers=[2], shape=small_shape),
     )
 
 
 WIKITEXT103 = recipe(
     "wikitext103",
     "WikiText-103 as words (v3 Tables 3 and 9, v1 Table 4; All-attention Table 3)",
-    full=Scale(
-        full_training,
-        models=["feedback_transformer_lm_wikitext103_small"],
-        named={
-            "initialised": Model(
-                "feedback_transformer_lm_wikitext103_small", init_from="relative_transformer_lm_wikitext103_small"
-            )
-        },
-        shape=full_shape,
-    ),
-    small=Scale(
-        SMALL,
-        models=SMALL_MODELS,
-        named={"initialised": Model("feedback_transformer_lm", init_from="relative_transformer_lm")},
-        layers=[2],
-        shape=small_shape,
-    ),
+    full=Scale(full_training, [FEEDBACK], initialised(FEEDBACK), shape=full_shape),
+    small=Scale(SMALL, named=initialised(), layers=[2], shape=small_shape),
 )
 
 
@@ -204,7 +182,7 @@ def draw_hours(shell: Shell, out: str, runs: list[ModelRun]) -> None:
     include the Transformer's."""
     curves = []
     for run in runs:
-        if run.suffix == runs[0].suffix and given(shell, run.log):
+        if run.suffix == runs[0].suffix and shell.exists(run.log):
             model, origin = run.values["model"], run.described.init_from
             curves += [f"{model}={run.beside(origin)}.log"] if origin else []
             curves.append(f"{model}={run.log}")
@@ -240,5 +218,5 @@ def end_of_line_rows(arch: str) -> dict[str, Model]:
 WIKITEXT103_END_OF_LINE = recipe(
     "wikitext103_end_of_line",
     "end-of-line symbols on WikiText-103 (v3 §7.6)",
-    **rows(end_of_line_rows("feedback_transformer_lm_wikitext103_small"), end_of_line_rows("feedback_transformer_lm")),
+    **rows(end_of_line_rows(FEEDBACK), end_of_line_rows("feedback_transformer_lm")),
 )

@@ -15,9 +15,7 @@ from fb_fairseq.command_line import CommandParser, add_overwrite
 from fb_fairseq.commands.imported import build_checkpoint, command_line, write_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_output_file
-from fb_fairseq.papers.import_original.embeddings import import_embeddings, vocabulary_size
-from fb_fairseq.papers.import_original.layers import import_layers
-from fb_fairseq.papers.import_original.source import PROGRAMS, Source
+from fb_fairseq.papers.import_original.layers import PROGRAMS, Source, import_layers
 from fb_fairseq.tensor_files import WRITER, load_file, save_file
 
 NAME = "import-original"
@@ -43,13 +41,13 @@ def read(path: str) -> Source:
 def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, overwrite: bool = False) -> None:
     """Convert an original checkpoint: write a fairseq checkpoint and ``dict.txt``, and print what was written."""
     from fb_fairseq import patches  # noqa: F401  before fairseq is used
-    from fb_fairseq.papers.import_original.symbols import match_dictionary
+    from fb_fairseq.papers.import_original.embeddings import embedding_tables, import_embeddings, match_dictionary
 
     check_output_file("--out", out, NAME.encode(), overwrite=overwrite)
     source = read(path)
     with using(path, builds_model=True):
         imported = import_layers(source, ramp)
-        dictionary, indices = match_dictionary(vocabulary, vocabulary_size(source), as_bytes)
+        dictionary, indices = match_dictionary(vocabulary, sum(map(len, embedding_tables(source))), as_bytes)
         imported.update(import_embeddings(source, indices, len(dictionary)))
         source.check_all_taken()
         checkpoint = build_checkpoint(path, imported, dictionary, remedy=f"a complete checkpoint of {PROGRAMS}")
@@ -63,34 +61,18 @@ def convert(path: str, vocabulary: str, out: str, ramp: int, as_bytes: bool, ove
         print(f"The original checkpoint does not contain the ramp of adaptive spans; {ramp} is assumed (--span-ramp).")
 
 
-def build_parser() -> CommandParser:
-    """The command's options."""
-    parser = CommandParser(NAME, description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of the original program")
-    parser.add_argument(
-        "--dict", required=True, metavar="FILE", help="its vocabulary: one symbol per line, in the program's order"
-    )
-    parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
-    add_overwrite(parser)
-    parser.add_argument(
-        "--span-ramp",
-        type=int,
-        default=32,
-        metavar="R",
-        help="number of steps over which adaptive spans fade out (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--bytes",
-        action="store_true",
-        help="the symbols are bytes (numbers, or characters with _ for a space; <eos> is a newline), for data of "
-        "preprocess-bytes",
-    )
-    return parser
-
-
 def main(argv=None) -> None:
     """Run the command; see ``--help``."""
-    parser = build_parser()
+    parser = CommandParser(NAME, description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of the original program")
+    text = "its vocabulary: one symbol per line, in the program's order"
+    parser.add_argument("--dict", required=True, metavar="FILE", help=text)
+    parser.add_argument("--out", required=True, metavar="FILE.pt", help="fairseq checkpoint to write")
+    add_overwrite(parser)
+    text = "number of steps over which adaptive spans fade out (default: %(default)s)"
+    parser.add_argument("--span-ramp", type=int, default=32, metavar="R", help=text)
+    text = "the symbols are bytes (numbers, or characters with _ for a space; <eos> is a newline), for data of "
+    parser.add_argument("--bytes", action="store_true", help=f"{text}preprocess-bytes")
     args = parser.parse_args(argv)
     if args.span_ramp < 1:
         parser.error(f"--span-ramp {args.span_ramp}: must be 1 or more")

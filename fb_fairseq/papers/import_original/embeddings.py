@@ -1,4 +1,7 @@
-"""Import a model's embeddings and output layer, for a fairseq dictionary.
+"""Match the vocabulary of an original checkpoint with a fairseq dictionary; import embeddings and output layer.
+
+The original programs save no vocabulary. They number symbols in the order in which they build it; a file with the
+symbols in this order is given with ``--dict``.
 
 =======================================  ===============================================================================
 original                                 fairseq model
@@ -19,48 +22,94 @@ original                                 fairseq model
 All but the first two are adaptive embeddings and an adaptive softmax with clusters i.
 """
 
-import re
+from collections import Counter
+from itertools import accumulate
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
+from fb_fairseq import byte_codec
 from fb_fairseq.commands.imported import Imported
+from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.import_original.source import Source
+from fb_fairseq.files import open_text
+from fb_fairseq.papers.import_original.layers import Source
 
+# fairseq's special symbols, by their name in a vocabulary
+SPECIAL = {"<eos>": "</s>", "</s>": "</s>", "<unk>": "<unk>", "<s>": "<s>", "<pad>": "<pad>"}
 # Bias of symbols that are never to be predicted: exp() of it is zero, and fp16 can represent it.
 NEVER = -1e4
 # The factor by which widths of clusters shrink, where there is only one cluster: fairseq's default, without effect.
 DEFAULT_FACTOR = 4.0
 
 
-def is_adaptive(source: Source) -> bool:
-    """Whether the model has adaptive embeddings and an adaptive softmax."""
-    return "in_emb.emb_layers.0.weight" in source
+def read_symbols(path: str) -> list[str]:
+    """The symbols of a vocabulary: one per line, or one per line with its count, as in fairseq's ``dict.txt``."""
+    try:
+        with open_text(path) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise UserError(f"--dict {path}: {error.strerror}; give the vocabulary, one symbol per line") from None
+    symbols = []
+    for line in lines:
+        symbol, _, count = line.rpartition(" ")
+        symbols.append(symbol if symbol and count.isdigit() else line)
+    repeated = sorted(symbol for symbol, times in Counter(symbols).items() if times > 1)
+    if repeated:
+        raise UserError(f"--dict {path}: contains {repeated[0]!r} more than once; give each symbol once")
+    return symbols
 
 
-def cluster_count(source: Source) -> int:
-    """The number of clusters of adaptive embeddings, the shortlist included."""
-    return sum(bool(re.match(r"in_emb\.emb_layers\.\d+\.weight$", name)) for name in source.state)
+def match_dictionary(path: str, vocabulary_size: int, as_bytes: bool) -> tuple[Dictionary, list[int]]:
+    """The fairseq dictionary for a vocabulary, and the index in it of each of the checkpoint's symbols.
+
+    - With ``as_bytes``, symbols are bytes (see ``byte_of``), and the dictionary is that of ``preprocess-bytes``.
+    - A file with four symbols fewer than the checkpoint, and without special ones, is fairseq's own ``dict.txt``: the
+      model was trained with fairseq's indices, and keeps them.
+    - Otherwise the symbols are added to a new dictionary; ``<eos>`` becomes fairseq's ``</s>``.
+    """
+    symbols, dictionary = read_symbols(path), Dictionary()
+    has_special = not set(symbols).isdisjoint(SPECIAL)
+    if not as_bytes and not has_special and len(symbols) + dictionary.nspecial == vocabulary_size:
+        for symbol in symbols:
+            dictionary.add_symbol(symbol)
+        return dictionary, list(range(vocabulary_size))
+    if len(symbols) != vocabulary_size:
+        raise UserError(
+            f"--dict {path}: has {len(symbols)} symbols, the checkpoint {vocabulary_size}; give the vocabulary of its "
+            "training, in the same order"
+        )
+    if not as_bytes:
+        return dictionary, [dictionary.add_symbol(SPECIAL.get(symbol, symbol)) for symbol in symbols]
+    dictionary = byte_dictionary()
+    numbers = all(symbol.isdigit() for symbol in symbols if symbol not in SPECIAL)
+    return dictionary, [dictionary.index(byte_of(path, symbol, numbers)) for symbol in symbols]
 
 
-def vocabulary_size(source: Source) -> int:
-    """The number of symbols that the model knows."""
-    if is_adaptive(source):
-        return sum(len(source.take(f"in_emb.emb_layers.{i}.weight")) for i in range(cluster_count(source)))
-    return len(source.take("in_emb.weight"))
+def byte_of(path: str, symbol: str, numbers: bool) -> str:
+    """The symbol of ``fb_fairseq.byte_codec`` for one of an original vocabulary: ``<eos>``, which stands for a newline,
+    or a byte, as a number (as the programs prepare enwik8) or a character with ``_`` for a space (text8)."""
+    if symbol == "<eos>":
+        return byte_codec.SYMBOLS[ord("\n")]
+    if numbers and symbol.isdigit() and int(symbol) < 256:
+        return byte_codec.SYMBOLS[int(symbol)]
+    if not numbers and len(symbol) == 1 and ord(symbol) < 128:
+        return byte_codec.SYMBOLS[ord(" " if symbol == "_" else symbol)]
+    raise UserError(f"--dict {path}: {symbol!r} is not a byte; omit --bytes")
+
+
+def embedding_tables(source: Source) -> list[Tensor]:
+    """The embeddings of all symbols: one table or, if they are adaptive, one for each cluster, the shortlist first."""
+    clusters = sum(name.startswith("in_emb.emb_layers.") for name in source.state)
+    return [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(clusters)] or [source.take("in_emb.weight")]
 
 
 def import_embeddings(source: Source, indices: list[int], dictionary_size: int) -> Imported:
     """Import embeddings and output layer, adaptive or not, for a fairseq dictionary of this size, in which the original
-    symbols have these indices."""
-    if is_adaptive(source):
+    symbols have these indices. Symbols that the original does not know are never predicted."""
+    if "in_emb.emb_layers.0.weight" in source:
         return import_adaptive(source, indices, dictionary_size)
-    return import_plain(source, indices, dictionary_size)
-
-
-def import_plain(source: Source, indices: list[int], dictionary_size: int) -> Imported:
-    """Import an embedding and an output layer. Symbols that the original does not know are never predicted."""
     output = "out.out_emb" if "out.out_emb.weight" in source else "out_emb"
     bias = source.take(f"{output}.bias")
     parameters = {
@@ -83,7 +132,7 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int) ->
     untied: adaptive-span projects the shortlist too, which fairseq's softmax does not. That projection is multiplied
     into the weights of the head. Special symbols that the original does not know join the shortlist, and are never
     predicted."""
-    tables = [source.take(f"in_emb.emb_layers.{i}.weight") for i in range(cluster_count(source))]
+    tables = embedding_tables(source)
     layers = range(len(tables))
     words = [source.take(f"out_emb.out_layers.{i}.weight") for i in layers]
     projections = [source.take(f"out_emb.out_projs.{i}") for i in layers]
@@ -91,9 +140,9 @@ def import_adaptive(source: Source, indices: list[int], dictionary_size: int) ->
     clusters = source.take("out_emb.cluster_proj.weight") if len(tables) > 1 else words[0][:0]
     cluster_bias = source.take("out_emb.cluster_proj.bias") if len(tables) > 1 and biases else clusters[:, 0]
     biased = any(bias.abs().max() > 0 for bias in [*biases, cluster_bias] if len(bias))
-    known = sum(map(len, tables))
-    added = dictionary_size - known  # fairseq's special symbols, to the shortlist
-    cutoffs = [added + sum(map(len, tables[: i + 1])) for i in layers]
+    sizes = list(map(len, tables))
+    sizes[0] += dictionary_size - sum(sizes)  # fairseq's special symbols join the shortlist
+    cutoffs = list(accumulate(sizes))
     check_clusters(source, indices, cutoffs, biased)
 
     def shortlist(rows: Tensor, fill: float = 0.0) -> Tensor:
@@ -135,13 +184,13 @@ def check_clusters(source: Source, indices: list[int], cutoffs: list[int], biase
     shortlist, symbols = cutoffs[0], cutoffs[-1]
     tails = list(range(shortlist, symbols))
     in_place = indices[len(indices) - len(tails) :] == tails and len(set(indices)) == len(indices)
-    if not in_place or (len(indices) < symbols and not biased):
-        raise UserError(
-            f"{source.path}: "
-            + (
-                "an adaptive softmax without biases cannot rule out fairseq's special symbols; "
-                if in_place
-                else "fairseq's special symbols would change the clusters of the adaptive softmax; "
-            )
-            + "import needs <s>, <pad>, </s> (or <eos>) and <unk> among the most frequent symbols of --dict"
-        )
+    if not in_place:
+        reason = "fairseq's special symbols would change the clusters of the adaptive softmax"
+    elif len(indices) < symbols and not biased:
+        reason = "an adaptive softmax without biases cannot rule out fairseq's special symbols"
+    else:
+        return
+    raise UserError(
+        f"{source.path}: {reason}; import needs <s>, <pad>, </s> (or <eos>) and <unk> among the most frequent symbols "
+        "of --dict"
+    )

@@ -1,22 +1,25 @@
-"""Import a model's layers: everything but embeddings and output layer.
+"""The state dict of an original program, and the import of its layers: all but embeddings and output layer.
 
-Sizes are read off the tensors. Names (with ``weight``, and ``bias`` where there is one):
+Both programs, adaptive-span and transformer-sequential, save names with the prefix ``module.`` of the data-parallel
+wrapper. Sizes are read off the tensors: the width D, H heads of width E, N persistent vectors, the attention span S and
+L layers. Names (with ``weight``, and ``bias`` where there is one):
 
 ========================================  ==============================================================================
 original                                  fairseq model
 ========================================  ==============================================================================
-``key_pe`` [1, E, S]                      ``decoder.positions.key`` [S, E]; the original's last column is distance 1
-``layers.{l}.attn.proj_query``            ``decoder.layers.{l}.self_attn.q_proj``; the biases, which the original
+``key_pe`` [1, E, S]                      ``decoder.positions.key`` [S, E]; the original's last column is distance 1. In
+                                          transformer-sequential ``layers.{l}.attn.attn.key_pe``, the same in each layer
+``layers.{l}.attn.proj_query`` [H E, D]   ``decoder.layers.{l}.self_attn.q_proj``; the biases, which the original
                                           programs do not have, are zero; all-attention has none here either
 ``layers.{l}.attn.proj_key``              ``decoder.layers.{l}.self_attn.k_proj``, or ``decoder.memory.k_proj`` if
                                           shared by all layers of a Feedback Transformer
 ``layers.{l}.attn.proj_val``              ``decoder.layers.{l}.self_attn.v_proj``, or ``decoder.memory.v_proj``
-``layers.{l}.attn.proj_out``              ``decoder.layers.{l}.self_attn.out_proj``
+``layers.{l}.attn.proj_out`` [D, H E]     ``decoder.layers.{l}.self_attn.out_proj``
 ``layers.{l}.norm1``                      ``decoder.layers.{l}.self_attn_layer_norm``, and ``decoder.memory.layer_norm``
                                           if shared (pre-norm)
 ``layers.{l}.ff.fc1``, ``fc2``            ``decoder.layers.{l}.fc1``, ``fc2``
 ``layers.{l}.norm2``                      ``decoder.layers.{l}.final_layer_norm``
-``out_norm``                              ``decoder.layer_norm``
+``out_norm``                              ``decoder.layer_norm``, with pre-norm only
 adaptive span [H, 1, 1]                   ``decoder.layers.{l}.self_attn.adaptive_span.z`` [H]
 ``….persistent_memory.key`` [H, E, N]     ``decoder.layers.{l}.persistent_memory.key`` [H, N, E]
 ``….persistent_memory.val`` [H, N, E]     ``decoder.layers.{l}.persistent_memory.value`` [H, N, E]
@@ -24,18 +27,50 @@ adaptive span [H, 1, 1]                   ``decoder.layers.{l}.self_attn.adaptiv
 ========================================  ==============================================================================
 """
 
+import re
 from typing import NamedTuple
 
 from torch import Tensor
 
 from fb_fairseq.commands.imported import Imported
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.import_original.source import PROGRAMS, Source
 
+PROGRAMS = "adaptive-span or transformer-sequential"
+# Not imported: constants, buffers, and the adaptive spans' second entry, under the persistent memory.
+IGNORED = re.compile(r".*mask_template$|single_memory_attn_buf$|.*persistent_memory\.adaptive_span\..*")
 PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "val", "out_proj": "out"}
 AFFINE = ("weight", "bias")
 PERSISTENT_KEY = "layers.{}.attn.attn.persistent_memory.key"
 SEQUENTIAL_POSITIONS = "layers.{}.attn.attn.key_pe"
+
+
+class Source:
+    """The state dict of an original program's checkpoint. It records which tensors have been imported."""
+
+    def __init__(self, path: str, state: dict[str, Tensor]):
+        self.path = path
+        self.state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+        self.taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.state
+
+    def take(self, name: str) -> Tensor:
+        """A tensor in fp32; records that it is imported."""
+        if name not in self.state:
+            raise UserError(f"{self.path}: {name} is missing; give a complete checkpoint of {PROGRAMS}")
+        self.taken.add(name)
+        return self.state[name].float()
+
+    def check_all_taken(self) -> None:
+        """Check that nothing would be lost."""
+        unknown = [name for name in self.state if name not in self.taken and not IGNORED.match(name)]
+        if unknown:
+            more = f", … ({len(unknown) - 3} more)" if len(unknown) > 3 else ""
+            raise UserError(
+                f"{self.path}: {', '.join(unknown[:3])}{more}: unknown parameters, which cannot be imported; give a "
+                f"checkpoint of {PROGRAMS}"
+            )
 
 
 class Kind(NamedTuple):

@@ -28,11 +28,9 @@ EXPERIMENTS = "fb_fairseq.papers.experiments"
 MODULES = {
     "quickstart": "QUICKSTART",
     "char_ptb": "CHAR_PTB",
-    "bytes_and_letters": "ENWIK8 TEXT8",
+    "bytes_and_letters": "ENWIK8 TEXT8 PERSISTENT_MEMORY",
     "wikitext103": "WIKITEXT103 WIKITEXT103_ABLATION WIKITEXT103_TRAINING_TIME WIKITEXT103_END_OF_LINE",
-    "persistent_memory": "PERSISTENT_MEMORY",
-    "translation": "IWSLT14_DE_EN WMT14_EN_DE",
-    "cnn_dm": "CNN_DM",
+    "translation": "IWSLT14_DE_EN WMT14_EN_DE CNN_DM",
     "memory_composition": "MEMORY_COMPOSITION",
     "reinforcement_learning": "CORRIDOR MAZE MAZE_EASY WATER_MAZE",
 }

@@ -7,19 +7,19 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.data import prepare_data, preprocess
 from fb_fairseq.papers.runner.language_modeling import ARCHITECTURES, best
 from fb_fairseq.papers.runner.options import RecipeParser, number_list, seeds_of, whole_number, word_list
 from fb_fairseq.papers.runner.settings import Options, composition, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
-from fb_fairseq.papers.runner.text import preprocess
 from fb_fairseq.papers.runner.training import Trainer, draw_curves
 from fb_fairseq.papers.toy_tasks import load
 from fb_fairseq.papers.toy_tasks.common import FULL, SMALL, SPLITS, Labels, Option, Setting, Size
@@ -118,43 +118,37 @@ class LabelledTask(Experiment):
             setting = replace(call.setting, **{name: value for name, value in given.items() if value})
             path = os.path.join(call.out, name) if several else call.out
             if models:
-                yield TaskRun(path, {"seed": seed}, {}, args.extra, models, setting, sequences)
-
-    def begin(self, call: Call) -> None:
-        """Prepare nothing: each seed has its own data."""
+                values = {"seed": seed}
+                yield TaskRun(path, values, extra=args.extra, models=models, setting=setting, sequences=sequences)
 
     def run(self, call: Call, shell: Shell, run: TaskRun) -> None:
         """Generate the data, and train and evaluate all models."""
-        if run.path == call.out:
-            self.run_models(call, shell, run)
-            return
-        shell.comment(f"== {run.name}")
-        with shell.writing(self.name, run.path):
-            self.run_models(call, shell, run)
-
-    def run_models(self, call: Call, shell: Shell, run: TaskRun) -> None:
-        """Run all models in the run's folder."""
-        machines, graded, out = call.machines, self.recipe.graded, run.path
-        machines.look(shell)
-        if run.setting.streams % machines.processes:
-            raise UserError(
-                f"{run.setting.streams} streams cannot be divided among {machines.processes} GPUs; use fewer "
-                "(CUDA_VISIBLE_DEVICES)"
+        if run.path != call.out:
+            shell.comment(f"== {run.name}")
+        with shell.writing(self.name, run.path) if run.path != call.out else nullcontext():
+            machines, graded, out = call.machines, self.recipe.graded, run.path
+            machines.look(shell)
+            if run.setting.streams % machines.processes:
+                raise UserError(
+                    f"{run.setting.streams} streams cannot be divided among {machines.processes} GPUs; use fewer "
+                    "(CUDA_VISIBLE_DEVICES)"
+                )
+            data = os.path.join(out, "data")
+            self.generate(shell, data, run, run.sequences, {})
+            dictionaries = dict(
+                srcdict=os.path.join(data, "dict.input.txt"), tgtdict=os.path.join(data, "dict.label.txt")
             )
-        data = os.path.join(out, "data")
-        self.generate(shell, data, run, run.sequences, {})
-        sides = {"srcdict": "input", "tgtdict": "label"}
-        dictionaries = {option: os.path.join(data, f"dict.{side}.txt") for option, side in sides.items()}
-        stages = []
-        for stage in call.args.curriculum or []:
-            stages.append(os.path.join(out, f"{graded}-{stage}"))
-            shell.do(os.makedirs, stages[-1], exist_ok=True)
-            self.generate(shell, os.path.join(stages[-1], "data"), run, {**run.sequences, graded: stage}, dictionaries)
-        for model in run.models:
-            self.train(call, shell, run, model, stages)
-            self.evaluate(call, shell, run, model, stages)
-        results.collect_results(shell, out)
-        draw_curves(shell, out, "accuracy", stages)
+            stages = []
+            for stage in call.args.curriculum or []:
+                stages.append(os.path.join(out, f"{graded}-{stage}"))
+                shell.do(os.makedirs, stages[-1], exist_ok=True)
+                sequences = {**run.sequences, graded: stage}
+                self.generate(shell, os.path.join(stages[-1], "data"), run, sequences, dictionaries)
+            for model in run.models:
+                self.train(call, shell, run, model, stages)
+                self.evaluate(call, shell, run, model, stages)
+            shell.do(results.collect_results, shell, out)
+            draw_curves(shell, out, "accuracy", stages)
 
     def generate(self, shell: Shell, data: str, run: TaskRun, sequences: Options, dictionaries: Options) -> None:
         """Generate sequences, and binarise them in the folder ``data``."""
@@ -221,7 +215,7 @@ class LabelledTask(Experiment):
         identity = {"recipe": self.name, "small": call.small, "model": model, "data": data, "layers": setting.layers}
         identity.update(updates=setting.updates, seed=run.values["seed"])
         identity.update({} if "lstm" in model else {"attention_span": setting.span})
-        write_results(shell, path, identity, [os.path.join(folder, model) for folder in stages])
+        shell.do(write_results, shell, path, identity, [os.path.join(folder, model) for folder in stages])
 
     def finish(self, call: Call) -> None:
         shell, out = call.shell, call.out
@@ -231,7 +225,6 @@ class LabelledTask(Experiment):
         results.compare(shell, out)
 
 
-@not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], stages: Sequence[str]) -> None:
     """Write RUN.json from RUN.accuracy, which evaluate-labels has written, and the logs of training."""
     result = {**identity, **json.loads(read(f"{run}.accuracy"))}

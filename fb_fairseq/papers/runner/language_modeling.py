@@ -1,23 +1,26 @@
 """Recipes that train language models on streams of text: the steps prepare, train, finetune, evaluate and generate."""
 
 import argparse
+import glob
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.data import start_over, started_from
+from fb_fairseq.papers.runner.data import checksum
 from fb_fairseq.papers.runner.options import RecipeParser, learning_rate, seeds_of, word_list
-from fb_fairseq.papers.runner.settings import Model, Scale, Training, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.settings import Model, Scale, Training, resolved, words
+from fb_fairseq.papers.runner.shell import Shell, read
 from fb_fairseq.papers.runner.sweep import Call, Experiment
 from fb_fairseq.papers.runner.training import draw_curves
 
 ARCHITECTURES = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm", "streaming_lstm_lm")
-SHOWN = 5  # names in a message
 BITS = re.compile(r"Loss \(base 2\): ([\d.]+),")
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
 FINETUNED = "-finetuned"
@@ -28,7 +31,6 @@ class ModelRun(sweep.Run):
     """One model to train, with everything that it depends on. Its values are model, layers (None: the architecture's),
     seed and lr; its options make up the model."""
 
-    suffix: str = ""  # how the name goes on after the model's: its number of layers, and its seed unless this is 1
     described: Model = None
     training: Training = None
 
@@ -56,7 +58,6 @@ class LanguageModeling(Experiment):
     prompt: str = "The"  # text that the step generate continues
     full: Scale | None = None
     small: Scale | None = None  # full and small: the papers' setting, and one for a CPU
-    result: str = "bits_per_token"  # of the figure against the number of layers: bits_per_token or perplexity
     # Functions that draw figures of the results, ``draw(shell, out)``, after the step evaluate.
     figures: Sequence[Callable[[Shell, str], None]] = field(default_factory=tuple)
     # Functions that draw further figures, ``after(shell, out, runs)``, if the step train was asked for.
@@ -78,16 +79,11 @@ class LanguageModeling(Experiment):
         found = scale.named.get(name) or (scale.model(name) if scale.model else None)
         if found:
             return found
-        if not scale.architectures:
-            raise UserError(f"--models {name}: unknown; choose from {', '.join(scale.named or scale.models)}")
-        if name.startswith(ARCHITECTURES):
+        if scale.architectures and name.startswith(ARCHITECTURES):
             return Model(name)
-        named = list(scale.named)
-        others = f", or {', '.join(named[:SHOWN])}{', …' * (len(named) > SHOWN)}" if named else ""
-        raise UserError(
-            f"--models {name}: unknown; give architectures, such as "
-            f'"feedback_transformer_lm relative_transformer_lm"{others}'
-        )
+        known = ", ".join(dict.fromkeys([*scale.models, *scale.named]))
+        others = " or another architecture" * scale.architectures
+        raise UserError(f"--models {name}: unknown; choose from {known}{others}")
 
     def runs(self, call: Call) -> Iterator[ModelRun]:
         args, scale = call.args, call.setting
@@ -95,17 +91,16 @@ class LanguageModeling(Experiment):
             raise UserError("--lr: give it before the --; fine-tuning then has a tenth of it")
         if args.layers and scale.shape is None:
             raise UserError("--layers: only with --small" if self.small else "--layers: this recipe has one depth")
-        for seed in seeds_of(args):
-            for layers in args.layers or scale.layers or [None]:
-                for name in args.models or scale.models:
-                    model = self.describe(name, scale)
-                    suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
-                    shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
-                    training = training_of(model, scale, args)
-                    values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
-                    options = {"arch": model.arch, **shape, **model.options}
-                    path = os.path.join(call.out, f"{name}{suffix}")
-                    yield ModelRun(path, values, options, args.extra, suffix, model, training)
+        depths = args.layers or scale.layers or [None]
+        for seed, layers, name in product(seeds_of(args), depths, args.models or scale.models):
+            model = self.describe(name, scale)
+            suffix = ("" if layers is None else f"-{layers}") + ("" if seed == 1 else f"-seed{seed}")
+            shape = scale.shape(model.arch, layers) if scale.shape and layers is not None else {}
+            training = training_of(model, scale, args)
+            values = dict(model=name, layers=layers, seed=seed, lr=training.lr)
+            options = {"arch": model.arch, **shape, **model.options}
+            path = os.path.join(call.out, f"{name}{suffix}")
+            yield ModelRun(path, values, options, args.extra, suffix, model, training)
 
     def begin(self, call: Call) -> None:
         call.prepare("dict.txt")
@@ -124,9 +119,10 @@ class LanguageModeling(Experiment):
         shell, out = call.shell, call.out
         draw_curves(shell, out, self.metric)
         if "evaluate" in call.steps:
-            results.collect_results(shell, out)
+            shell.do(results.collect_results, shell, out)
             if len({run.values["layers"] for run in call.runs}) > 1:
-                results.draw_against("layers", f"test_{self.result}")(shell, out)
+                result = "perplexity" if self.metric == "ppl" else "bits_per_token"
+                results.draw_against("layers", f"test_{result}")(shell, out)
             for draw in self.figures:
                 draw(shell, out)
             results.compare(shell, out)
@@ -143,7 +139,7 @@ class LanguageModeling(Experiment):
             **run.options,
             **dict(tokens_per_sample=training.tokens_per_sample, batch_size=streams, update_freq=call.update_freq),
             **dict(valid_streams=training.valid_streams, optimizer=training.optimizer),
-            **training.resolved(training.options),
+            **resolved(training.options, training.updates),
             "keep_interval_updates": 1,
         }
 
@@ -159,8 +155,9 @@ class LanguageModeling(Experiment):
             options["finetune_from_model"] = best(run.beside(start, FINETUNED))
             shell.need(options["finetune_from_model"], f"finetune of the model {start}")
         options["lr"] = training.lr
-        options.update(training.resolved({**training.warmup, **training.bptt_warmup}))
-        call.trainer.train(shell, run.path, call.data, options, updates=training.updates, **fixed(run))
+        options.update(resolved({**training.warmup, **training.bptt_warmup}, training.updates))
+        every, seed = training.validate_every, run.values["seed"]
+        call.trainer.train(shell, run.path, call.data, options, updates=training.updates, every=every, seed=seed)
 
     def finetune(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Continue from the best checkpoint at a tenth of the learning rate. "The final performances are obtained by
@@ -182,7 +179,8 @@ class LanguageModeling(Experiment):
             shell.comment(f"(--max-update: {updates} more than the best checkpoint has, here {done})")
             start, updates = "continue_once", updates + done
         options = {**self.options(call, run), start: checkpoint, "lr": run.training.lr / 10}
-        call.trainer.train(shell, path, call.data, options, updates=updates, renewed=renewed, **fixed(run))
+        fixed = dict(every=run.training.validate_every, seed=run.values["seed"], renewed=renewed)
+        call.trainer.train(shell, path, call.data, options, updates=updates, **fixed)
 
     def evaluate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Evaluate the best checkpoints on the validation and test splits; the results go to RUN.json."""
@@ -201,7 +199,7 @@ class LanguageModeling(Experiment):
                 command = ["fairseq-eval-lm", call.data, "--user-dir", shell.user_dir, *words(options)]
                 shell.run(*command, *call.machines.cpu, what="evaluation", log=log)
             identity = {"recipe": self.name, "small": call.small, **run.values}
-            write_results(shell, path, identity, run.training.test_streams, before(run, path))
+            shell.do(write_results, shell, path, identity, run.training.test_streams, before(run, path))
 
     def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
         """Sample a continuation of the prompt from the fine-tuned model, or from the model itself."""
@@ -230,9 +228,17 @@ def has_trained(shell: Shell, run: str) -> bool:
     return shell.exists(best(run)) or shell.do(lambda: False, otherwise=shell.exists(f"{run}.log"))
 
 
-def fixed(run: ModelRun) -> dict[str, int]:
-    """The arguments that training and fine-tuning share."""
-    return dict(every=run.training.validate_every, seed=run.values["seed"])
+def started_from(run: str, checkpoint: str) -> bool:
+    """Whether the fine-tuning in RUN/ started from this checkpoint: RUN.from has its checksum."""
+    return read(f"{run}.from").strip() == checksum(checkpoint)
+
+
+def start_over(run: str, checkpoint: str) -> None:
+    """Remove RUN/ and its files, and write down the checkpoint that it starts from."""
+    for path in glob.glob(f"{glob.escape(run)}.*"):
+        os.remove(path)
+    shutil.rmtree(run, ignore_errors=True)
+    Path(f"{run}.from").write_text(f"{checksum(checkpoint)}\n")
 
 
 def training_of(model: Model, scale: Scale, args: argparse.Namespace) -> Training:
@@ -267,7 +273,7 @@ def read_evaluation(path: str) -> tuple[float, int]:
     """Bits per token, and the number of tokens, in the output of fairseq-eval-lm."""
     bits, tokens = BITS.findall(read(path)), TOKENS.findall(read(path))
     if not bits or not tokens:
-        raise UserError(f"{path}: has no result; run step evaluate again")
+        raise UserError(f"{path}: has no result; run the same command again")
     return float(bits[-1]), int(tokens[-1].replace(",", ""))
 
 
@@ -279,7 +285,6 @@ def available_context(tokens: int, streams: int, span: int) -> float:
     return 100 * (filling * (filling - 1) / 2 + (length - filling) * span) / (length * span)
 
 
-@not_printed
 def write_results(
     shell: Shell, run: str, identity: Mapping[str, Any], streams: int, before: Sequence[str] = ()
 ) -> None:

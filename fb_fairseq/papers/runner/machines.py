@@ -34,11 +34,6 @@ class Machines:
         """fairseq's option to train on the CPU, if there is no GPU."""
         return [] if self.gpus else ["--cpu"]
 
-    def next_port(self) -> int:
-        """The port of the next training."""
-        self.port += 1
-        return self.port - 1
-
     def check_jobs(self, jobs: int | None) -> None:
         """Stop if several runs at a time would each use all GPUs."""
         if jobs and jobs > 1 and self.processes > 1:

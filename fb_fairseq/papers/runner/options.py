@@ -12,7 +12,6 @@ from fb_fairseq.errors import UserError
 
 WORD = re.compile(r"[A-Za-z0-9_-]+")
 RATE = re.compile(r"(?=[0.]*[1-9])\d*\.?\d+(e-?\d+)?")
-MOST_DIGITS = 9
 
 
 # Types of argparse. Lists are words between spaces, without duplicates.
@@ -30,12 +29,8 @@ def word_list(text: str) -> list[str]:
 
 def whole_number(text: str) -> int:
     """A number, 1 or more."""
-    if " " in text.strip():
-        raise argparse.ArgumentTypeError(f"{text}: takes one number")
-    if not re.fullmatch("[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more")
-    if len(text) > MOST_DIGITS:
-        raise argparse.ArgumentTypeError(f"{text}: must have at most nine digits")
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more, with at most nine digits")
     return int(text)
 
 
@@ -56,29 +51,20 @@ def rate_list(text: str) -> list[float]:
     return list(dict.fromkeys(map(learning_rate, text.split() or [text])))
 
 
-def names_among(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """Words, all of which are among the names."""
-
-    def parse(text: str) -> list[str]:
-        words = word_list(text)
-        for word in words:
-            if word not in names:
-                raise argparse.ArgumentTypeError(f"{word}: unknown; choose from {', '.join(names)}")
-        return words
-
-    return parse
-
-
 def name_among(names: Sequence[str]) -> Callable[[str], str]:
     """One of the names."""
 
     def parse(text: str) -> str:
-        words = names_among(names)(text)
-        if len(words) > 1:
-            raise argparse.ArgumentTypeError(f"{text}: takes one name")
-        return words[0]
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text}: unknown; choose from {', '.join(names)}")
+        return text
 
     return parse
+
+
+def names_among(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """Words, all of which are among the names."""
+    return lambda text: list(map(name_among(names), word_list(text)))
 
 
 class RecipeParser(CommandParser):
@@ -121,30 +107,15 @@ class RecipeParser(CommandParser):
         message = re.sub(r"^argument (?:[^:]*/)?(--[\w-]+):", r"\1", message)
         raise UserError(message)
 
-    def add_out(self) -> None:
-        """Add ``--out``."""
-        self.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
-
     def add_numbers(self, **helps: str) -> None:
         """Add options that take a number, 1 or more."""
         for name, text in helps.items():
             self.add_argument(f"--{name.replace('_', '-')}", type=whole_number, metavar="N", help=text)
 
-    def add_scale(self, small: str) -> None:
-        """Add ``--small`` and ``--full``, the last of which counts."""
-        self.add_argument("--small", action="store_true", default=None, help=small)
-        self.add_argument("--full", dest="small", action="store_false", default=None, help="the papers' setting")
-
     def add_seeds(self) -> None:
         """Add ``--seeds`` and ``--seed``."""
         self.add_argument("--seeds", type=number_list, metavar='"N …"', help="seeds, each a run (default: 1)")
         self.add_argument("--seed", type=whole_number, metavar="N", help="one seed")
-
-    def add_nodes(self) -> None:
-        """Add the options of several machines."""
-        self.add_numbers(nodes="number of machines; each runs this command (default: 1, or those of a Slurm step)")
-        self.add_argument("--node-rank", metavar="N", help="which machine this is, from 0")
-        self.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of the machine with --node-rank 0")
 
 
 def seeds_of(args: argparse.Namespace, default: Sequence[int] = (1,)) -> list[int]:

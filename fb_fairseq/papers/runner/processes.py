@@ -12,8 +12,8 @@ from typing import Any
 
 from fb_fairseq.errors import UserError, single_line
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # (Windows has no SIGHUP)
-SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+# (Windows has no SIGHUP.)
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Interrupted(UserError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
+from fb_fairseq.papers.runner.shell import Shell, read
 
 # What identifies a run, but for its seed; everything else in its results is a measurement.
 IDENTITY = tuple("recipe small model layers finetuned projections data attention_span span updates".split())
@@ -56,14 +56,12 @@ class Group(NamedTuple):
 
     def matches(self, wanted: dict[str, object]) -> bool:
         """Whether all wanted values are the group's; of ``data``, the command line's words, all must occur."""
-        for name, value in wanted.items():
+
+        def fits(name: str, value: object) -> bool:
             own = self.identity.get(name)
-            if name == "data":
-                if f" {value} " not in f" {own} ":
-                    return False
-            elif own != value:
-                return False
-        return True
+            return f" {value} " in f" {own} " if name == "data" else own == value
+
+        return all(fits(*item) for item in wanted.items())
 
 
 def read_runs(out: str) -> list[dict]:
@@ -115,7 +113,6 @@ def write(run: str, result: Mapping[str, Any]) -> None:
         json.dump(result, file)
 
 
-@not_printed
 def collect_results(shell: Shell, out: str) -> None:
     """Merge OUT/<run>.json of all runs into OUT/results.json."""
     collected = {}
@@ -162,11 +159,6 @@ def as_float(value: float) -> float:
     return float(value) if abs(value) < LARGEST or value != value else math.inf
 
 
-def digits_after_point(metric: str) -> int:
-    """How many are printed."""
-    return 3 if "bits" in metric or "nll" in metric else 2
-
-
 def spread(values: list[float], metric: str) -> str:
     """The mean, with ± the sample standard deviation if there are several values; a dash without any, and "nan" if one
     of them is not finite."""
@@ -174,6 +166,6 @@ def spread(values: list[float], metric: str) -> str:
         return "–"
     if not all(map(math.isfinite, values)):
         return "nan"
-    digits = digits_after_point(metric)
+    digits = 3 if "bits" in metric or "nll" in metric else 2
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"

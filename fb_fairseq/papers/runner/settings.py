@@ -1,17 +1,17 @@
 """The settings of experiments, as data. Options have fairseq's names, with underscores: what a setting says is what
 ``fairseq-train`` gets, so that ``dict(lr_scheduler="fixed", warmup_updates=8000)`` becomes ``--lr-scheduler fixed
---warmup-updates 8000``."""
+--warmup-updates 8000``. A value may be a function of the number of updates."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from fb_fairseq.errors import flag
 
 Options = Mapping[str, Any]
+SMALL_MODELS = ("feedback_transformer_lm", "relative_transformer_lm", "all_attention_lm")  # of most small settings
 WITH_ARGUMENT = re.compile(r"([a-z-]+?)(\d+)")  # a memory composition
 
 
@@ -33,20 +33,6 @@ def number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of the number of updates, rounded down or up: ``Share(1, 3)`` is a third."""
-
-    part: int
-    of: int
-    up: bool = False
-
-    def resolve(self, updates: int) -> int:
-        """The number of updates."""
-        exact = Fraction(updates * self.part, self.of)
-        return -(-exact // 1) if self.up else exact // 1
-
-
-@dataclass(frozen=True)
 class Training:
     """How a language model is trained, fine-tuned and evaluated."""
 
@@ -65,24 +51,15 @@ class Training:
     bptt_warmup: Options = field(default_factory=dict)  # of training only: they shorten its first blocks
     post_norm_lr: float | None = None  # of post-norm models, if it differs
 
-    def resolved(self, options: Options) -> dict[str, Any]:
-        """The options, with shares of the updates as numbers."""
-        return resolved(options, self.updates)
-
 
 def resolved(options: Options, updates: int) -> dict[str, Any]:
-    """The options, with every ``Share`` as a number of updates."""
-    return {name: value.resolve(updates) if isinstance(value, Share) else value for name, value in options.items()}
+    """The options, with values that are functions of the number of updates as numbers."""
+    return {name: value(updates) if callable(value) else value for name, value in options.items()}
 
 
 def change(**fields: Any) -> Callable[[Any], Any]:
     """A function that replaces fields of a setting: ``Model("…", training=change(lr=0.001))``."""
     return lambda setting: replace(setting, **fields)
-
-
-def unchanged(setting: Any) -> Any:
-    """The setting itself."""
-    return setting
 
 
 @dataclass(frozen=True)
@@ -91,7 +68,7 @@ class Model:
 
     arch: str  # ``--arch``
     options: Options = field(default_factory=dict)  # that set it apart from others of its architecture and depth
-    training: Callable[[Training], Training] = unchanged  # changes the setting's ``Training``
+    training: Callable[[Training], Training] = lambda setting: setting  # changes the setting's ``Training``
     evaluation: Options = field(default_factory=dict)  # further options of its evaluation
     init_from: str = ""  # the Transformer whose parameters it is initialised with (v1 §3.2), by its name
     finetune_from: str = ""  # the model whose fine-tuned checkpoint it starts from
@@ -102,7 +79,7 @@ class Scale:
     """A language modelling experiment at one size: the papers', or a small one."""
 
     training: Training | Callable[[str], Training]  # the setting, or a function of the architecture's name
-    models: Sequence[str]  # the default of ``--models``
+    models: Sequence[str] = SMALL_MODELS  # the default of ``--models``
     named: Mapping[str, Model] = field(default_factory=dict)  # the models, by their names in ``--models``
     architectures: bool = True  # whether ``--models`` also takes the names of architectures
     # A function that makes a model of a name, or returns None; for names with numbers in them.
@@ -115,6 +92,11 @@ class Scale:
     def training_of(self, arch: str) -> Training:
         """The setting of an architecture."""
         return self.training if isinstance(self.training, Training) else self.training(arch)
+
+
+def initialised(arch: str = "feedback_transformer_lm") -> dict[str, Model]:
+    """The Feedback Transformer of this name that starts from the Transformer's parameters, for ``Scale.named``."""
+    return {"initialised": Model(arch, init_from=arch.replace("feedback", "relative", 1))}
 
 
 def equal_parameters(arch: str, ffn: int, vectors: int | None = None, activation_dropout: float = 0) -> Options:

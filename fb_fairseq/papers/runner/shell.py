@@ -1,8 +1,7 @@
 """The commands of a recipe: a ``Shell`` runs them, a ``Printer`` (``--print``) shows them as a person would type them.
-Nothing else knows the difference. What no command does, such as a check or a file of results, goes through ``Shell.do``
-or is ``not_printed``, and the printer leaves it out."""
+Nothing else knows the difference. What no command does, such as a check or a file of results, goes through
+``Shell.do``, and the printer leaves it out."""
 
-import functools
 import glob
 import os
 import shlex
@@ -32,16 +31,6 @@ DESCRIBE = f"{COUNT}; from fb_fairseq.hardware import training_hardware; print(t
 def new_shell(printing: bool) -> "Shell":
     """A shell in the clone whose script was called, or in the current folder."""
     return (Printer if printing else Shell)(os.path.abspath(os.environ.get(ROOT_VARIABLE) or os.getcwd()))
-
-
-def not_printed(function: Callable) -> Callable:
-    """A function of a shell and more that is not called with ``--print``; it then returns None."""
-
-    @functools.wraps(function)
-    def call(shell: "Shell", *args: Any, **kwargs: Any) -> Any:
-        return shell.do(function, shell, *args, **kwargs)
-
-    return call
 
 
 def read(path: str) -> str:
@@ -296,10 +285,8 @@ class Printer(Shell):
 
     def relative(self, word: str, folder: str) -> str:
         """A path, or NAME=PATH, relative to a folder if it lies in it."""
-        name, path = "", word
         before, sign, after = word.partition("=")
-        if sign and after.startswith(f"{folder}/") and "/" not in before:
-            name, path = f"{before}=", after
+        name, path = (f"{before}=", after) if sign and "/" not in before else ("", word)
         if path.startswith(f"{folder}/") and len(path) > len(folder) + 1:
             path = path[len(folder) + 1 :]
             path = f"./{path}" if path.startswith("-") else path

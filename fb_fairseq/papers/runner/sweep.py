@@ -11,13 +11,12 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.data import prepare_data
 from fb_fairseq.papers.runner.machines import Machines, find_machines
 from fb_fairseq.papers.runner.options import RecipeParser, names_among, number_list, output_folder, seeds_of
 from fb_fairseq.papers.runner.processes import Jobs
 from fb_fairseq.papers.runner.settings import Options
-from fb_fairseq.papers.runner.shell import Shell, new_shell, not_printed
+from fb_fairseq.papers.runner.shell import Shell, new_shell
 from fb_fairseq.papers.runner.training import Trainer
 
 
@@ -29,6 +28,7 @@ class Run:
     values: Mapping[str, Any]  # by axis, and the ``seed``
     options: Options = field(default_factory=dict)  # of all runs, from the setting and the command line
     extra: Sequence[str] = ()  # what follows ``--`` on the command line
+    suffix: str = ""  # how the name goes on after the model's: its number of layers, and its seed unless this is 1
 
     @property
     def name(self) -> str:
@@ -63,9 +63,11 @@ class Experiment:
     def parser(self) -> RecipeParser:
         """The parser of its command line."""
         parser = RecipeParser(self.name, self.corpus, self.extra, description=self.summary)
-        if self.small and self.full:
-            parser.add_scale("small models, for a CPU" + " (the default)" * self.small_first)
-        parser.add_out()
+        if self.small and self.full:  # the last of these counts
+            text = "small models, for a CPU" + " (the default)" * self.small_first
+            parser.add_argument("--small", action="store_true", default=None, help=text)
+            parser.add_argument("--full", dest="small", action="store_false", default=None, help="the papers' setting")
+        parser.add_argument("--out", metavar="DIR", help="output folder (default: in runs/)")
         self.add_options(parser)
         return parser
 
@@ -79,8 +81,10 @@ class Experiment:
             jobs="number of parallel runs (default: 1)",
             updates="of training",
             update_freq="parts of an update, one after the other, to save memory (default: 1)",
+            nodes="number of machines; each runs this command (default: 1, or those of a Slurm step)",
         )
-        parser.add_nodes()
+        parser.add_argument("--node-rank", metavar="N", help="which machine this is, from 0")
+        parser.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of the machine with --node-rank 0")
 
     def folder(self, call: "Call") -> str:
         """The default of ``--out``, in runs/."""
@@ -91,8 +95,7 @@ class Experiment:
         raise NotImplementedError
 
     def begin(self, call: "Call") -> None:
-        """Prepare the data of all runs."""
-        call.shell.do(call.machines.look, call.shell)
+        """Prepare the data of all runs, if they have the same."""
 
     def waits(self, run: Run) -> bool:
         """Whether a run starts from the results of another one."""
@@ -155,16 +158,9 @@ class Call:
             write = partial(self.recipe.prepare, small=small)
             prepare_data(shell, self.out, self.data, setting, self.source, write)
         if self.first:
-            require_data(shell, self.data, dictionary)
+            shell.need(os.path.join(self.data, dictionary), "prepare")
         self.machines.look(shell)
         shell.do(self.machines.check_jobs, self.args.jobs)
-
-
-@not_printed
-def require_data(shell: Shell, data: str, dictionary: str) -> None:
-    """Stop unless the data are prepared."""
-    if not os.path.exists(os.path.join(data, dictionary)):
-        raise UserError(f"{data}: no prepared data; run step prepare first")
 
 
 @dataclass(frozen=True)
@@ -186,10 +182,6 @@ class Axis:
         return f"{self.name.rstrip('s')}s"
 
 
-Step = Callable[[Shell, Run], None]
-Figure = Callable[[Call], None]
-
-
 @dataclass(frozen=True)
 class Sweep(Experiment):
     """An experiment that is data alone."""
@@ -199,8 +191,8 @@ class Sweep(Experiment):
     extra: str
     doing: str  # the steps in words
     axes: Sequence[Axis]  # in the order of a run's name; the last one varies most slowly, but for the seed
-    each: Sequence[Step]  # the steps of a run, one after the other
-    figures: Sequence[Figure]  # drawn when all runs have ended
+    each: Sequence[Callable[[Shell, Run], None]]  # the steps of a run, one after the other
+    figures: Sequence[Callable[[Call], None]]  # drawn when all runs have ended
     small: Options
     # Small and full: options of every run on a CPU, the default, and of the papers' setting, or for a GPU.
     full: Options
@@ -233,22 +225,20 @@ class Sweep(Experiment):
         return "-".join([self.name, *variant, "small" if call.small else "full"])
 
     def runs(self, call: Call) -> Iterator[Run]:
-        options, seen = self.options(call), []
-        for values in self.combinations(call):
-            if values not in seen:
-                seen.append(values)
-                words = [axis.label.format(values[axis.name]) for axis in self.axes if axis.name in values]
-                path = os.path.join(call.out, "-".join([*words, f"seed{values['seed']}"]))
-                yield Run(path, values, options, call.args.extra)
-
-    def combinations(self, call: Call) -> Iterator[dict[str, Any]]:
-        """The values of each run; those of a value that does not apply occur several times."""
-        size = "small" if call.small else "full"
+        size, options, seen = "small" if call.small else "full", self.options(call), []
         lists = [getattr(call.args, axis.option) or getattr(axis, size) or [None] for axis in self.axes]
         for seed, *others in product(seeds_of(call.args, (1,) if call.small else self.seeds), *reversed(lists)):
             chosen = {axis.name: value for axis, value in zip(self.axes, reversed(others)) if value is not None}
-            applying = [axis.name for axis in self.axes if axis.name in chosen and axis.applies(chosen)]
-            yield {**{name: chosen[name] for name in applying}, "seed": seed}
+            applying = [axis for axis in self.axes if axis.name in chosen and axis.applies(chosen)]
+            words = [*(axis.label.format(chosen[axis.name]) for axis in applying), f"seed{seed}"]
+            path = os.path.join(call.out, "-".join(words))
+            if path not in seen:  # once for all values of an axis that does not apply
+                seen.append(path)
+                values = {**{axis.name: chosen[axis.name] for axis in applying}, "seed": seed}
+                yield Run(path, values, options, call.args.extra)
+
+    def begin(self, call: Call) -> None:
+        call.shell.do(call.machines.look, call.shell)
 
     def run(self, call: Call, shell: Shell, run: Run) -> None:
         """Run the steps; RUN.hardware has what they ran on."""

@@ -8,15 +8,17 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write
-from fb_fairseq.papers.runner import results, sweep
-from fb_fairseq.papers.runner.options import RecipeParser, names_among, seeds_of
+from fb_fairseq.papers.runner import results
+from fb_fairseq.papers.runner.options import RecipeParser, name_among, names_among, seeds_of
 from fb_fairseq.papers.runner.settings import Options, resolved, words
-from fb_fairseq.papers.runner.shell import Shell, not_printed, read
-from fb_fairseq.papers.runner.sweep import Call, Experiment
+from fb_fairseq.papers.runner.shell import Shell, read
+from fb_fairseq.papers.runner.sweep import Call, Experiment, Run
 from fb_fairseq.papers.runner.training import draw_curves
 
 MODELS = ("transformer", "feedback", "initialised")
@@ -24,14 +26,6 @@ LOSS = dict(criterion="label_smoothed_cross_entropy", label_smoothing=0.1)
 ADAM = dict(optimizer="adam", adam_betas="(0.9, 0.98)")
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$", re.MULTILINE)
 SPEED = re.compile(r"Translated [\d,]+ sentences .* \([\d.]+ sentences/s, ([\d.]+) tokens/s\)")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A further model: a feedback decoder with other options of training, at one number of decoder layers."""
-
-    options: Options
-    layers: int
 
 
 @dataclass(frozen=True)
@@ -54,19 +48,8 @@ class Scale:
     # Of the model ``feedback``, "per-layer" or "shared". ``initialised`` has per-layer ones by default: each has
     # a counterpart in the vanilla model.
     projections: str = "per-layer"
-    variants: Mapping[str, Variant] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ModelRun(sweep.Run):
-    """One model to train. Its values are model, layers (of the decoder), seed and projections."""
-
-    suffix: str = ""  # how the name goes on after the model's
-
-    @property
-    def model(self) -> str:
-        """One of ``MODELS``, or a variant."""
-        return self.values["model"]
+    # Further models: feedback decoders with these other options, of which ``decoder_layers`` is one.
+    variants: Mapping[str, Options] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,42 +74,31 @@ class Translation(Experiment):
         super().add_options(parser)
         models = (*MODELS, *self.full.variants)
         parser.add_argument("--models", type=names_among(models), default=list(MODELS), metavar=f'"{" ".join(models)}"')
-        parser.add_argument("--projections", type=names_among(("per-layer", "shared")), metavar="per-layer|shared")
+        parser.add_argument("--projections", type=name_among(("per-layer", "shared")), metavar="per-layer|shared")
 
-    def variants(self, call: Call) -> Mapping[str, Variant]:
-        """The further models."""
-        return {**self.full.variants, **call.setting.variants}
-
-    def runs(self, call: Call) -> Iterator[ModelRun]:
-        args, scale, variants = call.args, call.setting, self.variants(call)
+    def runs(self, call: Call) -> Iterator[Run]:
+        args, scale, variants = call.args, call.setting, self.full.variants
         layers = args.layers or scale.layers
         if not args.layers and all(model in variants for model in args.models):
-            layers = list(dict.fromkeys(variants[model].layers for model in args.models))
-        for seed in seeds_of(args):
-            for depth in layers:
-                for model in args.models:
-                    wanted = variants[model].layers if model in variants else depth
-                    if depth != wanted:
-                        raise UserError(
-                            f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
-                        )
-                    suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
-                    default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
-                    projections = args.projections[0] if args.projections and default else default
-                    values = dict(model=model, layers=depth, seed=seed, projections=projections)
-                    path = os.path.join(call.out, f"{model}{suffix}")
-                    yield ModelRun(path, values, self.options(call, values), args.extra, suffix)
-
-    def options(self, call: Call, values: Mapping[str, Any]) -> Options:
-        """The options that make up a model."""
-        scale, model, variants = call.setting, values["model"], self.variants(call)
-        return {
-            **scale.sizes,
-            "decoder_layers": values["layers"],
-            "arch": scale.transformer if model == "transformer" else scale.feedback,
-            "memory_projections": values["projections"],
-            **(variants[model].options if model in variants else {}),
-        }
+            layers = list(dict.fromkeys(variants[model]["decoder_layers"] for model in args.models))
+        for seed, depth, model in product(seeds_of(args), layers, args.models):
+            wanted = variants[model]["decoder_layers"] if model in variants else depth
+            if depth != wanted:
+                raise UserError(
+                    f"--layers {depth}: the model {model} has {wanted} decoder layers; give --layers {wanted}"
+                )
+            suffix = f"-{depth}" + ("" if seed == 1 else f"-seed{seed}")
+            default = {"transformer": None, "initialised": "per-layer"}.get(model, scale.projections)
+            projections = (args.projections or default) if default else None
+            values = dict(model=model, layers=depth, seed=seed, projections=projections)
+            options = {
+                **scale.sizes,
+                "decoder_layers": depth,
+                "arch": scale.transformer if model == "transformer" else scale.feedback,
+                "memory_projections": projections,
+                **variants.get(model, {}),
+            }
+            yield Run(os.path.join(call.out, f"{model}{suffix}"), values, options, args.extra, suffix)
 
     def task_options(self) -> Options:
         """The options of fairseq's task."""
@@ -135,19 +107,19 @@ class Translation(Experiment):
     def begin(self, call: Call) -> None:
         call.prepare(f"dict.{self.pair[1]}.txt")
 
-    def waits(self, run: ModelRun) -> bool:
-        return run.model == "initialised"
+    def waits(self, run: Run) -> bool:
+        return run.values["model"] == "initialised"
 
     def finish(self, call: Call) -> None:
         shell, out = call.shell, call.out
         draw_curves(shell, out, "nll_loss")
         if "score" in call.steps:
-            results.collect_results(shell, out)
+            shell.do(results.collect_results, shell, out)
             if len({run.values["layers"] for run in call.runs}) > 1:
                 results.draw_against("layers", self.metric[1], "dev_nll", "decoded_tokens_per_second")(shell, out)
             results.compare(shell, out)
 
-    def train(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def train(self, call: Call, shell: Shell, run: Run) -> None:
         """Train a model."""
         shell.comment(f"train {run.name}")
         start, scale, updates = {}, call.setting, call.args.updates or call.setting.updates
@@ -168,7 +140,7 @@ class Translation(Experiment):
         every, seed = scale.validate_every, run.values["seed"]
         call.trainer.train(shell, run.path, call.data, options, updates=updates, every=every, seed=seed)
 
-    def average(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def average(self, call: Call, shell: Shell, run: Run) -> None:
         """Write the average of the last checkpoints, or a copy of the best one, to RUN.pt."""
         path, target, number = run.path, f"{run.path}.pt", call.setting.average
         best = os.path.join(path, "checkpoint_best.pt")
@@ -183,7 +155,7 @@ class Translation(Experiment):
             shell.show("cp", best, target)
             shell.do(copy, best, target)
 
-    def translate(self, call: Call, shell: Shell, run: ModelRun, subset: str, lengths: Options) -> None:
+    def translate(self, call: Call, shell: Shell, run: Run, subset: str, lengths: Options) -> None:
         """Translate a subset with the model to RUN.SUBSET."""
         checkpoint, target = f"{run.path}.pt", f"{run.path}.{subset}"
         shell.need(checkpoint, "average")
@@ -202,7 +174,7 @@ class Translation(Experiment):
         language = self.language or self.pair[1]
         return ["python", "-m", "fb_fairseq", "score", "--gen", generated, "--language", language, *more]
 
-    def tune(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def tune(self, call: Call, shell: Shell, run: Run) -> None:
         """Find the length penalty with the best metric on the validation set, and then the best lengths. Writes the
         options of generation to RUN.tuned, one word per line, and the metric's value to RUN.dev."""
         shell.need(f"{run.path}.pt", "average")
@@ -227,10 +199,10 @@ class Translation(Experiment):
             attempt({"lenpen": lenpen, **first})
         for lengths in others:
             attempt({"lenpen": chosen["lenpen"], **lengths})
-        shell.do(write_lines, f"{run.path}.dev", [str(best)])
-        shell.do(write_lines, f"{run.path}.tuned", words(chosen))
+        shell.do(Path(f"{run.path}.dev").write_text, f"{best}\n")
+        shell.do(Path(f"{run.path}.tuned").write_text, "\n".join([*words(chosen), ""]))
 
-    def generate(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def generate(self, call: Call, shell: Shell, run: Run) -> None:
         """Translate the test set with the tuned options to RUN.test."""
         checkpoint, target, tuned = (f"{run.path}{end}" for end in (".pt", ".test", ".tuned"))
         shell.need(checkpoint, "average")
@@ -240,7 +212,7 @@ class Translation(Experiment):
         if not shell.do(lambda: newer(target, checkpoint) and not newer(tuned, target)):
             self.translate(call, shell, run, "test", shell.do(read_tuned, tuned, otherwise={}) or default)
 
-    def score(self, call: Call, shell: Shell, run: ModelRun) -> None:
+    def score(self, call: Call, shell: Shell, run: Run) -> None:
         """Write the scores on the test set to RUN.json."""
         shell.need(f"{run.path}.test", "generate")
         shell.comment(f"score {run.name}")
@@ -249,19 +221,13 @@ class Translation(Experiment):
         scores = shell.output(*self.score_command(f"{run.path}.test", *reference), what="scoring")
         identity = {"recipe": self.name, "small": call.small}
         identity.update({name: value for name, value in run.values.items() if value})
-        write_results(shell, run.path, identity, scores)
+        shell.do(write_results, shell, run.path, identity, scores)
 
 
 def copy(source: str, target: str) -> None:
     """Copy a file, which appears only when it is complete."""
     with atomic_write(target) as temporary:
         shutil.copyfile(source, temporary)
-
-
-def write_lines(path: str, lines: Sequence[str]) -> None:
-    """Write a file of lines."""
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
 
 
 def newer(path: str, other: str) -> bool:
@@ -283,7 +249,6 @@ def best_nll(log: str) -> float:
     return float(best.get("valid_nll_loss", best["valid_loss"]))  # criterion cross_entropy logs only one of them
 
 
-@not_printed
 def write_results(shell: Shell, run: str, identity: Mapping[str, Any], scores: str) -> None:
     """Write RUN.json, and say what is in it."""
     result: dict[str, Any] = {**identity, **json.loads(scores), "parameters": results.parameters_of(run)}

@@ -7,8 +7,7 @@ import torch
 from fb_fairseq.papers.rl.presets import preset_options
 from fb_fairseq.papers.rl.speed import Acting
 from fb_fairseq.papers.rl.trainer import Trainer
-from fb_fairseq.papers.table5.settings import SHARED, TRANSFORMER
-from fb_fairseq.papers.table5.task import Task, Work
+from fb_fairseq.papers.table5.task import SHARED, TRANSFORMER, Task, Work
 
 AGENTS = {TRANSFORMER: "transformer", SHARED: "feedback"}
 
@@ -35,11 +34,7 @@ class ReinforcementLearning(Task):
         prepare = partial(acting, acting.trainer.agent.options.span)
         return Work(prepare, partial(acting, self.sizes.steps), batch * self.sizes.steps)
 
-    def state_sizes(self):
-        options = self.trainer(SHARED, 1).agent.options
-        return options.span, options.layers, options.width
-
-    def measured_state_bytes(self, kind):
+    def state_bytes(self, kind):
         acting = Acting(self.trainer(kind, 1))
         acting(acting.trainer.agent.options.span + 1)
         return acting.actor.ring.nbytes()

@@ -72,7 +72,7 @@ def test_peak_bytes():
 
 
 def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
-    build_model = train.build_model
+    build_model = train.models.build_model
 
     def build_with_wrong_fast_loop(*args, **options):
         model = build_model(*args, **options)
@@ -85,7 +85,7 @@ def test_train_stops_if_the_step_loops_differ(capsys, monkeypatch):
         monkeypatch.setattr(model, "run_block", wrong_run_block)
         return model
 
-    monkeypatch.setattr(train, "build_model", build_with_wrong_fast_loop)
+    monkeypatch.setattr(train.models, "build_model", build_with_wrong_fast_loop)
     with pytest.raises(RuntimeError, match="the gradients of .*'torch'.* differ from the reference loop's by 10.0%"):
         results(capsys, "train", "--block", "10", "--repeats", "1")
 

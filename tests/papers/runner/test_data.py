@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.data import prepare_data, start_over, started_from
+from fb_fairseq.papers.runner.data import prepare_data
+from fb_fairseq.papers.runner.language_modeling import start_over, started_from
 from fb_fairseq.papers.runner.shell import Shell
 from tests.conftest import REPOSITORY
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq import models
 
+from fb_fairseq.papers.experiments.bytes_and_letters import PERSISTENT_MEMORY
 from fb_fairseq.papers.experiments.corpora.read_csv import WORDS
-from fb_fairseq.papers.experiments.persistent_memory import PERSISTENT_MEMORY
 from fb_fairseq.papers.experiments.reinforcement_learning import FULL_SEEDS
 from fb_fairseq.papers.rl.envs import ENVS
 from fb_fairseq.papers.rl.envs.maze import COLOURS

@@ -1,6 +1,6 @@
 """The progress of recipes: a line for each log entry, with speed and the time left."""
 
-from fb_fairseq.papers.runner.progress import Display, Progress, Stopwatch, duration
+from fb_fairseq.papers.runner.training import Progress, Stopwatch, duration
 
 ENTRY = '2026 | INFO | train_inner | {{"loss": "{loss}", "wps": "{wps}", "num_updates": "{updates}"}}\n'
 
@@ -22,13 +22,13 @@ def test_durations():
 
 def test_display(capsys):
     """Without a terminal a line is shown for every tenth; on one, a line is kept up to date."""
-    display = Display(100, prefix="[a] ")
+    display = Progress(100, prefix="[a] ")
     assert not display.show("2026 | INFO | start")
     assert all(display.show(ENTRY.format(loss=1, wps=2, updates=n)) for n in range(1, 101))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(",")[0] for line in lines][:2] == ["[a] update 1 of 100", "[a] update 10 of 100"]
     assert len(lines) == 11
-    display = Display(100, terminal=True)
+    display = Progress(100, terminal=True)
     for n in (1, 2):
         display.show(ENTRY.format(loss=1, wps=2, updates=n))
     display.end()

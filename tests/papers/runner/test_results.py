@@ -97,7 +97,7 @@ def test_a_span_longer_than_the_streams(tmp_path):
 def test_an_evaluation_without_results(tmp_path):
     run = language_model(tmp_path)
     (tmp_path / "m-2-finetuned.eval").write_text("Killed\n")
-    with pytest.raises(UserError, match="m-2-finetuned.eval: has no result; run step evaluate again"):
+    with pytest.raises(UserError, match="m-2-finetuned.eval: has no result; run the same command again"):
         language_modeling.write_results(SHELL, str(run), IDENTITY, streams=5)
 
 

@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.settings import Share, Training, equal_parameters, number, words
+from fb_fairseq.papers.runner.settings import equal_parameters, number, resolved, words
 from fb_fairseq.papers.values import load
 from tests.cli.quick_composition import quick_composition
 from tests.conftest import REPOSITORY
@@ -297,8 +297,7 @@ def test_options_as_words():
 
 
 def test_shares_of_the_updates():
-    setting = Training("", updates=7, lr=1, streams=1, tokens_per_sample=1, validate_every=1)
-    assert setting.resolved(dict(a=Share(1, 3), b=Share(1, 3, up=True), c=5)) == dict(a=2, b=3, c=5)
+    assert resolved(dict(a=lambda updates: updates // 3, b=5), updates=7) == dict(a=2, b=5)
 
 
 def test_feed_forward_sublayers():

@@ -3,7 +3,7 @@
 import pytest
 
 from fb_fairseq.errors import UserError
-from fb_fairseq.papers.runner.trained_options import keep
+from fb_fairseq.papers.runner.training import keep_options
 
 GIVEN = ["data", "--dropout", "0.1", "--batch-size", "64", "--seed", "1", "--from", "OUT/a b/x.pt"]
 
@@ -14,7 +14,9 @@ def setting(tmp_path):
 
     def run(*options, processes=1, out=tmp_path):
         try:
-            keep(f"{out}/model", str(out), processes, [str(option).replace("OUT", str(out)) for option in options])
+            keep_options(
+                f"{out}/model", str(out), processes, [str(option).replace("OUT", str(out)) for option in options]
+            )
         except UserError as error:
             return str(error)
         return ""

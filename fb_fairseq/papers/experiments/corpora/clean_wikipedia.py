@@ -90,12 +90,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump", help="Wikipedia dump in XML, such as enwik9")
     parser.add_argument("out", help="text file to write")
-    parser.add_argument(
-        "--bytes",
-        type=int,
-        default=100_000_000,
-        help="maximum size of OUT in bytes (default: %(default)s, the size of text8)",
-    )
+    text = "maximum size of OUT in bytes (default: %(default)s, the size of text8)"
+    parser.add_argument("--bytes", type=int, default=100_000_000, help=text)
     args = parser.parse_args()
     try:
         dump = open(args.dump, "rb")

@@ -1,6 +1,6 @@
 """Convert CNN/DailyMail from CSV (columns article and highlights) to two files of tokens, one text per line.
 
-    read_csv CSV… --source FILE --target FILE [--skip N] [--take N] [--words 400]
+    read_csv CSV… --source FILE --target FILE [--skip N] [--take N]
 
 Articles are cut to their first 400 words (v3 §6.3, after See et al. 2017); both sides are tokenised with Moses' rules.
 A summary is the highlights of an article, with missing full stops added so that ROUGE-Lsum can split it into sentences.
@@ -37,8 +37,6 @@ def main():
     parser.add_argument("--target", required=True, help="file to write the summaries to")
     parser.add_argument("--skip", type=int, default=0, help="number of pairs to skip (default: %(default)s)")
     parser.add_argument("--take", type=int, default=None, help="maximum number of pairs to write (default: all)")
-    text = "maximum number of words of an article (default: %(default)s)"
-    parser.add_argument("--words", type=int, default=WORDS, help=text)
     args = parser.parse_args()
     tokenizer = MosesTokenizer(lang="en")
 
@@ -50,7 +48,7 @@ def main():
         for article, highlights in chosen:
             lines = [line.strip() for line in highlights.splitlines() if line.strip()]
             lines = [line if line.endswith((".", "!", "?")) else f"{line} ." for line in lines]
-            source.write(tokenise(" ".join(article.split()[: args.words])) + "\n")
+            source.write(tokenise(" ".join(article.split()[:WORDS])) + "\n")
             target.write(" ".join(tokenise(line) for line in lines) + "\n")
 
 

@@ -13,12 +13,12 @@ import re
 
 from fb_fairseq.drawing import draw_figure
 from fb_fairseq.errors import UserError
+from fb_fairseq.papers.experiments.reinforcement_learning import AGENTS
 from fb_fairseq.papers.rl.log import curves_figure, read_curve, training_seconds
 from fb_fairseq.papers.runner.figures import against
 from fb_fairseq.papers.runner.options import run_main
 from fb_fairseq.papers.runner.results import grouped, training_cost
 
-AGENTS = ("feedback", "transformer", "lstm")
 NAME = re.compile(r"(\w+?)(?:-span(\d+))?-seed(\d+)\.json")
 
 

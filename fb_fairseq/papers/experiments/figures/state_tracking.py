@@ -18,11 +18,12 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, median
 
 from fb_fairseq.drawing import Panel, colors, draw_band, draw_curve, draw_figure, explain_curves, mark_x, write_out
 from fb_fairseq.errors import UserError
 from fb_fairseq.papers.runner.options import run_main
+from fb_fairseq.papers.runner.results import spread
 from fb_fairseq.papers.runner.shell import read
 
 Settings = Mapping[str, list[dict]]  # the runs of each setting, by its name
@@ -63,12 +64,6 @@ def best_results(runs: Iterable[dict]) -> Settings:
     return dict(sorted(best.items(), key=lambda item: -median(run["longest_good"] for run in item[1])))
 
 
-def percent(values: list[float]) -> str:
-    """Mean and sample standard deviation in percent."""
-    spread = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):.2f}{spread}"
-
-
 def table(settings: Settings) -> list[str]:
     """A table in Markdown: a row for each setting, with means over seeds."""
     first = next(iter(settings.values()))[0]
@@ -79,8 +74,9 @@ def table(settings: Settings) -> list[str]:
     for name, runs in settings.items():
         row = [name, f"{runs[0]['parameters']:,}"]
         row += [" / ".join(str(run[what]) for run in runs) for what in ("learned", "longest_good")]
-        row += [percent([run["accuracy"][run["sizes"].index(size)] for run in runs]) for size in sizes]
-        row.append(percent([run["flawless"] for run in runs]) if "flawless" in runs[0] else "")
+        for size in sizes:
+            row.append(spread([100 * run["accuracy"][run["sizes"].index(size)] for run in runs], "accuracy"))
+        row.append(spread([100 * run["flawless"] for run in runs], "accuracy") if "flawless" in runs[0] else "")
         row.append(f"{mean(run['slips'] for run in runs):.1e}" if "slips" in runs[0] else "")
         rows.append([*row, f"{runs[0]['lr']:g}", str(len(runs))])
     return [f"| {' | '.join(row)} |" for row in rows]

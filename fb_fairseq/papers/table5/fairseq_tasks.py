@@ -1,10 +1,12 @@
-"""Language modelling on streams: whole models, with embeddings and output layer. Needs fairseq."""
+"""The tasks that need fairseq. Language modelling on streams: whole models, with embeddings and output layer.
+Translation of random sentences, with fairseq's encoder and beam search."""
 
 import argparse
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
@@ -12,11 +14,19 @@ from fb_fairseq.models.language_model import LanguageModelDecoder
 from fb_fairseq.models.presets import TRANSFORMERS
 from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
 from fb_fairseq.modules.adaptive_words import adaptive_guess, adaptive_losses
-from fb_fairseq.papers.benchmark.random_models import dictionary
-from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, LanguageModellingSizes
-from fb_fairseq.papers.table5.task import Task, Work
+from fb_fairseq.papers.benchmark.random_models import MODELS, dictionary, random_model, state_bytes
+from fb_fairseq.papers.table5.task import (
+    PER_LAYER,
+    SHARED,
+    TRANSFORMER,
+    LanguageModellingSizes,
+    Task,
+    TranslationSizes,
+    Work,
+)
 
 PROJECTIONS = {SHARED: "shared", PER_LAYER: "per-layer"}
+KINDS = {TRANSFORMER: "vanilla", SHARED: "feedback, shared", PER_LAYER: "feedback, per-layer"}  # of random_models
 
 
 class LanguageModelling(Task):
@@ -59,12 +69,7 @@ class LanguageModelling(Task):
         prepare = self.repeated(decode, self.options["attention_span"])
         return Work(prepare, partial(decode, self.sizes.steps), batch * self.sizes.steps)
 
-    def state_sizes(self):
-        options = self.decoder(SHARED).options
-        width = options.decoder_head_dim * options.decoder_attention_heads or options.decoder_embed_dim
-        return options.attention_span, options.decoder_layers, width
-
-    def measured_state_bytes(self, kind):
+    def state_bytes(self, kind):
         decode = Decoding(self.decoder(kind).eval(), self.random_words(1, 1)[:, 0])
         decode(self.options["attention_span"] + 1)
         return decode.ring.nbytes()
@@ -100,3 +105,52 @@ def total_loss(decoder: LanguageModelDecoder, features_BTD: Tensor, targets_BT: 
         return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum")
     counted_BT = torch.ones_like(targets_BT, dtype=torch.bool)
     return adaptive_losses(decoder.adaptive_softmax, features_BTD, targets_BT, counted_BT, training=True)[0].sum()
+
+
+class Translation(Task):
+    """Batches of sentences of equal length. In inference all outputs have the length of the sources."""
+
+    name = "translation"
+
+    def __init__(self, sizes: TranslationSizes, device: str):
+        super().__init__(sizes, device)
+        self.words = dictionary(sizes.vocabulary)
+
+    def model(self, kind: str) -> torch.nn.Module:
+        """A model with random parameters."""
+        args = argparse.Namespace(**self.sizes._asdict(), device=self.device)
+        options = {"encoder_layers": self.sizes.encoder_layers}
+        return random_model(MODELS[KINDS[kind]], self.sizes.layers, args, self.words, **options)
+
+    def training(self, kind, batch):
+        model = self.model(kind).train()
+        source, target = self.sentences(batch), self.sentences(batch)
+        lengths = torch.full((batch,), self.sizes.words, device=self.device)
+
+        def step() -> None:
+            model.zero_grad(set_to_none=True)
+            logits, _ = model(source, lengths, target)
+            F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
+
+        return Work(self.repeated(step, 1), step, batch * self.sizes.words)
+
+    def inference(self, kind, batch):
+        words, search = self.sizes.words, dict(beam_size=self.sizes.beam, max_len_a=0)
+        model = self.model(kind).eval()
+        generator = SequenceGenerator([model], self.words, max_len_b=words, min_len=words, **search).to(self.device)
+        lengths = torch.full((batch,), words, device=self.device)
+        sample = {"net_input": {"src_tokens": self.sentences(batch), "src_lengths": lengths}}
+
+        def translate() -> None:
+            with torch.no_grad():
+                generator.generate([], sample)
+
+        return Work(self.repeated(translate, 1), translate, batch * words)
+
+    def state_bytes(self, kind):  # a stream is a hypothesis
+        with torch.no_grad():
+            return state_bytes(self.model(kind).eval(), self.sizes.words, self.device, self.words)
+
+    def sentences(self, batch: int) -> Tensor:
+        """Random words [B, T]."""
+        return torch.randint(self.words.nspecial, len(self.words), (batch, self.sizes.words), device=self.device)

@@ -1,0 +1,142 @@
+"""Print the papers' tables with the results of recipes beside them.
+
+    python -m fb_fairseq compare runs/char_ptb
+    python -m fb_fairseq compare runs/seed1 runs/seed2 runs/seed3
+
+OUT is the output folder of a recipe of examples/, or one with such folders. Runs that differ only in their seed are
+summarised: mean ± sample standard deviation. Then come all results, in a table of their own for each recipe, with the
+number of updates, hours of training and the hardware.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from fb_fairseq.command_line import CommandParser
+from fb_fairseq.papers.runner.results import HEADINGS, IDENTITY, Group, grouped, read_runs, spread
+from fb_fairseq.papers.values import load
+
+DEEP = 6  # decoder layers; "reducing to 1-layer improves decoding speed by 4.2x"
+# Runs that agree in these differ in depth alone.
+SAME = (*(name for name in IDENTITY if name != "layers"), "seed", "hardware")
+
+
+def with_speedups(runs: list[dict]) -> list[dict]:
+    """The runs, with ``decoding_speedup``: how many times as fast a shallow decoder decodes as the same model with six
+    layers, if that was measured on the same hardware (v3 §4.2.1, v1 §4.2)."""
+
+    def speed_of(run: dict) -> float:
+        speed = run.get("decoded_tokens_per_second")
+        return speed if isinstance(speed, (int, float)) and speed > 0 else 0
+
+    def setting_of(run: dict) -> tuple:
+        return tuple(run.get(name) for name in SAME)
+
+    deep = {setting_of(run): speed_of(run) for run in runs if run.get("layers") == DEEP and speed_of(run)}
+    found = []
+    for run in runs:
+        reference = deep.get(setting_of(run))
+        speedup = {"decoding_speedup": speed_of(run) / reference} if reference and speed_of(run) else {}
+        found.append({**run, **speedup})
+    return found
+
+
+def markdown(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table; all columns but the first are aligned to the right."""
+    line = "| " + " | ".join(columns) + " |"
+    return [line, "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def name_of(group: Group) -> str:
+    """A group in words."""
+    identity = group.identity
+    words = [str(identity["model"])]
+    if identity.get("layers"):
+        words.append(f"{identity['layers']} layer" + ("s" if identity["layers"] != 1 else ""))
+    words += [f"span {identity[name]}" for name in ("attention_span", "span") if identity.get(name)]
+    words += [str(identity[name]) for name in ("projections", "data") if identity.get(name)]
+    return ", ".join([*words, *(["fine-tuned"] if identity.get("finetuned") else [])])
+
+
+def updates_of(group: Group) -> str:
+    """How many updates each run got; the fewest and the most if they differ, as after early stopping."""
+    updates = [f"{round(number):,}" for number in sorted(set(filter(math.isfinite, group.values("num_updates"))))]
+    return " to ".join(updates[:1] + updates[1:][-1:])
+
+
+def hours_of(group: Group) -> str:
+    """The hours of training."""
+    return spread([seconds / 3600 for seconds in group.values("seconds")], "hours")
+
+
+def paper_table(table: dict, groups: list[Group]) -> list[str]:
+    """One of the papers' tables, with a column of ours for each of its metrics that we have measured; no lines if none
+    of our results belongs in it."""
+    metrics: dict[str, str] = table["metrics"]
+    small = bool(groups[0].identity.get("small"))
+    measured = [metric for metric in metrics if any(group.values(metric) for group in groups)]
+    rows, ours = [], False
+    for row in table["rows"]:
+        wanted = row.get("small" if small else "match")
+        found = [group for group in groups if wanted and group.matches(wanted)]
+        ours = ours or bool(found)
+        cells = [row["name"] + (f" ({row['parameters']})" if "parameters" in row else "")]
+        for metric in metrics:
+            cells.append(str(row.get(metric, "")))
+            if metric in measured:
+                cells.append("; ".join(spread(group.values(metric), metric) for group in found))
+        rows.append([*cells, "; ".join(map(name_of, found)), "; ".join(str(len(group.runs)) for group in found)])
+    if not ours:
+        return []
+    columns = [""]
+    for metric, heading in metrics.items():
+        columns += [f"{heading}, paper"] + [f"{heading}, ours"] * (metric in measured)
+    setting = "ours: the recipe's small setting, which is not comparable" if small else "ours: the paper's setting"
+    head = [f"## {table['table']} ({table['where']}): {table['title']}", "", f"({setting})", ""]
+    return [*head, *markdown([*columns, "our run", "seeds"], rows), ""]
+
+
+def other_table(recipe: str, groups: list[Group]) -> list[str]:
+    """All results of a recipe, whether or not they are in the papers' tables."""
+
+    def measured(metric: str) -> bool:
+        return any(group.values(metric) for group in groups)
+
+    def mean(group: Group, metric: str) -> str:
+        return spread(group.values(metric), metric)
+
+    columns: dict[str, Callable[[Group], str]] = {"": name_of}
+    columns.update({heading: partial(mean, metric=metric) for metric, heading in HEADINGS.items() if measured(metric)})
+    columns.update({"updates": updates_of} if measured("num_updates") else {})
+    columns.update({"hours": hours_of} if measured("seconds") else {})
+    columns["seeds"] = lambda group: str(len(group.runs))
+    rows = [[cell(group) for cell in columns.values()] for group in groups]
+    small = ", small setting" if groups[0].identity.get("small") else ""
+    hardware = dict.fromkeys(str(run["hardware"]) for group in groups for run in group.runs if "hardware" in run)
+    verb = "Trained" if "hours" in columns else "Measured"
+    measured_on = [f"{verb} on {'; '.join(hardware)}.", ""] if hardware else []
+    return [f"## {recipe}{small}", "", *markdown(list(columns), rows), "", *measured_on]
+
+
+def comparison(outs: list[str]) -> list[str]:
+    """The lines that the command prints."""
+    by_recipe: dict[tuple[str, bool], list[Group]] = {}
+    for group in grouped(with_speedups([run for out in outs for run in read_runs(out)])):
+        key = str(group.identity["recipe"]), bool(group.identity.get("small"))
+        by_recipe.setdefault(key, []).append(group)
+    lines: list[str] = []
+    for (recipe, _), groups in by_recipe.items():
+        for table in load("results"):
+            if table["recipe"] == recipe:
+                lines += paper_table(table, groups)
+        lines += other_table(recipe, groups)
+    return lines
+
+
+def main(argv=None) -> None:
+    """Run the command; see ``--help``."""
+    parser = CommandParser("compare", description=__doc__)
+    parser.add_argument("out", nargs="+", metavar="OUT", help="output folder of a recipe")
+    args = parser.parse_args(argv)
+    with parser.one_line_errors():
+        print("\n".join(comparison(args.out)).rstrip())

@@ -1,1 +1,0 @@
-"""``python -m fb_fairseq compare``: results of recipes beside the papers' tables."""
