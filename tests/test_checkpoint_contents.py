@@ -6,7 +6,8 @@ import copy
 import pytest
 import torch
 
-from fb_fairseq.checkpoint_contents import (
+from fb_fairseq.errors import UserError
+from fb_fairseq.tensor_files import (
     check_checkpoint,
     check_complete,
     check_like,
@@ -15,7 +16,6 @@ from fb_fairseq.checkpoint_contents import (
     check_plain,
     using,
 )
-from fb_fairseq.errors import UserError
 from tests.damage import ODD_VALUES, expanding, with_value, within_itself
 
 GOOD = {

@@ -19,7 +19,6 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import check_dictionaries, dictionary_checksums
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
@@ -32,6 +31,7 @@ from fb_fairseq.models.checkpoints import (
     read_checkpoint,
     update_names,
 )
+from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def initialise_if_asked(model, cfg) -> None:
 
     The option is cleared so that a saved configuration does not name the file: evaluation and generation never need it.
     Nor does a run that resumes from a checkpoint of its own, which is loaded later and takes precedence. So a problem
-    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.resume.after_load``
+    with the file is only recorded, as ``model.initialisation_problem``; ``fb_fairseq.streams.checkpoints.after_load``
     refuses to train if no checkpoint was loaded.
 
     ``model``: an ``InitialisedModel``. ``cfg``: the model's configuration, with ``InitialisationOptions``."""

@@ -38,7 +38,7 @@ from fb_fairseq.ops.layers import dropout
 from fb_fairseq.ops.threads import keep_threads_for_loops
 from fb_fairseq.optim import clamp_master_copies
 from fb_fairseq.patches.models import require_lm_loss
-from fb_fairseq.streams.resume import InitialisedModel
+from fb_fairseq.streams.checkpoints import InitialisedModel
 from fb_fairseq.streams.state import CarriesMemory
 
 

@@ -26,6 +26,16 @@ from fb_fairseq.modules.words import WordLayers, WordOptions, build_word_layers
 from fb_fairseq.ops.feedback.types import EncoderContext
 from fb_fairseq.ops.layers import Layer, Projection
 
+# Options of all models with a feedback memory.
+FEEDBACK_OPTIONS = (
+    "memory_composition",
+    "memory_projections",
+    "step_loop",
+    "step_loop_recompute",
+    "parallel_passes",
+    "parallel_tolerance",
+)
+
 Described = dict[str, tuple[Any, Any]]  # by name: the type of a field, and the field
 
 

@@ -10,12 +10,19 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from fb_fairseq.checkpoint_contents import check_complete, check_optimizer, using
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.files import atomic_write
 from fb_fairseq.patches.wrapping import wrap_once
-from fb_fairseq.streams import resume
-from fb_fairseq.tensor_files import DAMAGED, is_intact, load_checkpoint, save_file
+from fb_fairseq.streams.checkpoints import after_load, before_load, before_save
+from fb_fairseq.tensor_files import (
+    DAMAGED,
+    check_complete,
+    check_optimizer,
+    is_intact,
+    load_checkpoint,
+    save_file,
+    using,
+)
 
 
 def patch_checkpoint_copy() -> None:
@@ -60,7 +67,7 @@ def patch_stream_memory_saving() -> None:
 
 
 def _save_checkpoint_with_stream_memory(original, cfg, trainer, epoch_itr, val_loss):
-    resume.before_save(cfg, trainer, epoch_itr)
+    before_save(cfg, trainer, epoch_itr)
     return original(cfg, trainer, epoch_itr, val_loss)
 
 
@@ -125,7 +132,7 @@ def _damaged_checkpoint_message(path: str) -> str:
 
 
 def patch_resume_hooks() -> None:
-    """Call ``fb_fairseq.streams.resume.before_load`` and ``after_load`` around the loading of a checkpoint.
+    """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
     only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
@@ -138,9 +145,9 @@ def patch_resume_hooks() -> None:
 
 
 def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
-    resume.before_load(self, filename)
+    before_load(self, filename)
     restored = original(self, filename, *args, **kwargs)
-    resume.after_load(self, filename, restored)
+    after_load(self, filename, restored)
     return restored
 
 

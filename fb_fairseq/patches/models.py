@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.checksums import DICTIONARIES, check_dictionaries, dictionary_checksums, trained_dictionaries
 from fb_fairseq.errors import UserError, flag, single_line
 from fb_fairseq.patches.wrapping import wrap_once
+from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
 

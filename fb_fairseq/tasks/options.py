@@ -10,8 +10,8 @@ from omegaconf import II
 
 from fb_fairseq.command_line import option
 from fb_fairseq.errors import UserError, flag
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.memory_files import STORAGE_TYPES
+from fb_fairseq.streams.checkpoints import STORAGE_TYPES
+from fb_fairseq.streams.layout import BlockLengths
 from fb_fairseq.streams.state import CarriesMemory
 
 

@@ -14,7 +14,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fb_fairseq import byte_codec
 from fb_fairseq.byte_codec import is_byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.streams.bptt_warmup import BlockLengths
+from fb_fairseq.streams.checkpoints import MemoryFiles, ResumableTask, ResumeInfo
 from fb_fairseq.streams.fairseq.corpus import (
     Corpus,
     Documents,
@@ -25,9 +25,7 @@ from fb_fairseq.streams.fairseq.corpus import (
 )
 from fb_fairseq.streams.fairseq.iterator import StreamBatchIterator
 from fb_fairseq.streams.fairseq.labels import INPUT, LABEL, LabelledCorpus, file_prefix, load_dictionary
-from fb_fairseq.streams.layout import StreamLayout
-from fb_fairseq.streams.memory_files import MemoryFiles
-from fb_fairseq.streams.resume import ResumableTask, ResumeInfo
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.tasks.options import (
     StreamingLMConfig,
     check_architecture,

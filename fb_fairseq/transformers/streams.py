@@ -33,8 +33,7 @@ from transformers import TrainerCallback
 
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import StreamState
-from fb_fairseq.streams.bptt_warmup import BlockLengths
-from fb_fairseq.streams.layout import StreamLayout
+from fb_fairseq.streams.layout import BlockLengths, StreamLayout
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
 

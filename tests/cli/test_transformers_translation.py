@@ -14,8 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: E402
 
 from fb_fairseq.checksums import own_folder  # noqa: E402
 from fb_fairseq.commands.export.command import main as export  # noqa: E402
+from fb_fairseq.commands.export.models import Source  # noqa: E402
 from fb_fairseq.commands.export.models import build_translation as build_exported  # noqa: E402
-from fb_fairseq.commands.export.source import Source  # noqa: E402
 from fb_fairseq.commands.import_transformers import main as import_transformers  # noqa: E402
 from fb_fairseq.models.checkpoints import NO_PARAMETERS  # noqa: E402
 from fb_fairseq.models.feedback_decoder import feedback_decoder  # noqa: E402

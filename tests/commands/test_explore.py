@@ -16,9 +16,11 @@ from fb_fairseq.commands.explore import command, pictures
 from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mixture
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
-from fb_fairseq.models.all_attention_lm import AllAttentionLanguageModel
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel
+from fb_fairseq.models.architectures import (
+    AllAttentionLanguageModel,
+    FeedbackTransformerLanguageModel,
+    RelativeTransformerLanguageModel,
+)
 from tests.cli.own_commands import one_line
 from tests.models.language_models import MODELS, SIZES, build, dictionary
 from tests.modules.options import randomise

@@ -130,7 +130,7 @@ def test_language_model_and_criterion(mode):
     """Two blocks of a stream. (Adaptive input and softmax wait for the device: they select the tokens of a cluster.)"""
     pytest.importorskip("fairseq")
     from fb_fairseq.criterions import LanguageModelLoss
-    from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel
+    from fb_fairseq.models.architectures import FeedbackTransformerLanguageModel
     from fb_fairseq.streams.state import StateHandle, StateStore
     from tests.models.language_models import build as build_lm
     from tests.models.language_models import dictionary

@@ -3,9 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from fb_fairseq.commands.plot.attention import doubling_bins
-from fb_fairseq.commands.plot.context import ContextLosses
-from fb_fairseq.commands.plot.logs import NamedCurves
+from fb_fairseq.commands.plot.files import NamedCurves
+from fb_fairseq.commands.plot.measures import ContextLosses, doubling_bins
 from fb_fairseq.drawing import (
     GREY,
     TINY,
@@ -53,7 +52,7 @@ def draw_curves(axes, runs: list[NamedCurves], metric: str, x: str = "updates") 
     Of more than four runs, those that have validation curves are drawn without training. The y axis of losses ends at
     the highest value after the first tenth of the curves.
 
-    ``x``: what the curves are drawn against, one of ``fb_fairseq.commands.plot.logs.X_AXES``."""
+    ``x``: what the curves are drawn against, one of ``fb_fairseq.commands.plot.files.X_AXES``."""
     names = [run.name for run in runs if not run.continues]
     color = colors(names)
     crowded = len(names) > MOST_TRAINING_CURVES

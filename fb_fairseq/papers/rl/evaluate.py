@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from fb_fairseq.checkpoint_contents import using
 from fb_fairseq.drawing import PICTURES
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import atomic_write, check_output_file
@@ -14,6 +13,7 @@ from fb_fairseq.papers.rl.agent import Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import RENDER_FPS, make_vector_env
 from fb_fairseq.papers.rl.options import TrainingOptions
 from fb_fairseq.papers.rl.trainer import load_checkpoint
+from fb_fairseq.tensor_files import using
 
 # Layout of a .png recording.
 MAX_IMAGES = 40

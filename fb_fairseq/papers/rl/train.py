@@ -8,12 +8,11 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from fb_fairseq.checkpoint_contents import check_like, check_optimizer, using
 from fb_fairseq.files import LOCK, check_own_folder, lock_folder
 from fb_fairseq.papers.rl.log import LOG_FILE, append_entry, truncate_log
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
 from fb_fairseq.papers.rl.trainer import CARRIED, CHECKPOINT_FILE, Trainer, load_checkpoint
-from fb_fairseq.tensor_files import save_file
+from fb_fairseq.tensor_files import check_like, check_optimizer, save_file, using
 
 SAVE_SECONDS = 120  # a checkpoint at least this often, so that an interruption costs little
 

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.checkpoint_contents import check_parameters
 from fb_fairseq.errors import UserError, flag
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.papers.rl.agent import Agent, AgentMemory
 from fb_fairseq.papers.rl.envs.gymnasium_api import make_vector_env
 from fb_fairseq.papers.rl.options import AgentOptions, TrainingOptions
-from fb_fairseq.tensor_files import load_file
+from fb_fairseq.tensor_files import check_parameters, load_file
 
 RECENT_EPISODES = 500  # "the reward is reported averaged over the last 500 episodes" (v1 §4.4)
 CHECKPOINT_FILE = "checkpoint.pt"

@@ -7,10 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fb_fairseq.models.feedback_transformer_lm import FeedbackTransformerLanguageModel, FeedbackTransformerLMConfig
+from fb_fairseq.models.architectures import (
+    TRANSFORMERS,
+    FeedbackTransformerLanguageModel,
+    FeedbackTransformerLMConfig,
+    RelativeTransformerLanguageModel,
+    RelativeTransformerLMConfig,
+)
 from fb_fairseq.models.language_model import LanguageModelDecoder
-from fb_fairseq.models.presets import TRANSFORMERS
-from fb_fairseq.models.relative_transformer_lm import RelativeTransformerLanguageModel, RelativeTransformerLMConfig
 from fb_fairseq.modules.adaptive_words import adaptive_guess, adaptive_losses
 from fb_fairseq.papers.benchmark.random_models import dictionary
 from fb_fairseq.papers.table5.settings import PER_LAYER, SHARED, TRANSFORMER, LanguageModellingSizes
