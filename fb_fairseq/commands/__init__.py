@@ -25,6 +25,12 @@ from typing import NamedTuple
 
 from fb_fairseq.errors import OUTPUT_CLOSED_STATUS, STATUS, debugging, explain, forget_output
 
+# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
+FAIRSEQ_COMMANDS = {
+    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
+    "fairseq-generate": "generate",
+}
+
 
 class Command(NamedTuple):
     """An entry of the list of commands."""
@@ -63,12 +69,6 @@ COMMANDS = {
     "recipe": Command("fb_fairseq.papers.runner.command", "run an experiment from its data to its figures"),
     "env": Command("fb_fairseq.commands.env", "versions, devices, threads, and which step loop runs here and why"),
     "rl": Command("fb_fairseq.papers.rl.command", "reinforcement learning: train, evaluate, plot, speed"),
-}
-
-# fairseq's own. Each also has its full name (fairseq-train); generate has no other, because ours has the short one.
-FAIRSEQ_COMMANDS = {
-    **{name: name for name in ("train", "validate", "eval-lm", "interactive", "preprocess", "hydra-train")},
-    "fairseq-generate": "generate",
 }
 
 

@@ -22,10 +22,10 @@ from fb_fairseq.models.language_model import (
     TransformerLanguageModel,
     TransformerLMConfig,
 )
-from fb_fairseq.models.layers import FEEDBACK_OPTIONS, described, with_options
+from fb_fairseq.models.layers import described, with_options
 from fb_fairseq.modules import AllAttention, FeedbackTransformer, RelativeTransformer
 from fb_fairseq.modules.lstm import LSTM, LSTMOptions
-from fb_fairseq.modules.options import TransformerOptions
+from fb_fairseq.modules.options import FEEDBACK_OPTIONS, TransformerOptions
 
 # Embeddings and output layer for WikiText-103. The cut-offs are the published code's; with them the parameter counts
 # are the papers'.

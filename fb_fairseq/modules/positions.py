@@ -12,6 +12,8 @@ from fb_fairseq.ops.layers import at_least_fp32
 
 LONGEST_WAVELENGTH = 10_000  # in units of 2π steps, as in the paper
 FIRST_POSITION = 2  # as in fairseq, where position 1 stands for padding
+# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
+TRAINING_MARGIN = 64
 
 
 class RelativePositions(nn.Module):
@@ -57,10 +59,6 @@ def sinusoids(positions: Tensor, like_D: Tensor, precision: torch.dtype = torch.
     angles = (positions.to(**options) + FIRST_POSITION)[..., None] * frequencies
     embedding = torch.cat([angles.sin(), angles.cos(), angles.new_zeros(*positions.shape, D % 2)], -1)
     return embedding.to(like_D.dtype)
-
-
-# In training, memory is carried this many steps beyond the longest head's span: spans may grow from block to block.
-TRAINING_MARGIN = 64
 
 
 class AdaptiveSpan(nn.Module):

@@ -22,6 +22,8 @@ from fb_fairseq.ops.feedback.types import EncoderContext, FeedbackOptions, Feedb
 from fb_fairseq.ops.layers import dropout, has_modules, layer_norm
 from fb_fairseq.ops.threads import is_tracing
 
+Holder = TypeVar("Holder", bound="StackHolder")
+
 
 class TransformerStack(Stack, StepModel):
     """Layers, relative positions and a final norm. Subclasses say how a block runs, and which weights a step needs.
@@ -217,9 +219,6 @@ class TransformerStack(Stack, StepModel):
         if self.options.adaptive_span:
             for layer in self.layers:
                 layer.self_attn.adaptive_span.clamp()
-
-
-Holder = TypeVar("Holder", bound="StackHolder")
 
 
 class StackHolder(nn.Module):

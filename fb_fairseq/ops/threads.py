@@ -43,6 +43,15 @@ _pool: ThreadPoolExecutor | None = None
 _width = 1
 _kept = 1  # threads that only the C++ loop uses, because torch has one
 _loop = threading.local()  # .threads: those outside of the loop that runs on this thread
+CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
+ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
+KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
+_free: list[Tensor] = []
+_largest = 0  # bytes of the largest block so far
+_lock = threading.Lock()
+# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
+# thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
+_returned: deque[list[Tensor]] = deque()
 
 
 @contextmanager
@@ -136,17 +145,6 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
-
-
-CHUNK = 4 << 20  # smallest size of a chunk, in bytes: small buffers share one
-ALIGNMENT = 64  # bytes, of each buffer: a cache line, and the widest vector registers
-KEPT_BLOCKS = 2  # bound on free memory, in blocks of the largest size so far
-_free: list[Tensor] = []
-_largest = 0  # bytes of the largest block so far
-_lock = threading.Lock()
-# Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
-# thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
-_returned: deque[list[Tensor]] = deque()
 
 
 class Buffers:

@@ -24,6 +24,10 @@ from fb_fairseq.tensor_files import (
     using,
 )
 
+# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
+# it, none of the files on the machine where it was trained is opened.
+STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
+
 
 def patch_checkpoint_copy() -> None:
     """Copy checkpoints atomically, so that a run killed at any moment leaves a complete ``checkpoint_last.pt``.
@@ -98,9 +102,6 @@ def _load_intact_checkpoint(original, path, *args, **kwargs):
     return state
 
 
-# Options of models that name files which a new model starts from. A checkpoint has all parameters, so that to evaluate
-# it, none of the files on the machine where it was trained is opened.
-STARTED_FROM = {"init_from_transformer": "", "init_layers": "", "embed_path": None}
 STARTED_FROM.update({f"{side}_embed_path": None for side in ("encoder", "decoder")})
 
 

@@ -39,6 +39,9 @@ REMEDIES = {
         "{2}: the split {1} is missing; check the folder and --train-subset, --valid-subset or --gen-subset"
     ),
 }
+HYDRA_COMMAND = "fairseq_cli.hydra_train"
+# In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
+FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
 
 
 def remedy(error: BaseException) -> str | None:
@@ -74,11 +77,6 @@ def _filter(original, self, indices, dataset, max_positions=None, *args, **kwarg
             f"{' and '.join(options)}, or --max-tokens"
         )
     return kept
-
-
-HYDRA_COMMAND = "fairseq_cli.hydra_train"
-# In the traceback that torch.multiprocessing.spawn makes the message of its own exception.
-FROM_SPAWNED_PROCESS = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.+)$", re.MULTILINE)
 
 
 def patch_error_lines() -> None:

@@ -11,6 +11,9 @@ from fb_fairseq.patches.wrapping import wrap_once
 from fb_fairseq.tensor_files import using
 
 logger = logging.getLogger(__name__)
+_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
+BEST = "checkpoint_best.pt"
+STREAMS = "streaming_lm"
 
 
 def patch_train_step() -> None:
@@ -92,9 +95,6 @@ def _build_checked_criterion(original, cfg, task, *args, **kwargs):
     return original(cfg, task, *args, **kwargs)
 
 
-_read: dict[str, dict[str, str]] = {}  # checkpoints that this process has read: their dictionaries
-
-
 def patch_dictionary_check() -> None:
     """Refuse data of other dictionaries than those of the training, with as many symbols.
 
@@ -144,10 +144,6 @@ def _load_and_compare(original, filenames, *args, **kwargs):
     for name in filenames:
         check_dictionaries(f"--path {name}", _read.get(os.path.abspath(name)), task_dictionaries(task))
     return models, cfg, task
-
-
-BEST = "checkpoint_best.pt"
-STREAMS = "streaming_lm"
 
 
 def patch_model_loading() -> None:

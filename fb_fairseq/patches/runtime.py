@@ -25,6 +25,8 @@ MESSAGES = (
     r"\s*The strict flag in the compose API is deprecated",
     r".*nested tensors is in prototype stage.*",
 )
+# Environment variables that torchrun sets in each process.
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def patch_warning_filters() -> None:
@@ -82,10 +84,6 @@ def _progress_bar_with_one_log_file(original, *args, log_file=None, **kwargs):
     if log_file is not None and os.path.abspath(log_file) in opened:
         log_file = None
     return original(*args, log_file=log_file, **kwargs)
-
-
-# Environment variables that torchrun sets in each process.
-TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def patch_torchrun() -> None:

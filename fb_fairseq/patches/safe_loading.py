@@ -18,6 +18,11 @@ from fb_fairseq.literals import parse_literal
 from fb_fairseq.patches.wrapping import wrap_once
 
 PACKAGES = ("fairseq", "fairseq_cli")
+MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
+PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
+WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
+ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 
 def patch_literal_values() -> None:
@@ -35,10 +40,6 @@ def patch_literal_values() -> None:
             module.eval = parse_literal
             if name.startswith("fairseq_cli.") and hasattr(module, "ast"):  # ast.literal_eval: errors in one line
                 module.ast = SimpleNamespace(literal_eval=parse_literal)
-
-
-MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy 1, numpy 2
-PLAIN_TYPES = re.compile(r"b1|[iu][1248]|f[248]|U\d{1,4}")  # booleans, numbers, text
 
 
 def named(module: str, name: str) -> Callable:
@@ -120,12 +121,6 @@ def stand_ins() -> list[Any]:
 
 
 STAND_INS = stand_ins()
-
-
-WEIGHTS_ONLY_BY_DEFAULT = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
-
-# By name, because before Python 3.10 it has no __name__. torch 2.4 and 2.5 take no names.
-ANY = ((typing.Any, "typing.Any"),) if WEIGHTS_ONLY_BY_DEFAULT else ()
 
 
 def patch_safe_globals() -> None:

@@ -38,6 +38,8 @@ from fb_fairseq.tasks.options import (
 )
 
 logger = logging.getLogger(__name__)
+# What to do with a prompt of several lines.
+WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 
 @register_bpe("byte_codec")
@@ -69,10 +71,6 @@ class LineByteCodec(ByteCodec):
     def decode(self, symbols: str) -> str:
         """The text of symbols, on one line."""
         return byte_codec.escape(byte_codec.decode(symbols.split()))
-
-
-# What to do with a prompt of several lines.
-WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 
 @register_task("streaming_lm", dataclass=StreamingLMConfig)

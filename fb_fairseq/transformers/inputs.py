@@ -23,6 +23,7 @@ from fb_fairseq.transformers.cache import MemoryCache
 CACHE_FIELD = "cache" if "cache" in [f.name for f in fields(CausalLMOutputWithPast)] else "past_key_values"
 
 Kind = TypeVar("Kind", bound=MemoryCache)
+IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
 
 class BothNames:
@@ -121,9 +122,6 @@ def check_positions(
 def steps(start: int, number: int, device: torch.device) -> Tensor:
     """Positions [1, T] of the tokens after the first ``start``."""
     return torch.arange(start, start + number, device=device)[None]
-
-
-IGNORED = -100  # label of a token that does not count, as everywhere in transformers
 
 
 class Padding:

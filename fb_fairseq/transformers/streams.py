@@ -39,6 +39,8 @@ from fb_fairseq.transformers.configuration import EOS
 
 _owners = itertools.count()
 _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
+MEMORY_FILE = "stream_memory.safetensors"
+_texts = itertools.count()  # of texts
 
 
 class StreamMemory:
@@ -111,11 +113,6 @@ def find_memory(key: tuple[int, int]) -> StreamMemory:
     if memory is None or key[0] != os.getpid():
         raise UserError("streams: their memory is in another process, or gone; keep the StreamCollator that made it")
     return memory
-
-
-MEMORY_FILE = "stream_memory.safetensors"
-
-_texts = itertools.count()  # of texts
 
 
 class StreamBlocks(IterableDataset):

@@ -1,9 +1,8 @@
-"""Read a text step by step, and keep what the model computes.
+"""Load a language model, from a checkpoint of fairseq or the folder of an export; read a text with it step by step, and
+keep what it computes.
 
 Step 0 reads ``</s>``, with which texts begin, and step t their t-th token. Each step attends to the memory of the steps
 before it, predicts the next token, and adds itself to the memory.
-
-A language model behind one interface, whether a checkpoint of fairseq holds it or the folder of an export.
 
 fairseq and transformers are imported only inside functions, so that either does without the other."""
 
@@ -21,11 +20,20 @@ from fb_fairseq.commands.generate import choices
 from fb_fairseq.commands.plot.models import CHOICE
 from fb_fairseq.errors import UserError
 
+if TYPE_CHECKING:  # torch is imported only in the functions that need it
+    from torch import Tensor
+
 BOS, PAD, EOS, UNK = range(4)  # in every dictionary
 NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
 SIZES = (2, 3, 4)  # of characters with several bytes
+ARCHITECTURES = {
+    "FeedbackTransformer": "Feedback Transformer",
+    "RelativeTransformer": "Transformer",
+    "AllAttention": "All-attention network",
+}
+BLOCK_STEPS = 64  # that are computed together, at most
 
 
 class Vocabulary:
@@ -99,16 +107,6 @@ def check_length(tokens: Sequence[int], most: int, unit: str) -> None:
     """Check that a text is not too long."""
     if len(tokens) > most:
         raise UserError(f"{len(tokens):,} {unit}s are too many: the page reads {most:,} at most (--max-steps)")
-
-
-if TYPE_CHECKING:  # torch is imported only in the functions that need it
-    from torch import Tensor
-
-ARCHITECTURES = {
-    "FeedbackTransformer": "Feedback Transformer",
-    "RelativeTransformer": "Transformer",
-    "AllAttention": "All-attention network",
-}
 
 
 @dataclass
@@ -190,9 +188,6 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
         return decoder.embed(decoder.embed_tokens(tokens_BT), start, None)
 
     return ExploredModel(path, decoder, embed, Vocabulary(symbols, tokenizer), device)
-
-
-BLOCK_STEPS = 64  # that are computed together, at most
 
 
 class Candidate(NamedTuple):

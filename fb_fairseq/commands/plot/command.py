@@ -50,6 +50,11 @@ from fb_fairseq.commands.plot.panels import Named
 from fb_fairseq.drawing import Panel, check_figure, draw_figure, plain
 from fb_fairseq.errors import UserError, flag
 
+PANELS = (
+    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
+    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
+)
+
 
 def make_panels(args) -> list[Panel]:
     """Read the logs and checkpoints that the options name, and run the models."""
@@ -171,12 +176,6 @@ def one_stream(tokens: list[int]):
     import torch
 
     return torch.tensor([tokens]), 1
-
-
-PANELS = (
-    *("curves", "layer_weights", "layer_weights_over_training", "spans", "attention", "attention_map"),
-    *("passes", "persistent_shares", "persistent_use", "context_perplexity", "position_accuracy"),
-)
 
 
 def named_path(argument: str) -> tuple[str, str]:

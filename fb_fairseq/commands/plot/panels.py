@@ -32,6 +32,9 @@ TAGS = {"train": "training", "train_inner": "training", "valid": "validation"}  
 LOSSES = ("loss", "ppl", "bpb")  # ends of the names of metrics that fall
 MOST_TRAINING_CURVES = 4  # in a panel: more would hide the validation curves
 STEEP_PART = 0.1  # of a line: losses begin so high that all differences after it would be invisible
+SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
+MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
+WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
 
 
 class Named(NamedTuple):
@@ -212,11 +215,6 @@ def draw_position_accuracy(axes, models: list[Named]) -> None:
     axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
-
-
-SINGLE_DISTANCES = 16  # the longest span whose distances have a column each
-MAP_INCHES = (0.15, 4.0)  # of a token in a map of attention, and of a whole map at least
-WRITTEN_CELLS = 160  # numbers in more cells than these could not be read
 
 
 def draw_persistent_shares(axes, model: Named) -> None:

@@ -9,6 +9,10 @@ from torch import Tensor
 from fb_fairseq.ops.attention import Positions, step_attention
 from fb_fairseq.ops.feedback.types import Context, FeedbackOptions, FeedbackWeights, one_or_own, project_context
 
+# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
+# steps read little.
+FIRST_SLOTS = 64
+
 
 class KeyValueStorage:
     """Slots hold keys and values, projected once: [J, B, H, C, E], where J counts the keys and values of each set."""
@@ -83,11 +87,6 @@ def attend_window(query_BHE: Tensor, window: Window) -> Tensor:
         span_mask_HC=window.span_mask_HC,
         far_BC=window.far_BC,
     )
-
-
-# Slots at the start; their number doubles when a sequence gets longer. So short sequences need little memory, and their
-# steps read little.
-FIRST_SLOTS = 64
 
 
 class SlotHolder(ABC):

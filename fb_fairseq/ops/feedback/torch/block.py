@@ -28,6 +28,7 @@ NO_DROPOUTS = FeedbackDropouts()
 # system.
 PROJECTION_ROWS = 512
 GPU_PROJECTION_ROWS = 1 << 15  # where each piece costs several launches
+NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class ComputeWeights(NamedTuple):
@@ -241,9 +242,6 @@ class Room:
         """Vectors of all heads by step, then layer [T, L, B, X]."""
         s = self.sizes
         return StepTensor(self.new_half(steps, s.L, s.B, s.X), steps_first=True, heads=(s.G, s.E))
-
-
-NORMS = ("attn", "cross", "ffn")  # a layer's
 
 
 class Record:
