@@ -36,10 +36,8 @@ def _train_step(original, self, sample, model, *args, **kwargs):
 def patch_optimizer_step() -> None:
     """Call a model's ``after_optimizer_step(optimizer)``, which brings adaptive spans back into their bounds.
 
-    Parameters that an update has moved out of their bounds would be validated, saved and trained further.
-
-    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1: only a task is told of an update.
-    Remove when: a supported fairseq has such a hook; none does yet."""
+    Parameters that an update has moved out of their bounds would be validated, saved and trained further. fairseq tells
+    only a task of an update."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "optimizer_step", "optimizer_step", _optimizer_step)
