@@ -136,8 +136,8 @@ def patch_resume_hooks() -> None:
     """Call ``fb_fairseq.streams.checkpoints.before_load`` and ``after_load`` around the loading of a checkpoint.
 
     A task must know which checkpoint its run resumes from, because the streams' memory lies in the same folder; and
-    only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before. fairseq
-    gives the file's name to no hook of a task, model or iterator."""
+    only after loading it is known whether a model needed ``--init-from-transformer``, because it is built before.
+    fairseq gives the file's name to no hook of a task, model or iterator."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "resume_hooks", _load_with_resume_hooks)

@@ -258,8 +258,8 @@ def remedy(error: BaseException) -> str | None:
 
 
 def patch_empty_splits() -> None:
-    """Name the split of which no sample is left, and the option that leaves them out; fairseq only says that the dataset
-    is empty."""
+    """Name the split of which no sample is left, and the option that leaves them out. fairseq only says that the
+    dataset is empty."""
     from fairseq.tasks import FairseqTask
 
     wrap_once(FairseqTask, "filter_indices_by_size", "empty_splits", _filter)

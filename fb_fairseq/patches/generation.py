@@ -98,8 +98,9 @@ def _add_to_bleu(original, self, ref, pred):
 def patch_line_scores() -> None:
     """Let fairseq-eval-lm count words in lines instead of blocks, where a task gives a sample ``lines``.
 
-    It counts a word twice that ends in the next block, and joins no pieces of words across blocks. (And it takes the
-    scores of the wrong steps after a padding symbol within a stream, which is refused.) No hook of a task lies between scoring and counting."""
+    It counts a word twice that ends in the next block, and joins no pieces of words across blocks. A task has no hook
+    between scoring and counting. (It also takes the scores of the wrong steps after a padding symbol within a stream,
+    which is refused.)"""
     from fairseq.sequence_scorer import SequenceScorer
 
     wrap_once(SequenceScorer, "generate", "line_scores", _score)

@@ -135,13 +135,14 @@ class StreamCache(MemoryCache):
     on from the memory alone: see ``forget_text``.
 
     Args:
-        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``.
+        storage: what the ring keeps of each step; see ``fb_fairseq.ops.feedback.ring.STORAGES``. None: there is no
+            ring, because the text is read in blocks, however short.
 
     Attributes:
         age_B: how many of the tokens read are not padding; None if there was no padding.
         ended: whether texts were padded at the end, and so cannot go on."""
 
-    def __init__(self, storage: str = "keys-values"):
+    def __init__(self, storage: str | None = "keys-values"):
         super().__init__()
         self.storage = storage
         self.reset()
@@ -155,6 +156,13 @@ class StreamCache(MemoryCache):
         self._start, self._start_hash_B, self._start_age_B = 0, None, None  # of the text; see ``forget_text``
         self._state: StreamState | None = None
         self._ring: StepMemory | None = None
+
+    @staticmethod
+    def of_blocks(state: StreamState | None, position: int) -> "StreamCache":
+        """The memory of a text that is read in blocks, at a position."""
+        cache = StreamCache(storage=None)
+        cache.load_state(state, position)
+        return cache
 
     @property
     def decoding(self) -> bool:
@@ -235,8 +243,8 @@ class StreamCache(MemoryCache):
         Returns:
             Features [B, T, D]."""
         self.texts, self.device = len(x_BTD), x_BTD.device
-        step = x_BTD.shape[1] == 1 and self.position and not torch.is_grad_enabled() and not is_tracing()
-        if self._ring is not None or step:
+        one_step = x_BTD.shape[1] == 1 and self.position and self.storage is not None
+        if self._ring is not None or one_step and not torch.is_grad_enabled() and not is_tracing():
             return self._run_steps(stack, x_BTD)
         whole = torch.is_grad_enabled()
         features, first = [], 0

@@ -146,8 +146,10 @@ class Decoder(OutputLayer):
         if input_ids is None and inputs_embeds is None:
             raise UserError("input_ids: missing; give tokens, or inputs_embeds")
         vectors_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        block = None
         if isinstance(past_key_values, StreamHandle):
-            past_key_values = past_key_values.open(len(vectors_BTD), self.training)
+            block = past_key_values.open(len(vectors_BTD), self.training)
+            past_key_values = StreamCache.of_blocks(block.read(), block.offset)
         cache = given_cache(StreamCache, past_key_values, cache)
         past, may_end = 0 if cache is None else cache.get_seq_length(), cache is None and use_cache is None
         T, device = vectors_BTD.shape[1], vectors_BTD.device
@@ -166,6 +168,8 @@ class Decoder(OutputLayer):
         attend = WatchedAttention(self.stack, cache) if output_attentions else None
         with self.stack.watching() if output_hidden_states else nullcontext() as watched:
             features_BTD = self._features(vectors_BTD, attention_mask, position_ids, cache, may_end, attend)
+        if block is not None:
+            block.write(cache.state, T)
         if watched:
             hidden_states = tuple(torch.cat(parts).transpose(0, 1) for parts in zip(*watched))
         if not penalty_counts and self.training and torch.is_grad_enabled() and self.stack.report().penalty is not None:

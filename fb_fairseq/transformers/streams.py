@@ -34,12 +34,14 @@ from transformers import TrainerCallback
 from fb_fairseq.errors import UserError
 from fb_fairseq.modules.interface import StreamState
 from fb_fairseq.streams.layout import BlockLengths, StreamLayout
+from fb_fairseq.streams.state import StateHandle, StateStore
 from fb_fairseq.transformers.cache import StreamCache
 from fb_fairseq.transformers.configuration import EOS
 
+MEMORY_FILE = "stream_memory.safetensors"
+
 _owners = itertools.count()
 _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
-MEMORY_FILE = "stream_memory.safetensors"
 _texts = itertools.count()  # of texts
 
 
@@ -48,9 +50,9 @@ class StreamMemory:
 
     def __init__(self):
         self.key = os.getpid(), next(_owners)  # process and number
-        self.caches: dict[tuple[int, bool], StreamCache] = {}  # by text, and whether the model is training
+        self.store = StateStore()  # its cohorts: the text, and whether the model is training
         self._saved: tuple[StreamState, int] | None = None
-        self._last: StreamCache | None = None
+        self._trained: tuple[int, bool] | None = None  # the text that was trained on last
         _memories[self.key] = self
 
     def __reduce__(self):
@@ -63,26 +65,25 @@ class StreamMemory:
     @property
     def training(self) -> StreamCache | None:
         """The memory of the text that was trained on last; None before the first block."""
-        return self._last
+        position = self.store.latest(self._trained)
+        return None if position is None else StreamCache.of_blocks(self.store.read(self._trained, position), position)
 
-    def open(self, text: int, start: int, training: bool) -> StreamCache:
-        """The memory before a block. At the beginning of a text it is empty."""
+    def open(self, text: int, start: int, training: bool) -> StateHandle:
+        """The handle of the memory before a block. At the beginning of a text it is empty."""
         key = text, training
-        if start == 0:
-            self.caches[key] = StreamCache()
-        elif training and self._saved is not None and self._saved[1] == start:
-            self.caches[key] = StreamCache()
-            self.caches[key].load_state(*self._saved)
-        cache = self.caches.get(key)
-        if cache is None or cache.position != start:
-            found = "there is no memory" if cache is None else f"the memory is that after {cache.position}"
+        if training and self._saved is not None and self._saved[1] == start:
+            self.store.write(key, start, self._saved[0])
+        if start and self.store.read(key, start) is None:
+            last = self.store.latest(key)
+            found = "there is no memory" if last is None else f"the memory is that after {last}"
             raise UserError(
                 f"streams: a block begins after {start} tokens, but {found}; read the blocks in order, and resume with"
                 " StreamMemoryCallback"
             )
         if training:
-            self._saved, self._last = None, cache
-        return cache
+            self._saved, self._trained = None, key
+        self.store.drop_before((key,), start or float("inf"))  # at the beginning: all that an earlier epoch has left
+        return StateHandle(self.store, (key,), start)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class StreamHandle:
     start: int  # tokens of each stream before the block
     streams: int  # number of streams
 
-    def open(self, rows: int, training: bool) -> StreamCache:
+    def open(self, rows: int, training: bool) -> StateHandle:
         """The memory before the block."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
