@@ -44,8 +44,8 @@ def load_file(path: str, mapped: bool = False) -> Any:
     except OSError:
         raise
     except Exception as error:  # unpickling a file of another kind can fail in any way
-        raise refusal(path, error) from None
-    check_plain(path, content)
+        raise unsafe_file(path, error) from None
+    check_nesting(path, content)
     return content
 
 
@@ -84,7 +84,7 @@ def is_intact(path: str) -> bool:
         return False
 
 
-def refusal(path: str, error: Exception) -> UserError:
+def unsafe_file(path: str, error: Exception) -> UserError:
     """The error for a file that ``torch.load`` has refused; its own message advises to switch the protection off."""
     found = re.search(r"(?:GLOBAL|global:?|class) ([\w.]+\.\w+)", str(error))
     what = f" ({found[1]})" if found else ""
@@ -107,12 +107,12 @@ def save_file(content: Any, path: str) -> None:
             raise
 
 
-def unusable(path: str, fault: str) -> UserError:
+def bad_checkpoint(path: str, fault: str) -> UserError:
     """The error for a file whose content is not what it should be."""
     return UserError(f"{path}: {fault}; give an intact checkpoint")
 
 
-def check_plain(path: str, content: Any, limit: int = MAX_VALUES) -> None:
+def check_nesting(path: str, content: Any, limit: int = MAX_VALUES) -> None:
     """Check that lists and dictionaries are of reasonable size and depth, and not within themselves."""
     counted: dict[int, int] = {}
 
@@ -125,7 +125,7 @@ def check_plain(path: str, content: Any, limit: int = MAX_VALUES) -> None:
         return counted.get(id(value), limit + 1)
 
     if count(content, 0) > limit:
-        raise unusable(path, f"its content has more than {limit:,} values, or is nested within itself")
+        raise bad_checkpoint(path, f"its content has more than {limit:,} values, or is nested within itself")
 
 
 def fault_of_tensor(value: Any) -> str | None:
@@ -141,11 +141,11 @@ def fault_of_tensor(value: Any) -> str | None:
 def check_parameters(path: str, parameters: Any) -> None:
     """Check that parameters are ordinary tensors by name. Their values may be anything, NaN too."""
     if not isinstance(parameters, Mapping):
-        raise unusable(path, f"model is a {type(parameters).__name__}, not parameters by name")
+        raise bad_checkpoint(path, f"model is a {type(parameters).__name__}, not parameters by name")
     for name, value in parameters.items():
         fault = fault_of_tensor(value)
         if fault or not isinstance(name, str):
-            raise unusable(path, f"model.{str(name)[:60]!s} is {fault or 'a name that is not text'}")
+            raise bad_checkpoint(path, f"model.{str(name)[:60]!s} is {fault or 'a name that is not text'}")
     for what, read in (("tensors", len(parameters)), ("numbers", sum(value.numel() for value in parameters.values()))):
         _largest_read[what] = max(_largest_read[what], read)
 
@@ -155,14 +155,14 @@ def check_checkpoint(path: str, content: Any) -> None:
     if not isinstance(content, dict) or "model" not in content:
         raise UserError(f"{path}: not a checkpoint of fairseq; give a file such as checkpoint_best.pt")
     check_parameters(path, content["model"])
-    check_plain(path, [content.get("cfg"), content.get("args")], MAX_OPTIONS)
+    check_nesting(path, [content.get("cfg"), content.get("args")], MAX_OPTIONS)
     with using(path):
         state, last = content.get("extra_state") or {}, (content.get("optimizer_history") or [{}])[-1]
         found = [state.get(name, 0) for name in ("best", "val_loss", "previous_training_time")]
         found.append(last.get("lr_scheduler_state", {}).get("lr", 0))
     for value in found:
         if not (value is None or isinstance(value, Number) or isinstance(value, torch.Tensor) and value.numel() == 1):
-            raise unusable(path, f"its content has {str(value)[:60]!r} in the place of a number")
+            raise bad_checkpoint(path, f"its content has {str(value)[:60]!r} in the place of a number")
 
 
 def check_complete(path: str, content: dict[str, Any]) -> None:
@@ -170,10 +170,10 @@ def check_complete(path: str, content: dict[str, Any]) -> None:
     options = content.get("cfg") if isinstance(content.get("cfg"), Mapping) else {}
     found = [isinstance(options.get(name), (Mapping, argparse.Namespace)) for name in ("model", "task")]
     if not (content.get("args") or all(found)):
-        raise unusable(path, "has no options (cfg) of a model and a task")
+        raise bad_checkpoint(path, "has no options (cfg) of a model and a task")
     for name, former in (("optimizer_history", "best_loss"), ("extra_state", "epoch")):
         if not content.get(name) and former not in content:
-            raise unusable(path, f"has no {name}")
+            raise bad_checkpoint(path, f"has no {name}")
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def using(path: str, builds_model: bool = False) -> Iterator[None]:
         if explain(error) is not None or names_an_option(error) or debugging():
             raise
         lines = str(error).strip().splitlines() or [""]
-        raise unusable(path, f"its content does not fit ({type(error).__name__}: {lines[0][:200]})") from error
+        raise bad_checkpoint(path, f"its content does not fit ({type(error).__name__}: {lines[0][:200]})") from error
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def _no_larger_than_read(path: str) -> Iterator[None]:
     def count(owner, name, parameter) -> None:
         built.update(tensors=1, numbers=parameter.numel() if parameter is not None else 0)
         if any(built[what] > FACTOR * _largest_read[what] + MORE[what] for what in MORE):
-            raise unusable(path, "its options describe a model that is much larger than its parameters")
+            raise bad_checkpoint(path, "its options describe a model that is much larger than its parameters")
 
     with torch_module.register_module_parameter_registration_hook(count):
         yield
@@ -209,7 +209,7 @@ def check_like(path: str, value: Any, template: Any, name: Any) -> None:
     if fits and isinstance(template, torch.Tensor):
         fits = not fault_of_tensor(value) and (value.shape, value.dtype) == (template.shape, template.dtype)
     if not fits or isinstance(template, dict) and value.keys() != template.keys():
-        raise unusable(path, f"{name} is not like that of this run")
+        raise bad_checkpoint(path, f"{name} is not like that of this run")
     for key in template if isinstance(template, dict) else ():
         check_like(path, value[key], template[key], key)
 
@@ -226,4 +226,4 @@ def check_optimizer(path: str, optimizer: torch.optim.Optimizer) -> None:
             if isinstance(value, torch.Tensor) and not name.endswith(("step", "_row", "_col")):  # (Adafactor's)
                 fits = fits and not fault_of_tensor(value) and value.shape == parameter.shape
     if not fits:
-        raise unusable(path, "last_optimizer_state is not that of its parameters")
+        raise bad_checkpoint(path, "last_optimizer_state is not that of its parameters")

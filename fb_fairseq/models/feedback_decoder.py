@@ -143,7 +143,7 @@ class FeedbackDecoder(DecodesLogProbs, StackHolder, TransformerDecoderBase):
             empty_KCBD = x_TBD.new_zeros(self.stack.memory.memories, 0, *x_TBD.shape[1:])
             arguments = (x_TBD, empty_KCBD, options, dropouts, encoder)
             if return_all_hiddens or (self.training and options.alignment_layer is not None):
-                y_TBD, _, aligned_BTC, states = self.stack.run_plain_loop(*arguments)
+                y_TBD, _, aligned_BTC, states = self.stack.run_reference_loop(*arguments)
             else:
                 y_TBD, _, aligned_BTC = self.stack.run_loop(*arguments)
                 if self.training:

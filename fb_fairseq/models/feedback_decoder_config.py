@@ -56,14 +56,14 @@ def set_defaults(args: Namespace) -> None:
     defaults = FeedbackDecoderConfig()
     for name in (*FEEDBACK_OPTIONS, *DECODING_OPTIONS, *INITIALISATION_OPTIONS):
         if getattr(args, name, None) is None:
-            setattr(args, name, plain(getattr(defaults, name)))
+            setattr(args, name, without_enums(getattr(defaults, name)))
     for name in LAYERS_TO_KEEP:
         kept = getattr(args, name, None)
         if isinstance(kept, (list, tuple)):
             setattr(args, name, ",".join(map(str, kept)))
 
 
-def plain(value: Any) -> Any:
+def without_enums(value: Any) -> Any:
     """The value itself, or an enumeration's text."""
     return str(value) if isinstance(value, Enum) else value
 
@@ -106,7 +106,7 @@ def flat_options(cfg: DictConfig) -> dict[str, Any]:
             raise UserError(f"model.{path}: also given as model.{name}; leave one of them out")
         if name in LAYERS_TO_KEEP and isinstance(value, str):
             value = parse_layers(flag(name), value)
-        found[name] = plain(typed(schema, name, path, value))
+        found[name] = without_enums(typed(schema, name, path, value))
     return found
 
 

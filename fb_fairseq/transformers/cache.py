@@ -234,11 +234,11 @@ class StreamCache(MemoryCache):
 
     # Running a stack.
 
-    def run(self, stack: Stack, x_BTD: Tensor, reach_TB: Tensor | None) -> Tensor:
+    def run(self, stack: Stack, x_BTD: Tensor, age_TB: Tensor | None) -> Tensor:
         """Run the layers over the next T tokens, and remember them.
 
         Args:
-            reach_TB: how many steps back each stream may look; None: as far as its memory goes.
+            age_TB: the age of each text at each token; None: it is at least as old as its memory goes back.
 
         Returns:
             Features [B, T, D]."""
@@ -249,8 +249,8 @@ class StreamCache(MemoryCache):
         whole = torch.is_grad_enabled()
         features, first = [], 0
         for x_BtD in x_BTD.split(x_BTD.shape[1] if whole else BLOCK_STEPS, 1):
-            reach_tB = None if reach_TB is None else reach_TB[first : first + x_BtD.shape[1]]
-            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, reach_tB)
+            age_tB = None if age_TB is None else age_TB[first : first + x_BtD.shape[1]]
+            y_TBD, self._state = stack.run_block(x_BtD.transpose(0, 1), self._state, age_tB)
             features.append(y_TBD)
             first += x_BtD.shape[1]
         return torch.cat(features).transpose(0, 1)

@@ -15,7 +15,7 @@
 A batch of the ``Trainer`` is one block of all streams. One process only: for several, use fairseq's ``streaming_lm``.
 
 The memory is in one object of that process. Batches may be made in others (``dataloader_num_workers``), ahead of time,
-or for training and evaluation in turns, so they carry only its key (``StreamHandle``), and the model finds it when it
+or for training and evaluation in turns, so they carry only its key (``StreamKey``), and the model finds it when it
 reads the batch. A block that does not follow the one before it is an error."""
 
 import itertools
@@ -87,7 +87,7 @@ class StreamMemory:
 
 
 @dataclass(frozen=True)
-class StreamHandle:
+class StreamKey:
     """Names the memory of a block."""
 
     memory: tuple[int, int]  # key of the ``StreamMemory``
@@ -178,7 +178,7 @@ class StreamCollator:
             "position_ids": torch.arange(start, start + steps)[None],  # for the model to compare with the memory
             "labels": block["input_ids"],  # (label smoothing and metrics shift them)
             "shift_labels": block["labels"],
-            "past_key_values": StreamHandle(self.key, block.get("text", 0), start, streams),
+            "past_key_values": StreamKey(self.key, block.get("text", 0), start, streams),
         }
 
 

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fb_fairseq import byte_codec
 from fb_fairseq.commands import main
 from fb_fairseq.commands.explore import command, pictures
-from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mixture
+from fb_fairseq.commands.explore.reading import EOS, UNK, ExploredModel, Reading, Vocabulary, mix_KA
 from fb_fairseq.commands.preprocess_bytes import byte_dictionary
 from fb_fairseq.errors import UserError
 from fb_fairseq.models.architectures import (
@@ -145,8 +145,8 @@ def test_drawing():
 
 def test_mixture():
     model, built = explored(memory_composition="same-and-lower")
-    torch.testing.assert_close(torch.tensor(mixture(model)), built.decoder.stack.memory.mix().detach())
-    assert mixture(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(torch.tensor(mix_KA(model)), built.decoder.stack.memory.mix().detach())
+    assert mix_KA(explored(RelativeTransformerLanguageModel)[0]) == [[1, 0, 0], [0, 1, 0]]
     model, built = explored()
     shares = built.decoder.stack.memory.layer_weights.detach().softmax(0)
     told = [float(x) for x in re.findall(r'title="(?:embedding|layer \d): ([\d.]+)"', pictures.layer_weights(model))]

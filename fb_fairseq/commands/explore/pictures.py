@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, mixture
+from fb_fairseq.commands.explore.reading import EOS, ExploredModel, Reading, mix_KA
 
 STYLE = """
 .gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
@@ -155,7 +155,7 @@ def next_token(reading: Reading, step: int, temperature: float, topk: int) -> st
 
 def layer_weights(model: ExploredModel) -> str:
     """The weights of Eq. 1, or of another composition of the memory."""
-    weights_KA = mixture(model)
+    weights_KA = mix_KA(model)
     names = ["embedding", *(f"layer {l}" for l in range(1, len(weights_KA[0])))]
     if len(weights_KA) == 1:
         equal = 1 / len(names)

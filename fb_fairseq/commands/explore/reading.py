@@ -171,7 +171,7 @@ def load_exported(path: str, data: str | None, cpu: bool) -> ExploredModel:
     """A model of transformers; see ``load``."""
     import torch
 
-    import fb_fairseq.transformers.installation  # noqa: F401  before transformers is imported
+    import fb_fairseq.transformers.broken_torchaudio  # noqa: F401  before transformers is imported
     from fb_fairseq.commands.import_transformers import read_model, read_tokenizer
     from fb_fairseq.transformers.modeling import LanguageModel
 
@@ -319,7 +319,7 @@ class Reading:
         return self._memory[step]
 
 
-def mixture(model: ExploredModel) -> list[list[float]]:
+def mix_KA(model: ExploredModel) -> list[list[float]]:
     """The weights of the embedding and of each layer's output in each memory, [K, L + 1]."""
     import torch
 

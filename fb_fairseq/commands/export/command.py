@@ -36,7 +36,7 @@ def export(
 
     Args:
         path: the checkpoint.
-        dictionaries, codes, languages: see ``fb_fairseq.commands.export.models.Source``.
+        dictionaries, codes, languages: see ``fb_fairseq.commands.export.models.Checkpoint``.
         known: what the card says besides, as arguments of ``CardFacts``.
         with_code: add the code that the model needs.
         overwrite: replace files that no export has written, or that were changed since.
@@ -58,15 +58,17 @@ def export(
     else:
         check_own_folder("--to", folder, FILE, more=", or --overwrite")
     with using(path):
-        source = read(path, dictionaries, codes, languages)
+        checkpoint = read(path, dictionaries, codes, languages)
     builders = {**dict.fromkeys(CONFIGS, build_language_model), FeedbackDecoderConfig.model_type: build_translation}
-    if source.architecture not in builders:
-        raise UserError(f"{path}: {source.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}")
+    if checkpoint.architecture not in builders:
+        raise UserError(
+            f"{path}: {checkpoint.architecture} cannot be exported; give a checkpoint of {', '.join(builders)}"
+        )
     name = os.path.basename(os.path.abspath(folder))
     with using(path, builds_model=True):
-        figures = read_log(log, path, source.saved) if log else figures_of_checkpoint(source.saved)
+        figures = read_log(log, path, checkpoint.saved) if log else figures_of_checkpoint(checkpoint.saved)
         card = {"name": name, "with_code": with_code, **figures, **known}
-        model, tokenizers, facts = builders[source.architecture](source, card)
+        model, tokenizers, facts = builders[checkpoint.architecture](checkpoint, card)
     with own_folder("--to", folder, overwrite, clean=True) as temporary:
         if with_code:
             add_code(model, temporary)

@@ -47,7 +47,7 @@ from fb_fairseq.commands.plot.measures import (
 )
 from fb_fairseq.commands.plot.models import LoadedModel, check_split, load_corpus, load_model, text_of, token_labels
 from fb_fairseq.commands.plot.panels import Named
-from fb_fairseq.drawing import Panel, check_figure, draw_figure, plain
+from fb_fairseq.drawing import Panel, check_figure, draw_figure, without_math
 from fb_fairseq.errors import UserError, flag
 
 PANELS = (
@@ -188,7 +188,7 @@ def named_path(argument: str) -> tuple[str, str]:
     path = path or name
     if not os.path.exists(path):
         raise argparse.ArgumentTypeError(f"{path}: no such file or folder")
-    return plain(name), path
+    return without_math(name), path
 
 
 def build_parser() -> CommandParser:
@@ -282,7 +282,7 @@ def name_all(args) -> None:
     for option in PANELS:
         paths = getattr(args, option)
         if len(paths) > 1:
-            setattr(args, option, [(name or plain(path), path) for name, path in paths])
+            setattr(args, option, [(name or without_math(path), path) for name, path in paths])
 
 
 def check(parser: CommandParser, args) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fb_fairseq import byte_codec
-from fb_fairseq.drawing import plain
+from fb_fairseq.drawing import without_math
 from fb_fairseq.errors import UserError
 from fb_fairseq.files import check_regular, open_text
 
@@ -111,7 +111,7 @@ def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):
         symbols = list(map(byte_codec.label, symbols))
-    return list(map(plain, symbols))
+    return list(map(without_math, symbols))
 
 
 def progress(items: Iterable, loaded: LoadedModel) -> Iterable:

@@ -94,9 +94,9 @@ class SlotHolder(ABC):
 
     @abstractmethod
     def release(self, ring: "MemoryRing") -> None:
-        """Give the slots back, in memory of the ring's own and in the plain order. ``ring.holder`` is None already."""
+        """Give the slots back, in memory of the ring's own and sorted by stream. ``ring.holder`` is None already."""
 
-    def settle(self, ring: "MemoryRing") -> None:
+    def sort_slots(self, ring: "MemoryRing") -> None:
         """Sort the slots by stream before other code touches them."""
         return None
 
@@ -252,7 +252,7 @@ class MemoryRing(StepMemory):
 
     def _settle(self) -> None:
         if self.holder is not None:
-            self.holder.settle(self)
+            self.holder.sort_slots(self)
 
     def replace_buffer(self, buffer: Tensor) -> None:
         """Take other memory for the slots."""

@@ -58,7 +58,7 @@ class TritonLoop(Loop):
     def decoding_step(self, kept, step):
         model, x_BD, ring, options, encoder = step
         same_type = all(parameter.dtype == x_BD.dtype == ring.buffer.dtype for parameter in model.step_parameters())
-        if not (model.plain_layers and isinstance(ring.storage, KeyValueStorage) and same_type):
+        if not (model.uses_feedback_step and isinstance(ring.storage, KeyValueStorage) and same_type):
             return None
         if problem_of_kernels(x_BD.device) is not None:
             return None
