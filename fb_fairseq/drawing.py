@@ -161,7 +161,7 @@ def _place_legends(figure, all_axes: list, alone: list[bool], width: float) -> l
 
 
 def _legend_columns(labels: list[str], width: float) -> int:
-    """How many columns of a legend fit into a panel or figure of this width; the axis takes some of it."""
+    """The number of a legend's columns in a panel or figure of this width, of which the axis takes some."""
     return max(1, min(len(labels), int((width - 0.7) / (max(map(len, labels)) * LEGEND_LETTER + LEGEND_MARK))))
 
 

@@ -21,7 +21,7 @@ from fb_fairseq.errors import UserError, debugging, explain, names_an_option
 from fb_fairseq.files import atomic_write, check_regular
 
 DAMAGED = "is truncated or corrupt"
-# What a checkpoint that no training has written says of its training (``extra_state``): one that starts from it begins.
+# The training state (``extra_state``) of a checkpoint that no training has written: a run from it is a new one.
 NEW_TRAINING = {
     "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
     "metrics": [],
@@ -85,7 +85,7 @@ def is_intact(path: str) -> bool:
 
 
 def unsafe_file(path: str, error: Exception) -> UserError:
-    """The error for a file that ``torch.load`` has refused; its own message advises to switch the protection off."""
+    """The error for a file that ``torch.load`` has refused; torch's own advises to switch the protection off."""
     found = re.search(r"(?:GLOBAL|global:?|class) ([\w.]+\.\w+)", str(error))
     what = f" ({found[1]})" if found else ""
     return UserError(
@@ -129,7 +129,7 @@ def check_nesting(path: str, content: Any, limit: int = MAX_VALUES) -> None:
 
 
 def fault_of_tensor(value: Any) -> str | None:
-    """Why a value is no ordinary tensor; None if it is one."""
+    """The reason why a value is no ordinary tensor; None if it is one."""
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     if value.layout != torch.strided or value.is_nested or value.is_quantized or value.is_meta or value.is_complex():
@@ -204,7 +204,7 @@ def _no_larger_than_read(path: str) -> Iterator[None]:
 
 
 def check_like(path: str, value: Any, template: Any, name: Any) -> None:
-    """Check that a part of a file has the keys, types and shapes of a template; None there stands for anything."""
+    """Check that a part of a file has the keys, types and shapes of a template, in which None matches anything."""
     fits = template is None or isinstance(value, type(template))
     if fits and isinstance(template, torch.Tensor):
         fits = not fault_of_tensor(value) and (value.shape, value.dtype) == (template.shape, template.dtype)

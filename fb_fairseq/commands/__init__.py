@@ -171,7 +171,7 @@ def with_user_dir(argv: list[str]) -> list[str]:
 
 
 def with_hydra_user_dir(argv: list[str]) -> list[str]:
-    """The same for ``fairseq-hydra-train``, among its overrides."""
+    """The overrides of ``fairseq-hydra-train`` with this package as ``common.user_dir``, as ``with_user_dir``."""
     ours = f"{HYDRA_USER_DIR}{PACKAGE}"
     if any(word.startswith(HYDRA_USER_DIR) for word in argv):
         return [ours if word == f"{HYDRA_USER_DIR}{NAME}" else word for word in argv]

@@ -60,7 +60,7 @@ class InitialisationOptions:
 
 
 class Plan(NamedTuple):
-    """Where each parameter of the new model comes from."""
+    """The origin of each of the new model's parameters."""
 
     loaded: dict[str, Tensor]  # values from the file, by the names in the new model
     derived: dict[str, Tensor]  # values computed from those in the file, by the names in the new model
@@ -124,7 +124,7 @@ def initialise(model, path: str, layers: str = "", rule: str = "mean") -> None:
     report(path, plan)
 
 
-# What must agree before parameters are compared.
+# Checks before parameters are compared.
 
 
 def check_kind(source: VanillaCheckpoint, model) -> None:
@@ -282,7 +282,7 @@ def rescaled_embeddings(source: VanillaCheckpoint, found: dict[str, Tensor], mod
     return {EMBEDDINGS: found[EMBEDDINGS] * (math.sqrt(width) if scaled else 1 / math.sqrt(width))}
 
 
-# What must hold before parameters are copied.
+# Checks before parameters are copied.
 
 
 def check_fit(source: VanillaCheckpoint, own: dict[str, Tensor], plan: Plan) -> None:

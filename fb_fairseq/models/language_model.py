@@ -185,7 +185,7 @@ class LanguageModelDecoder(DecodesLogProbs, StackHolder, FairseqIncrementalDecod
         return features if self.adaptive_softmax is not None else self.output_projection(features)
 
     def max_positions(self) -> int:
-        """How long a sample may be: of any length, except with learned absolute positions."""
+        """The longest sample: of any length, except with learned absolute positions."""
         return self.embed_positions.max_positions if self.embed_positions is not None else int(1e9)
 
 

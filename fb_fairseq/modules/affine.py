@@ -32,7 +32,7 @@ _problems: "WeakKeyDictionary[nn.Module, dict[bool, str]]" = WeakKeyDictionary()
 
 
 class NotAffineError(Exception):
-    """Why a module cannot be replaced by a matrix."""
+    """Raised for a module that no matrix can replace; the message says why."""
 
 
 def affine(module: nn.Module) -> Affine | CalledModule:
@@ -62,7 +62,7 @@ def is_bare_linear(module: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody wants to know when a module is called."""
+    """Whether a module has hooks, which run only if it is called."""
     return any(getattr(module, kind, None) for kind in HOOKS)
 
 

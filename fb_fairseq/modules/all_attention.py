@@ -184,7 +184,7 @@ class AllAttention(RelativeTransformer):
         return torch.stack([F.pad(seen.context_BHTS, (0, S - seen.context_BHTS.shape[-1])) for seen in layers]), state
 
     def persistent_use(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention each persistent vector gets in a block, averaged over steps and streams. Returns weights
+        """The attention that each persistent vector gets in a block, averaged over steps and streams. Returns weights
         [L, U, N], and the state after the block. The N weights of a group sum to 1; with ``all-attn`` they are parts of
         one softmax over vectors and context, and sum to the vectors' share of it."""
         if not self.options.persistent_memory_size:
@@ -193,7 +193,7 @@ class AllAttention(RelativeTransformer):
         return torch.stack([seen.persistent_UN for seen in layers]), state
 
     def persistent_shares(self, x_TBD: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """How much attention the persistent vectors take in a block, averaged over steps and streams. Returns shares
+        """The attention that all persistent vectors take in a block, averaged over steps and streams. Returns shares
         [L, H], and the state after the block."""
         o = self.options
         if not o.persistent_memory_size or o.persistent_memory_variant != "all-attn":

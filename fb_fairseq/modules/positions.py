@@ -78,7 +78,7 @@ class AdaptiveSpan(nn.Module):
         return span_mask(at_least_fp32(self.z), self.span, self.ramp)[:, :reach]
 
     def lengths(self) -> Tensor:
-        """How many steps back each head reaches, ramp included: [H]."""
+        """The heads' spans in steps, ramp included: [H]."""
         return (self.z.detach().float() * self.span + self.ramp).clamp(max=self.span)
 
     def clamp(self) -> None:
@@ -92,6 +92,6 @@ def adaptive_spans(module: nn.Module) -> list[AdaptiveSpan]:
 
 
 def reaches(spans: list[AdaptiveSpan]) -> list[int]:
-    """How many steps back each layer's longest head reaches, with one transfer from the device for all layers."""
+    """The span of each layer's longest head in steps, with one transfer from the device for all layers."""
     longest = torch.stack([span.lengths().max() for span in spans]).tolist()
     return [max(1, min(span.span, math.ceil(length))) for span, length in zip(spans, longest)]

@@ -29,7 +29,7 @@ class NotFinite(Exception):
 def disagreement(
     run: Callable[[], Any], reference: Callable[[], Any], dtype: torch.dtype, exact: Callable[[], Any] | None = None
 ) -> str | None:
-    """Why the results of ``run`` are not those of ``reference``; None: they are.
+    """The reason why the results of ``run`` are not those of ``reference``; None if they are.
 
     Args:
         run, reference: return lists of groups of tensors.
@@ -66,7 +66,7 @@ def cloned_groups(groups: Any) -> list[list[Tensor]]:
 
 
 def distances(found: list[list[Tensor]], expected: list[list[Tensor]]) -> list[float]:
-    """How far each group is from the expected one: the largest of its tensors' errors, relative to norms."""
+    """The distance of each group from the expected one: the largest of its tensors' errors, relative to norms."""
     errors = []
     for ours, theirs in zip(found, expected):
         norms = torch.stack([at_least_fp32(x).norm().float() for x in theirs])
@@ -84,7 +84,7 @@ def too_far(errors: list[float], tolerance: float) -> str | None:
 
 
 def in_fp32(tree: Any) -> Any:
-    """The same nested tuples, lists and dictionaries with floating-point tensors in fp32."""
+    """Nested tuples, lists and dictionaries with their floating-point tensors in fp32."""
     return pytree.tree_map(lambda x: x.float() if torch.is_tensor(x) and x.is_floating_point() else x, tree)
 
 

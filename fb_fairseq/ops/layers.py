@@ -40,12 +40,12 @@ class CalledModule(NamedTuple):
 
 
 def is_module(x: Any) -> bool:
-    """Whether it stands for a module."""
+    """Whether a weight is a module to call."""
     return isinstance(x, CalledModule)
 
 
 def has_modules(weights: Any) -> bool:
-    """Whether something is to be called among weights."""
+    """Whether there is a module to call among weights."""
     return any(is_module(x) for x in pytree.tree_leaves(weights, is_leaf=is_module))
 
 

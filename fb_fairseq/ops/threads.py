@@ -1,15 +1,14 @@
-"""How many CPU threads the step loops use.
+"""CPU threads and buffers of the step loops.
 
 A step's operations are small. If several threads share them, the threads wait for each other thousands of times a
 second, and where another process keeps one of the cores busy, each wait takes a time slice of the operating system. So
 torch uses one thread inside the loops, unless a product is large. The C++ loop divides the streams among threads,
 which meet once per block. No rule depends on measured times, so that results can be reproduced.
 
-Buffers that are reused: the torch loop needs the same ones for each block.
-
-On a CPU, memory that is new from the operating system costs more time than many matrix products (a page fault for each
-4 KB), and large pieces that are freed go back to the operating system. So what a block has used is kept for the next
-one. On a GPU torch's allocator does that already, and buffers are plain tensors.
+The torch loop needs the same buffers for each block. On a CPU, memory that is new from the operating system costs more
+time than many matrix products (a page fault for each 4 KB), and large pieces that are freed go back to the operating
+system. So the buffers of a block are kept for the next one. On a GPU torch's allocator does that already, and buffers
+are ordinary tensors.
 
 Keeps the step loops out of ``torch.compile``, ``torch.jit.trace`` and ``torch.export``, which cannot follow their
 reused buffers and native calls."""
@@ -34,7 +33,7 @@ LARGE_PRODUCT = 1 << 27  # multiplications and additions
 LONG_RANGE = 16  # streams that make a range efficient, because they share what is read of the weights
 RANGES_PER_THREAD = 4
 
-# What is computed outside of the loops is worth several threads if its largest product takes some time slices.
+# Work outside of the loops is worth several threads if its largest product takes some time slices.
 LARGE_OUTSIDE_PRODUCT = 1 << 30
 
 logger = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from fb_fairseq.patches import (
     stopping,
 )
 
-# Without one of these, what is right runs all the same: they find mistakes sooner and report them in one line, hide
-# warnings, save time, or keep what Ctrl-C would lose.
+# A right command runs without these, too: they find mistakes sooner and report them in one line, hide warnings, save
+# time, or keep the updates that Ctrl-C would lose.
 COMFORT = (
     runtime.patch_warning_filters,  # first: before fairseq's modules are imported
     fairseq_fixed.patch_root_logger,  # imports them

@@ -46,7 +46,7 @@ OFF = {"warmup_init_lr": -1}  # a default that turns the option off
 TOO_LARGE = 2**63  # for PyTorch's whole numbers
 BPE_MARK = "@@"  # at the end of a piece of a word, if the word goes on
 INVALID_CHOICE = re.compile(r"(argument \S+: invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-# What to find in ``KindOfError: its message``, and what to say instead; {1} is the pattern's first group.
+# Patterns in ``KindOfError: its message``, and the line to print instead; {1} is the pattern's first group.
 REMEDIES = {
     "not compiled with CUDA|Cannot re-initialize CUDA|CUDA driver init|No CUDA GPUs|no NVIDIA driver": (
         "PyTorch finds no GPU that it can use; add --cpu, and leave out --profile"
@@ -165,7 +165,7 @@ def _word_pieces(post_process: str | None) -> str | None:
 
 
 def patch_hydra_values() -> None:
-    """The same for numbers in the configuration of ``fairseq-hydra-train``, before training."""
+    """Check the numbers in the configuration of ``fairseq-hydra-train``, too, before training."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "__init__", "hydra_values", _init_trainer)
@@ -248,8 +248,8 @@ def _load_and_lock(original, cfg, trainer, **kwargs):
 
 
 def remedy(error: BaseException) -> str | None:
-    """The line for an error, or for one in whose handling it was raised. (After NaN gradients, fairseq repeats the
-    update to log where they come from, and may fail in that.)"""
+    """The line for an error, or for the error whose handling has raised it. (After NaN gradients, fairseq repeats the
+    update to find their origin, and may fail in that.)"""
     for pattern, line in REMEDIES.items():
         found = re.search(pattern, f"{type(error).__name__}: {error}")
         if found:

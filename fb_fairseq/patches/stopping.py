@@ -1,4 +1,4 @@
-"""How a run ends: Ctrl-C, and a finished run that is started again."""
+"""The end of a run: Ctrl-C, and a finished run that is started again."""
 
 import inspect
 import logging

@@ -166,8 +166,8 @@ class MemoryFiles:
         self._remove_old_files(folder, FileName(position.epoch, position.turns, rank), processes)
 
     def _remove_old_files(self, folder: str, written: FileName, processes: int) -> None:
-        """Remove all files but the one just written and the one before, which ``checkpoint_last.pt`` still belongs to
-        until fairseq has replaced it: the last that this run wrote or loaded, or else the latest by its name. (File
+        """Remove all files but the one just written and the one before, which is the last that this run wrote or
+        loaded, or else the latest by its name: until fairseq has replaced ``checkpoint_last.pt``, that needs it. (File
         times are not reliable: clocks are set back, and copies keep dates.)"""
         files = _memory_files(folder)
         own = [name for name in files if name.rank == written.rank and name != written]

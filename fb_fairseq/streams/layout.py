@@ -1,4 +1,4 @@
-"""How a corpus is cut into parallel streams, and streams into blocks, so that every target comes once and in order.
+"""Cut a corpus into parallel streams, and streams into blocks, so that every target comes once and in order.
 
 BPTT warm-up (Fan et al. 2020, arXiv 2002.09402v1, §3.2) starts with many short blocks and ends with few long ones. The
 schedule is static: what an iteration serves depends only on the options and the data, so processes agree without
@@ -155,7 +155,7 @@ class StreamLayout:
         return f" x {self.parts} (--bptt-warmup-tokens)" if self.parts > 1 else ""
 
     def offsets(self, turns: int) -> list[int]:
-        """How many steps of each part were read after the first ``turns`` turns."""
+        """The number of steps of each part that were read after the first ``turns`` turns."""
         offsets = [0] * self.parts
         for parts, offset, steps in self.turns[:turns]:
             for part in parts:

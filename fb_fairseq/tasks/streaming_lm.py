@@ -38,7 +38,7 @@ from fb_fairseq.tasks.options import (
 )
 
 logger = logging.getLogger(__name__)
-# What to do with a prompt of several lines.
+# Advice for a prompt of several lines.
 WITH_LINE_ENDS = "use python -m fb_fairseq generate, or the exported model, which continue it, or leave it out"
 
 
@@ -59,7 +59,7 @@ class ByteCodec:
 
 
 class LineByteCodec(ByteCodec):
-    """The same for commands that read and print one text per line: line breaks and the like are written as escapes."""
+    """Byte codec of commands that read and print one text per line: line breaks and the like are written as escapes."""
 
     def encode(self, text: str) -> str:
         """The symbols of a text with escapes."""
@@ -317,7 +317,7 @@ class StreamingLMTask(ResumableTask, LanguageModelingTask):
             raise UserError(
                 f"a prompt has {self.dictionary.eos_word} in it, where fairseq's search would end; {WITH_LINE_ENDS}"
             )
-        # What no other tool generates, either. In a prompt, the penalty would be that of the prompt.
+        # <unk> is not generated, as by the other tools; a penalty would also count where a prompt has it.
         if generator.unk_penalty in (0, math.inf):  # --unkpen is not given
             generator.unk_penalty = 0 if has(self.dictionary.unk()) else math.inf
         generator.token_indices_to_suppress = None

@@ -20,7 +20,7 @@ class MemoryCache(Cache):
         texts: number of texts, B; 0 before the first token.
         device: where their memory is; None before the first token."""
 
-    # What ``generate`` asks of a cache. transformers derives these from the cache's layers; this one has none.
+    # Attributes that ``generate`` asks for. transformers derives them from the cache's layers; this one has none.
     is_compileable = is_croppable = False
     is_linear = is_sliding = is_dummy = (False,)
     position = texts = 0
@@ -96,7 +96,7 @@ class TextHash:
 
     @staticmethod
     def of(tokens_BT: Tensor, start: int) -> Tensor:
-        """The hash [B] of tokens from position ``start`` on. Those of two parts add up to that of the whole."""
+        """The hash [B] of tokens from position ``start`` on. The hashes of two parts add up to that of the whole."""
         positions_T = torch.arange(start + 1, start + 1 + tokens_BT.shape[1], device=tokens_BT.device)
         x = tokens_BT.long() + positions_T * -0x61C8864680B583EB  # (integers overflow, as they do in all hashes)
         x = (x ^ (x >> 32)) * -0x2D0E5C6B5B2F9D4B
@@ -310,7 +310,7 @@ class DecoderCache(MemoryCache):
 
     @property
     def device(self) -> torch.device:
-        """Where the memory is."""
+        """The device of the memory."""
         return self.state.encoder[0].keys_CBHE.device
 
     def nbytes(self) -> int:

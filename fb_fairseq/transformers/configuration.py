@@ -42,7 +42,7 @@ else:
 
 
 GONE = ("step_loop_kernel",)  # options that the files of earlier versions have; they have no effect
-# The options of the decoder's layers. What is missing has one value only: see ``stack_options``.
+# The options of the decoder's layers. Those that are missing have one value only: see ``stack_options``.
 STACK_OPTIONS = (
     *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
     *("decoder_normalize_before", "no_decoder_final_norm", "decoder_layerdrop"),

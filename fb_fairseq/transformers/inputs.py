@@ -125,7 +125,7 @@ def steps(start: int, number: int, device: torch.device) -> Tensor:
 
 
 class Padding:
-    """Which tokens of a batch are padding.
+    """The padding of a batch.
 
     ``mask_BT``: 0 where the T new tokens are padding. ``age_B``: see ``StreamCache``; None: the streams begin here."""
 

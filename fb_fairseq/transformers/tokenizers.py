@@ -25,9 +25,9 @@ VERSION = "#version:"
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's special symbols, by index
 BOS, PAD, EOS, UNK = SPECIAL
 SEPARATOR = "@@"  # subword-nmt's, at the end of a piece that does not end a word
-# What Python, and so fairseq, takes for white space. Rust, and so WhitespaceSplit, has fewer characters.
+# White space of Python, and so of fairseq. Rust, and so WhitespaceSplit, has fewer characters.
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
-# What a user of the tokenizer may have set, in tokenizer.json, and where </s> stands.
+# Parts of tokenizer.json that a user of the tokenizer may have set, and where </s> stands.
 SETTINGS = ("padding", "truncation", "post_processor")
 
 

@@ -1,4 +1,4 @@
-"""The page: what is on it, and what its buttons do."""
+"""The page: its parts, and the actions of its buttons."""
 
 import os
 import time

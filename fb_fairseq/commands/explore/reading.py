@@ -69,7 +69,7 @@ class Vocabulary:
         return SYMBOL_OF_LINE_END.sub("\n", text)
 
     def label(self, token: int) -> str:
-        """How a token is written in a picture."""
+        """A token as the pictures show it."""
         symbol = self.symbols[token]
         if not self.of_bytes:
             return LINE_BREAK if token == EOS else symbol
@@ -83,7 +83,7 @@ class Vocabulary:
         return text if is_one else ""
 
     def labels(self, tokens: Sequence[int]) -> list[str]:
-        """How the tokens of a text are written in a picture: a character of several bytes stands at the first one."""
+        """The tokens of a text as the pictures show them: a character of several bytes stands at the first one."""
         labels = list(map(self.label, tokens))
         for i in range(len(tokens)):
             for size in SIZES:
@@ -94,7 +94,7 @@ class Vocabulary:
         return labels
 
     def next_label(self, text: Sequence[int], token: int) -> str:
-        """How a token that may follow a text is written: the character that it would complete."""
+        """A token that may follow a text, as the pictures show it: the character that it would complete."""
         ends = (self.character([*text[len(text) - size + 1 :], token]) for size in SIZES if len(text) >= size - 1)
         return next(filter(None, ends), "") or self.label(token)
 
@@ -277,7 +277,7 @@ class Reading:
         return [Candidate(token, lprobs[token].exp().item(), drawn.get(token, 0.0)) for token in shown]
 
     def entropy(self, step: int) -> float:
-        """How unsure the model is of the next token, in bits."""
+        """The entropy of the next token, in bits."""
         lprobs = self.next_log_probs(step)
         return -(lprobs.exp() * lprobs.clamp(min=-1e9)).sum().item() / math.log(2)
 

@@ -166,7 +166,7 @@ def layer_weights(path: str) -> list[float]:
 
 
 def adaptive_spans(path: str) -> list[list[float]]:
-    """How many steps back each head reaches, ramp included, by layer and head."""
+    """The spans in steps by layer and head, ramp included."""
     from fb_fairseq.tensor_files import using
 
     saved = load_checkpoint(path)

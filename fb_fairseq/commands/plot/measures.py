@@ -157,7 +157,7 @@ def persistent_shares(
 
 
 def persistent_use(loaded: LoadedModel, tokens_BT: "Tensor", context: int) -> list[list[float]]:
-    """How few persistent vectors take how much of the attention that goes to persistent vectors.
+    """The share of the attention on persistent vectors that the n most used ones take.
 
     Args:
         tokens_BT, context: see ``mean_over_steps``.

@@ -107,7 +107,7 @@ def text_of(args, loaded: LoadedModel) -> list[int]:
 
 
 def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
-    """How tokens are written in a figure. Bytes are escaped as in prompts, except for a visible space."""
+    """Tokens as figures show them. Bytes are escaped as in prompts, except for a visible space."""
     symbols = [dictionary[token] for token in tokens]
     if byte_codec.is_byte_dictionary(dictionary):
         symbols = list(map(byte_codec.label, symbols))
@@ -115,7 +115,7 @@ def token_labels(tokens: Iterable[int], dictionary) -> list[str]:
 
 
 def progress(items: Iterable, loaded: LoadedModel) -> Iterable:
-    """The same items, with a progress bar on a terminal."""
+    """Iterate over items, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     return tqdm(items, desc=loaded.source, disable=None, leave=False)

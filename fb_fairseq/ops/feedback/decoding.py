@@ -89,7 +89,7 @@ class DecoderState:
 
 
 def adjacent_slots(x_CBHE: Tensor) -> Tensor:
-    """The same tensor, laid out in memory as [B, H, C, E]: attention reads the slots of a sentence and head at once."""
+    """Lay a tensor out in memory as [B, H, C, E]: attention reads the slots of a sentence and head at once."""
     return x_CBHE.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3)
 
 

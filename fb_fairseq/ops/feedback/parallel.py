@@ -266,7 +266,7 @@ def largest_change(before_KTBD: Tensor, after_KTBD: Tensor) -> float:
 
 
 class Convergence:
-    """How well the passes of training blocks have converged, for the log.
+    """The convergence of the passes of training blocks, for the log.
 
     Attributes:
         last: of the last block, by their names in the log: ``parallel_passes``, and ``parallel_change``, the relative

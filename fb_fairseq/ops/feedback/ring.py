@@ -72,7 +72,7 @@ class Window(NamedTuple):
     far_BC: Tensor | None = None
 
     def of_type(self, dtype: torch.dtype) -> "Window":
-        """The same with keys and values of another type: those that are projected again at each step are fp32."""
+        """Slots with keys and values of another type: those that are projected again at each step are fp32."""
         return self._replace(keys_CBHE=self.keys_CBHE.to(dtype), values_CBHE=self.values_CBHE.to(dtype))
 
 
@@ -142,7 +142,7 @@ class MemoryRing(StepMemory):
 
     @property
     def used(self) -> int:
-        """How many of the slots a step works on."""
+        """The number of slots that a step works on."""
         return min(self.position, self.slots)
 
     def distances(self, device: torch.device) -> Tensor:

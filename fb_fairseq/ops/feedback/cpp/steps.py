@@ -261,7 +261,7 @@ def keeps_rows(ring: MemoryRing) -> bool:
 
 
 def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """Where each parameter lies, and how often it was changed in place."""
+    """Each parameter's address, and the number of its changes in place."""
     try:
         return [(p.data_ptr(), p._version) for p in parameters]
     except RuntimeError:  # tensors of inference mode count no changes
@@ -270,9 +270,9 @@ def versions(parameters: Sequence[Tensor]) -> list[tuple[int, int]]:
 
 @torch.no_grad()
 def checksums(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Sums of the parameters' bits by row and by column, of rows of ``LANES`` numbers, and what is left of them. One
-    changed entry changes them in any case, and entries that change places change one of them. (Quantised parameters
-    have none, and need none: ``fixed_weights``.)"""
+    """Sums of the parameters' bits by row and by column, in rows of ``LANES`` numbers, and the rest of the bits. A
+    changed entry changes the sums of its row and column; two entries that are swapped change one of these at least.
+    (Quantised parameters need none: ``fixed_weights``.)"""
     found = []
     for parameter in (p for p in parameters if not is_traceable_wrapper_subclass(p)):
         bits = parameter.reshape(-1).view(torch.int32)

@@ -181,7 +181,7 @@ def step_key(x_BD: Tensor, ring: MemoryRing, options: FeedbackOptions, encoder: 
 
 
 def hypotheses(rows: int, encoder: Sequence[EncoderContext]) -> int:
-    """How many consecutive rows each sentence of the encoder serves; 1 without an encoder."""
+    """The number of consecutive rows that each sentence of the encoder serves; 1 without an encoder."""
     return rows // max(1, encoder[0].keys_CBHE.shape[1]) if encoder else 1
 
 

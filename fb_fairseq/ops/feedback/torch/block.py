@@ -203,7 +203,7 @@ def parts(x: Tensor, steps_first: bool) -> list[Sequence[Tensor]]:
 
 
 class Room:
-    """How the tensors of some steps are made.
+    """Makes the tensors of some steps.
 
     Args:
         dtype: of matrix products; kept: of representations; wide: of softmax and of sums over steps.
@@ -341,7 +341,7 @@ class Block:
 
     @cached_property
     def windows(self) -> list[Windows]:
-        """Whatever each layer attends to at each step."""
+        """The slots that each layer attends to at each step."""
         return self.slots.windows(self.reaches)
 
     def first_queries(self, first: int, last: int) -> Sequence[Tensor]:

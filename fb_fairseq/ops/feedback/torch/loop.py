@@ -270,7 +270,7 @@ def attention_backward(tile: Tile, step: StepIndex, l: int) -> None:
 
 
 def cross_backward(tile: Tile, step: StepIndex, l: int) -> None:
-    """The same for attention to the encoder. The scores' gradients are kept with their scale."""
+    """Backward pass of the attention to the encoder. The scores' gradients are kept with their scale."""
     block, work, i = tile.block, tile.work, step.in_tile
     keys_GCE, values_GCE = block.encoder[l][:2]
     dca_G1E, dcq_G1E, dcs_GC = work.dca.heads[i][l], work.dcq.heads[i][l], work.dcs.at[i][l]

@@ -19,7 +19,7 @@ ALIGNED = 16  # numbers; products on tensor cores need aligned rows
 
 
 class StepIndex(NamedTuple):
-    """The same step as counted in its tile, in its block, and in the record of activations."""
+    """The index of a step in its tile, in its block, and in the record of activations."""
 
     in_tile: int
     in_block: int
@@ -27,7 +27,7 @@ class StepIndex(NamedTuple):
 
 
 class KeysOrValues(NamedTuple):
-    """How the gradients of the slots' keys or values are computed: ``scale Σ_steps,layers weights × vectors``."""
+    """The terms of the gradients of the slots' keys or values: ``scale Σ_steps,layers weights × vectors``."""
 
     index: int  # 0 for keys, 1 for values
     weights_TLGW: Tensor  # by step, layer and slot: the scores' gradients for keys, the attention weights for values

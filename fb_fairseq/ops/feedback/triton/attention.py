@@ -17,7 +17,7 @@ CHANGING = ["n", "first", "slots", "S", "keep_row", "pad_row", "d_scores", "kept
 
 @triton.jit
 def places(c, n, span, seen):
-    """Which of the slots c are there, and their distances from the query. The newest is the last of n; on a ring, where
+    """The slots c that are there, and their distances from the query. The newest is the last of n; on a ring, where
     step t is in slot t mod ``span``, that of the last of the steps ``seen`` so far."""
     there = c < n
     distance = n - c

@@ -69,12 +69,12 @@ class ProductTile(NamedTuple):
     stages: int
 
     def options(self) -> dict[str, int]:
-        """As keyword arguments of a kernel."""
+        """The tile as keyword arguments of a kernel."""
         return dict(BM=self.BM, BN=self.BN, BK=self.BK, num_warps=self.warps, num_stages=self.stages)
 
 
 class AttentionTile(NamedTuple):
-    """How attention is shared out: BC slots at a time, slots in ``splits`` parts, a power of two."""
+    """The shares of attention: BC slots at a time, all slots in ``splits`` parts, a power of two."""
 
     BC: int
     splits: int
@@ -133,7 +133,7 @@ def product_tile(
 
 
 def attention_tile(heads: int, slots: int, E: int, itemsize: int, gpu: Gpu = Gpu()) -> AttentionTile:
-    """How a step's attention is shared out.
+    """Share out a step's attention.
 
     Args:
         heads: of all streams, B x H: without splits, the number of programs.
