@@ -68,8 +68,8 @@ class AttentionLMConfig(LanguageModelConfig):
     )
     memory_storage: ChoiceEnum(list(STORAGES)) = option(
         "keys-values",
-        "what decoding stores for each step: keys and values, or only the vectors that they are projected from (less "
-        "memory, more time)",
+        "what decoding stores for each step: keys and values (a KV cache), or only the vectors that they are projected "
+        "from (less memory, more time)",
     )
     decoder_layers_to_keep: Optional[str] = option(None, "which layers to *keep* when pruning, for example 0,2,5")  # noqa: UP045
 

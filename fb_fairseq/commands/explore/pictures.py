@@ -80,11 +80,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def quoted(label: str) -> str:
-    """A label in a sentence of HTML."""
-    return f"<code>{escape(label)}</code>"
-
-
 def title(name: str, explanation: str) -> str:
     """The heading of a picture, and one line that explains it (HTML)."""
     return f"<h3>{name}</h3><p>{explanation}</p>"
@@ -97,12 +92,14 @@ def surprise(reading: Reading, step: int) -> str:
     parts, labels = [], vocabulary.labels(reading.tokens)
     for t, (token, bits) in enumerate(zip(reading.tokens, reading.bits)):
         label = vocabulary.label(token) if t else "</s>"
+        shown = labels[t] if t else label
+        shown = " " if shown == "\u2423" else shown  # inside the text, a space is one
         told = f"step {t} reads {label}: surprise {bits:.2f} bits ({percent(2**-bits)})" if t else "step 0: the start"
         classes = "ex-token" + " ex-special" * (not t) + " ex-selected" * (t == step)
         share = min(1.0, bits / most)
         parts.append(
             f'<span class="{classes}" data-step="{t}" style="--share:{share:.3f}" title="{escape(told)}">'
-            f"{escape(shown_in_text(labels[t] if t else label))}</span>"
+            f"{escape(shown)}</span>"
         )
         if t and vocabulary.ends_line(token):
             parts.append("<br>")
@@ -118,11 +115,6 @@ def surprise(reading: Reading, step: int) -> str:
     )
     kind = " ex-words" if words else ""
     return f'<div class="ex">{title("Surprise", explanation)}<div class="ex-text{kind}">{"".join(parts)}</div></div>'
-
-
-def shown_in_text(label: str) -> str:
-    """A label inside the text, where a space is one."""
-    return " " if label == "\u2423" else label
 
 
 def bar(name: str, share: float, mark: float | None = None, follows: bool = False, tip: str = "") -> str:
@@ -298,8 +290,8 @@ def explanation(reading: Reading, step: int, columns: Columns, largest: float) -
     blue = "linear-gradient(90deg,{0}/0),{0}/.5) 25%,{0}/1))".replace("{0}", "rgb(var(--ex-attention)")
     both = "linear-gradient(90deg,rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive)))"
     return (
-        f"Step <b>{step}</b> reads {quoted(label)} {does}. <b>Above</b>: how each row divides its attention, in "
-        f"percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
+        f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its attention, "
+        f"in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
         f"({scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
     )
 

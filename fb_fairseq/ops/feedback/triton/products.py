@@ -232,9 +232,9 @@ def back_product(
     """Backward pass from a sublayer's result to the input of its last linear map.
 
     The gradient of the result is the sum of ``base``, the gradient of the input of the sublayer above, and with ``mix``
-    the gradient of the step's memories. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm ``d_normed``, and the
-    gradient goes through this sublayer's own norm. Then ``out = act'(hidden) dropout(d_branch W)``, where ``d_branch``
-    is the gradient after dropout.
+    the gradient of the step's memories. With pre-norm the sublayer above adds ``norm'(d_normed)``, with post-norm
+    ``d_normed``, and the gradient goes through this sublayer's own norm. Then ``out = act'(hidden)
+    dropout(d_branch W)``, where ``d_branch`` is the gradient after dropout.
 
     Args:
         d_normed: None: nothing is above.
