@@ -290,8 +290,8 @@ def explanation(reading: Reading, step: int, columns: Columns, largest: float) -
     blue = "linear-gradient(90deg,{0}/0),{0}/.5) 25%,{0}/1))".replace("{0}", "rgb(var(--ex-attention)")
     both = "linear-gradient(90deg,rgb(var(--ex-negative)),transparent,rgb(var(--ex-positive)))"
     return (
-        f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its attention, "
-        f"in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
+        f"Step <b>{step}</b> reads <code>{escape(label)}</code> {does}. <b>Above</b>: how each row divides its "
+        f"attention, in percent ({scale('0', blue, '100')}). <b>Below</b>: the memory, a vector for each step "
         f"({scale(f'−{largest:.1f}', both, f'{largest:.1f}')}); framed, the one that this step adds."
     )
 
