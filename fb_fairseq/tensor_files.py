@@ -183,7 +183,7 @@ def using(path: str, builds_model: bool = False) -> Iterator[None]:
     try:
         with _no_larger_than_read(path) if builds_model else nullcontext():
             yield
-    except Exception as error:  # of values that are not what the options' types say, in whichever function takes them
+    except Exception as error:  # values that do not fit the options' types fail in any function that takes them
         if explain(error) is not None or names_an_option(error) or debugging():
             raise
         lines = str(error).strip().splitlines() or [""]

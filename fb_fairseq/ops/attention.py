@@ -21,7 +21,7 @@ from fb_fairseq.ops.layers import Dropout, at_least_fp32, dropout
 # Stands for -∞ where a soft mask is zero, as a fraction of the lowest number: low enough to vanish beside any score in
 # a softmax, and still finite when a score is added to it.
 MASKED_FRACTION = 1 / 4
-LEAST_STEPS = 128  # of a long block whose queries are computed together
+LEAST_STEPS = 128  # steps of a long block whose queries are computed together, at least
 
 
 class Positions(NamedTuple):

@@ -49,7 +49,7 @@ _free: list[Tensor] = []
 _largest = 0  # bytes of the largest block so far
 _lock = threading.Lock()
 # Chunks of blocks that are gone. A destructor must not wait for the lock: the garbage collector may run it in the very
-# thread that holds it. What it then leaves here (which needs no lock), the next buffer collects.
+# thread that holds it. The next buffer collects the chunks that it leaves here, which needs no lock.
 _returned: deque[list[Tensor]] = deque()
 
 

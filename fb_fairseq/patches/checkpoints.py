@@ -153,7 +153,7 @@ def _load_with_resume_hooks(original, self, filename, *args, **kwargs):
 def patch_load_errors() -> None:
     """Name the options in which a checkpoint's model differs from the requested one, and pass on ``UserError``.
 
-    Whatever goes wrong, fairseq only says "please ensure that the architectures match"."""
+    fairseq only says "please ensure that the architectures match", whatever goes wrong."""
     from fairseq.trainer import Trainer
 
     wrap_once(Trainer, "load_checkpoint", "load_errors", _load_with_clear_errors)

@@ -9,7 +9,7 @@ from fb_fairseq.modules.interface import Stack, StepMemory, StreamState
 from fb_fairseq.ops.feedback.decoding import DecoderState
 from fb_fairseq.ops.threads import is_tracing
 
-BLOCK_STEPS = 256  # of a long prompt that are run together without gradients
+BLOCK_STEPS = 256  # steps of a long prompt that are run together without gradients
 
 
 class MemoryCache(Cache):

@@ -42,7 +42,7 @@ MEMORY_FILE = "stream_memory.safetensors"
 
 _owners = itertools.count()
 _memories: "WeakValueDictionary[tuple[int, int], StreamMemory]" = WeakValueDictionary()
-_texts = itertools.count()  # of texts
+_texts = itertools.count()  # numbers of the texts
 
 
 class StreamMemory:

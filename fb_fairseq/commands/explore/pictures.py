@@ -67,12 +67,12 @@ CANDIDATES = 10  # tokens whose probabilities are shown
 EACH_HEAD_ROWS = 24  # more rows than these would be too many to begin with
 COLUMNS = 48  # remembered steps with a column of their own, at most
 FEW_COLUMNS = 16  # there is room for these from the first step on, so that one sees how the memory fills
-NUMBERS = 64  # of a memory vector, at most
+NUMBERS = 64  # entries of a memory vector that are shown, at most
 
 # Sizes of the picture of attention and memory, in pixels.
 WIDTH, GUTTER, GAP = 760, 104, 10
 WIDEST_COLUMN, ROW, LAYER_GAP, CELL = 38, 19, 5, 2.4
-CHARACTER = 7.3  # of a label
+CHARACTER = 7.3  # width of a letter in a label
 
 
 def percent(share: float) -> str:

@@ -27,13 +27,13 @@ BOS, PAD, EOS, UNK = range(4)  # in every dictionary
 NEVER_DRAWN = [BOS, PAD, UNK]  # in generating text
 SYMBOL_OF_LINE_END = re.compile(" ?</s> ?")
 LINE_BREAK, CONTINUES = "\u21b5", "\u00b7"  # the latter for the further bytes of a character
-SIZES = (2, 3, 4)  # of characters with several bytes
+SIZES = (2, 3, 4)  # bytes of a character that has several
 ARCHITECTURES = {
     "FeedbackTransformer": "Feedback Transformer",
     "RelativeTransformer": "Transformer",
     "AllAttention": "All-attention network",
 }
-BLOCK_STEPS = 64  # that are computed together, at most
+BLOCK_STEPS = 64  # steps that are computed together, at most
 
 
 class Vocabulary:

@@ -18,9 +18,9 @@ BLOCK_ENTRIES = 1 << 24  # attention weights that are computed together, at most
 MAP_TOKENS = 100  # more labels than these could not be read
 LABEL_STREAMS, CONTEXT_SEQUENCES = 64, 1  # the defaults of evaluate-labels
 LONGEST = 1024  # tokens of context, unless --context says otherwise
-POSITIONS = 1 << 13  # of all rows that are computed at a time
+POSITIONS = 1 << 13  # positions of all rows that are computed at a time
 SCORED_TOGETHER = 512  # positions whose probabilities of all words are computed at a time
-MOST_PASSES, PASSES_STEPS = 40, 512  # of a text that is computed in passes
+MOST_PASSES, PASSES_STEPS = 40, 512  # passes over a text, and its steps, at most
 LEAST_ERROR = 1e-6  # from here on, rounding decides
 
 
@@ -39,7 +39,7 @@ class AttentionMap(NamedTuple):
     # for each token but the first (``</s>``) the weights of those before it, and NaN for the others, [T - 1, T - 1]
     rows: list[list[float]]
     tokens: list[int]  # all T tokens
-    what: str  # which layers it is of
+    what: str  # its layers, in words
 
 
 def cut_text(corpus, tokens: int, context: int) -> tuple["Tensor", int]:

@@ -136,7 +136,7 @@ class Step(NamedTuple):
 
     model: StepModel
     x_BD: Tensor  # the step's embedding
-    ring: MemoryRing  # it has room for the step, whose memory goes there. Whoever runs the step does not count it.
+    ring: MemoryRing  # it has room for the step, whose memory goes there, and which is counted later
     options: FeedbackOptions
     # each layer's keys and values of the encoder's output; empty in language models
     encoder: Sequence[EncoderContext] = ()
