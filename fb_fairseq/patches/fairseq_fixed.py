@@ -113,6 +113,7 @@ def _count_words(original, self, sample, *args, **kwargs):
 def patch_fused_copies() -> None:
     """Read encoders that were saved by fairseq 0.12.2, which saves most of their parameters twice.
 
+    Affects: fairseq-fixed 0.12.3.1.
     Remove when: fairseq 0.12.2 is no longer supported."""
     from fairseq.models.transformer import TransformerEncoderBase
 

@@ -88,7 +88,8 @@ def patch_torchrun() -> None:
     fairseq-fixed returns early because its world size is 1 by default: each process trains alone and overwrites the
     others' checkpoints. With the world size set, it divides by the number of GPUs, which may be 0.
 
-    Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)"""
+    Affects: fairseq-fixed 0.12.3.1. (On fairseq 0.12.2 the patch changes nothing.)
+    Remove when: a supported fairseq-fixed fixes both."""
     from fairseq.distributed import utils
 
     wrap_once(utils, "infer_init_method", "torchrun", _infer_init_method)

@@ -142,6 +142,7 @@ def patch_foreign_numpy() -> None:
 
     torch knows each name once: with some functions of numpy's and some of ours, neither's files could be read.
 
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, because of what ``patch_safe_globals`` does.
     Remove when: numpy builds no types from a pickle that end the process."""
     wrap_once(torch, "load", "foreign_numpy", _load_beside_numpy)
 
@@ -172,6 +173,7 @@ def full_name(entry: Any) -> str:
 def patch_weights_only() -> None:
     """Make ``torch.load`` load weights only by default on torch 2.4 and 2.5 too, where a checkpoint can run any code.
 
+    Affects: fairseq 0.12.2, fairseq-fixed 0.12.3.1, which leave it to the default.
     Remove when: torch 2.6 is required."""
     if not WEIGHTS_ONLY_BY_DEFAULT:
         wrap_once(torch, "load", "weights_only", load_weights_only)
